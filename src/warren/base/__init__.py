@@ -1,0 +1,1 @@
+"""Ground: what every room may stand on. Errors by remedy, sizes, time, object values."""

@@ -1,0 +1,97 @@
+"""Objects as Kubernetes shapes them, as plain values, and the three ways to change them.
+
+Decisions return `Create`, `Change` and `Remove`; `warren.kube` performs them.
+Nothing here knows how an object is stored, watched or sent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as decoded JSON. Shared between readers, therefore never modified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object and where the API serves it."""
+
+    group: str
+    version: str
+    name: str
+    plural: str
+    namespaced: bool = True
+    status: bool = False
+    """Whether status is a subresource: written through `/status`, and there alone."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class Key(NamedTuple):
+    """Where an object of a kind is; the namespace is empty for cluster-wide kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Make this object. That it exists already is as good."""
+
+    kind: Kind
+    object: Object
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.object)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Merge `patch` (RFC 7386) into the object, if it is still the one that was `seen`."""
+
+    kind: Kind
+    key: Key
+    patch: Object
+    seen: str | None = None
+    """The resourceVersion the decision was made on; None where no reader could be wrong."""
+    status: bool = False
+    """Write through the status subresource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Ask for deletion. That it is gone already is as good."""
+
+    kind: Kind
+    key: Key
+
+
+Write = Create | Change | Remove
+
+
+def key_of(obj: Object) -> Key:
+    """Give the key of an object from its metadata."""
+    metadata = obj["metadata"]
+    return Key(metadata.get("namespace", ""), metadata["name"])
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Apply a merge patch (RFC 7386). Neither argument is modified; unchanged parts are shared."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result

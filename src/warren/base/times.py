@@ -1,0 +1,37 @@
+"""How Kubernetes objects write moments and lengths of time."""
+
+from datetime import UTC, datetime
+
+
+def rfc3339(moment: float) -> str:
+    """Write a moment to the second: `2026-01-31T12:00:00Z`."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: float) -> str:
+    """Write a moment to the microsecond: `2026-01-31T12:00:00.250000Z`."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> float:
+    """Read a moment, as seconds since the epoch. Raises ValueError for anything else."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} is no moment: it lacks its offset from UTC")
+    return moment.timestamp()
+
+
+def go_duration(seconds: float) -> str:
+    """Write a length of time as Go prints it, to the microsecond: `1m2.5s`, `731.5ms`."""
+    micros = round(seconds * 1_000_000)
+    if micros < 1_000:
+        return f"{micros}µs" if micros else "0s"
+    if micros < 1_000_000:
+        return f"{micros / 1_000:.3f}".rstrip("0").rstrip(".") + "ms"
+    whole, fraction = divmod(micros, 1_000_000)
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    text = f"{left}.{fraction:06d}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
