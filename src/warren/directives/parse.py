@@ -1,0 +1,120 @@
+"""Directives taken apart: `#DW command key=value key`, each word with its place.
+
+There is no quoting: a directive is split on white space, and an argument at its
+first `=`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from warren.directives.diagnostics import Mistake
+
+_SENTINEL = re.compile(r"(?<!\S)#DW(?=\s|$)")
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word and where it stands in its directive's text."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """`key=value`, or a bare `key` whose value is None."""
+
+    key: Token
+    value: Token | None
+
+    @property
+    def end(self) -> int:
+        return (self.value or self.key).end
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One `#DW` line."""
+
+    text: str
+    command: Token
+    arguments: tuple[Argument, ...]
+
+    def argument(self, key: str) -> Argument | None:
+        """Find an argument by its key."""
+        return next((found for found in self.arguments if found.key.text == key), None)
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """Give the arguments as strings; a bare key means `true`."""
+        return {
+            each.key.text: "true" if each.value is None else each.value.text
+            for each in self.arguments
+        }
+
+    def mistake(
+        self, at: Token | Argument, sentence: str, suggestion: str | None = None
+    ) -> Mistake:
+        """Make the mistake that stands at a token or argument of this directive."""
+        start = at.start if isinstance(at, Token) else at.key.start
+        return Mistake(self.text, start, at.end, sentence, suggestion)
+
+
+def parse(text: str) -> Directive:
+    """Take one directive apart. Raises Mistake where it is none."""
+    words = [Token(match[0], match.start()) for match in _WORD.finditer(text)]
+    if not words or words[0].text != "#DW":
+        end = words[0].end if words else 0
+        raise Mistake(text, 0, end, "A directive starts with #DW and a space.")
+    if len(words) == 1:
+        raise Mistake(
+            text, words[0].start, words[0].end, "A command is missing after #DW.", "Try jobdw."
+        )
+    arguments: dict[str, Argument] = {}
+    for word in words[2:]:
+        argument = _argument(word)
+        key = argument.key.text
+        if not key:
+            raise Mistake(text, word.start, word.end, "An argument has a name before its '='.")
+        if key in arguments:
+            raise Mistake(text, word.start, word.end, f"The argument {key} is repeated.")
+        arguments[key] = argument
+    return Directive(text, words[1], tuple(arguments.values()))
+
+
+def _argument(word: Token) -> Argument:
+    key, equals, value = word.text.partition("=")
+    if not equals:
+        return Argument(word, None)
+    return Argument(Token(key, word.start), Token(value, word.start + len(key) + 1))
+
+
+def split(block: str) -> Iterator[str]:
+    """Cut a text that holds several directives, on lines or on one line, into each.
+
+    Text before the first `#DW` comes out as it is, for `parse` to refuse.
+    """
+    starts = [match.start() for match in _SENTINEL.finditer(block)]
+    if not starts or block[: starts[0]].strip():
+        starts.insert(0, 0)
+    for start, end in zip(starts, [*starts[1:], len(block)], strict=True):
+        piece = " ".join(block[start:end].split())
+        if piece:
+            yield piece
+
+
+def script_directives(script: str) -> list[str]:
+    """Give the `#DW` lines of a batch script, from its leading comments and blank lines."""
+    found = []
+    for line in script.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if re.match(r"#DW(\s|$)", line):
+            found.append(line.strip())
+    return found

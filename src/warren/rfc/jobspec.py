@@ -1,0 +1,219 @@
+"""What a job asks for: version 1 jobspecs (RFC 14, 25), made, checked and counted.
+
+After the storage side has rewritten a jobspec's resources they are no longer
+version 1 by the letter (`slot > [node > slot > core, ssd]`), so counting walks
+whatever tree there is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warren.rfc.errors import BadFormat
+
+Jobspec = Mapping[str, Any]
+
+
+def make(
+    command: Sequence[str],
+    *,
+    nodes: int | None = None,
+    tasks: int | None = None,
+    cores: int = 1,
+    exclusive: bool = False,
+    duration: float = 0.0,
+    cwd: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    name: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Make a jobspec as `flux submit` would from the same options.
+
+    `cores` are per task. `nodes` alone asks for whole nodes and one task on each.
+    `attributes` are further system attributes.
+    """
+    slots = tasks or nodes or 1
+    if nodes is not None and slots < nodes:
+        raise BadFormat(f"{slots} tasks cannot be spread over {nodes} nodes: ask for -n {nodes}")
+    core = {"type": "core", "count": cores}
+    if nodes is None:
+        resource: dict[str, Any] = {
+            "type": "slot",
+            "count": slots,
+            "with": [core],
+            "label": "task",
+        }
+    else:
+        slot = {"type": "slot", "count": -(-slots // nodes), "with": [core], "label": "task"}
+        resource = {"type": "node", "count": nodes, "with": [slot]}
+        if exclusive or tasks is None:
+            resource["exclusive"] = True
+    count = {"per_slot": 1} if nodes is None or slots % nodes == 0 else {"total": slots}
+    system: dict[str, Any] = {"duration": duration, "environment": dict(environment or {})}
+    if cwd is not None:
+        system["cwd"] = cwd
+    if name is not None:
+        system["job"] = {"name": name}
+    system.update(attributes or {})
+    return {
+        "version": 1,
+        "resources": [resource],
+        "tasks": [{"command": list(command), "slot": "task", "count": count}],
+        "attributes": {"system": system},
+    }
+
+
+def check(spec: Any) -> Jobspec:
+    """Give `spec` back if it is a jobspec that can be run; else say where it is not."""
+    _demand(isinstance(spec, Mapping), "jobspec", "is not an object")
+    _demand(spec.get("version") == 1, "version", "is not 1")
+    resources = spec.get("resources")
+    _demand(
+        isinstance(resources, list) and bool(resources), "resources", "is not a list of resources"
+    )
+    for index, resource in enumerate(resources):
+        _check_resource(resource, f"resources[{index}]")
+    tasks = spec.get("tasks")
+    _demand(isinstance(tasks, list) and len(tasks) == 1, "tasks", "does not hold exactly one task")
+    _check_task(tasks[0])
+    attributes = spec.get("attributes")
+    _demand(isinstance(attributes, Mapping), "attributes", "is not an object")
+    system = attributes.get("system")
+    _demand(isinstance(system, Mapping), "attributes.system", "is not an object")
+    _demand(
+        _number(system.get("duration")) and system["duration"] >= 0,
+        "attributes.system.duration",
+        "is not a number of seconds",
+    )
+    environment = system.get("environment", {})
+    _demand(
+        isinstance(environment, Mapping)
+        and all(isinstance(value, str) for value in environment.values()),
+        "attributes.system.environment",
+        "does not map names to strings",
+    )
+    job = system.get("job", {})
+    _demand(isinstance(job, Mapping), "attributes.system.job", "is not an object")
+    summary(spec)
+    return spec  # type: ignore[no-any-return]
+
+
+def _check_resource(resource: Any, path: str) -> None:
+    _demand(isinstance(resource, Mapping), path, "is not an object")
+    _demand(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
+    count = resource.get("count")
+    _demand(isinstance(count, int) and not isinstance(count, bool) and count >= 1,
+            f"{path}.count", "is not a whole number of at least 1")  # fmt: skip
+    children = resource.get("with", [])
+    _demand(isinstance(children, list), f"{path}.with", "is not a list")
+    if resource["type"] == "slot":
+        _demand(isinstance(resource.get("label"), str), f"{path}.label", "is missing")
+        _demand(bool(children), f"{path}.with", "is empty")
+    for index, child in enumerate(children):
+        _check_resource(child, f"{path}.with[{index}]")
+
+
+def _check_task(task: Any) -> None:
+    _demand(isinstance(task, Mapping), "tasks[0]", "is not an object")
+    command = task.get("command")
+    _demand(
+        isinstance(command, list)
+        and bool(command)
+        and all(isinstance(word, str) for word in command),
+        "tasks[0].command",
+        "is not a list of words",
+    )
+    _demand(isinstance(task.get("slot"), str), "tasks[0].slot", "is not a string")
+    count = task.get("count")
+    _demand(isinstance(count, Mapping) and len(count) == 1, "tasks[0].count", "is not one count")
+    per_slot, total = count.get("per_slot"), count.get("total")
+    _demand(per_slot == 1 or (isinstance(total, int) and total >= 1),
+            "tasks[0].count", "is neither per_slot 1 nor a total")  # fmt: skip
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _demand(condition: bool, path: str, problem: str) -> None:
+    if not condition:
+        raise BadFormat(f"jobspec: {path} {problem}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a jobspec amounts to. `nodes` is None where any number will do."""
+
+    nodes: int | None
+    slots: int
+    cores_per_slot: int
+    exclusive: bool
+    tasks: int
+
+
+def summary(spec: Jobspec) -> Summary:
+    """Count nodes, task slots and cores. Raises BadFormat where there is not one task slot."""
+    label = spec["tasks"][0]["slot"]
+    found = [
+        (path, vertex)
+        for path, vertex in _walk(spec["resources"])
+        if vertex["type"] == "slot" and vertex.get("label") == label
+    ]
+    if len(found) != 1:
+        raise BadFormat(f"jobspec: resources holds {len(found)} slots labelled {label!r}, not 1")
+    path, slot = found[0]
+    nodes = None
+    slots = 1
+    for vertex in (*path, slot):
+        slots *= vertex["count"]
+        if vertex["type"] == "node":
+            nodes = slots
+    cores = sum(child["count"] for child in slot["with"] if child["type"] == "core")
+    if cores < 1:
+        raise BadFormat("jobspec: the task slot holds no core")
+    return Summary(
+        nodes=nodes,
+        slots=slots,
+        cores_per_slot=cores,
+        exclusive=any(vertex.get("exclusive") for vertex in path if vertex["type"] == "node"),
+        tasks=spec["tasks"][0]["count"].get("total", slots),
+    )
+
+
+def _walk(
+    vertices: Sequence[Mapping[str, Any]], path: tuple[Mapping[str, Any], ...] = ()
+) -> Iterator[tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]:
+    for vertex in vertices:
+        yield path, vertex
+        yield from _walk(vertex.get("with", ()), (*path, vertex))
+
+
+def system(spec: Jobspec) -> Mapping[str, Any]:
+    """Give the system attributes."""
+    return spec["attributes"]["system"]  # type: ignore[no-any-return]
+
+
+def name(spec: Jobspec) -> str:
+    """Give the job's name: the one it asked for, or that of its program."""
+    given = system(spec).get("job", {}).get("name")
+    program: str = spec["tasks"][0]["command"][0]
+    return str(given) if given else program.rsplit("/", 1)[-1]
+
+
+def without_environment(spec: Jobspec) -> dict[str, Any]:
+    """Give the jobspec as the KVS keeps it: the environment stays in J alone."""
+    kept = {key: value for key, value in system(spec).items() if key != "environment"}
+    return {**spec, "attributes": {**spec["attributes"], "system": kept}}
+
+
+def updated(spec: Jobspec, updates: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply the context of a `jobspec-update` event: dotted paths and their new values."""
+    result: dict[str, Any] = dict(spec)
+    for path, value in updates.items():
+        *parents, last = path.split(".")
+        place = result
+        for parent in parents:
+            place[parent] = dict(place.get(parent) or {})
+            place = place[parent]
+        place[last] = value
+    return result
