@@ -1,0 +1,248 @@
+"""NnfAccess: who mounts a storage, as one ClientMount on each node.
+
+Computes mount the one allocation that is theirs; rabbits mount all of their own,
+each in an index directory (dws-spec section 8).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warren.base.objects import Change, Create, Key, Object, Remove, Write
+from warren.dws import kinds, labels
+from warren.dws.faults import Fault, raise_for
+from warren.dws.objects import (
+    ClientMount,
+    Computes,
+    NnfAccess,
+    NnfNodeStorage,
+    NnfStorage,
+    SystemConfiguration,
+    Workflow,
+)
+from warren.dws.storage import volume
+
+COMPUTES = "computes"
+SERVERS = "servers"
+
+
+def child(workflow: Workflow, index: int, clients: str, mount_path: str) -> Object:
+    """Make the NnfAccess of one directive's storage for `computes` or `servers`."""
+    meta = workflow.metadata
+    spec: dict[str, Any] = {
+        "desiredState": "mounted",
+        "teardownState": "PostRun" if clients == COMPUTES else "PreRun",
+        "target": "single" if clients == COMPUTES else "all",
+        "userID": workflow.spec.user_id,
+        "groupID": workflow.spec.group_id,
+        "mountPath": mount_path,
+        "makeClientMounts": True,
+        "storageReference": {
+            "kind": "NnfStorage",
+            "name": f"{meta.name}-{index}",
+            "namespace": meta.namespace,
+        },
+    }
+    if clients == COMPUTES:
+        spec["clientReference"] = {
+            "kind": "Computes",
+            "name": meta.name,
+            "namespace": meta.namespace,
+        }
+    else:
+        spec["mountPathPrefix"] = mount_path
+    return {
+        "metadata": {
+            "name": f"{meta.name}-{index}-{clients}",
+            "namespace": meta.namespace,
+            "labels": {
+                **labels.of_workflow(workflow, index),
+                **labels.of_owner(kinds.WORKFLOW, meta),
+            },
+            "ownerReferences": labels.controller(kinds.WORKFLOW, meta),
+            "finalizers": [labels.ACCESS_FINALIZER],
+        },
+        "spec": spec,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a pass over one NnfAccess looks at."""
+
+    access: NnfAccess
+    storage: NnfStorage | None
+    shares: Sequence[NnfNodeStorage]
+    computes: Computes | None
+    configuration: SystemConfiguration | None
+    mounts: Sequence[ClientMount]
+
+
+def decide(seen: Seen) -> Sequence[Write]:
+    """Make the ClientMounts, ask them for the desired state, and report on them."""
+    access = seen.access
+    if access.metadata.deleting:
+        return _let_go(seen)
+    try:
+        mounted = access.spec.desired_state == "mounted"
+        wanted = _children(seen) if mounted else {}
+        for mount in seen.mounts:
+            raise_for(mount.status.error, mount.spec.node)
+    except Fault as fault:
+        return _report(access, ready=False, fault=fault)
+    present = {mount.metadata.key: mount for mount in seen.mounts}
+    writes: list[Write] = [
+        Create(kind=kinds.CLIENT_MOUNT, object=obj)
+        for key, obj in wanted.items()
+        if key not in present
+    ]
+    for mount in seen.mounts:
+        if mount.spec.desired_state != access.spec.desired_state:
+            writes.append(
+                Change(
+                    kind=kinds.CLIENT_MOUNT,
+                    key=mount.metadata.key,
+                    patch={"spec": {"desiredState": access.spec.desired_state}},
+                    seen=mount.metadata.resource_version,
+                )
+            )
+    settled = not writes and all(
+        mount.all_in(access.spec.desired_state) for mount in present.values()
+    )
+    return [*writes, *_report(access, ready=settled, fault=None)]
+
+
+def _children(seen: Seen) -> dict[Key, Object]:
+    """Give the ClientMounts as they should be, by key."""
+    on_rabbits = seen.access.spec.target == "all"
+    mounts = _rabbit_mounts(seen) if on_rabbits else _compute_mounts(seen)
+    meta = seen.access.metadata
+    name = f"{meta.namespace}-{meta.name}"
+    return {
+        Key(node, name): {
+            "metadata": {
+                "name": name,
+                "namespace": node,
+                "labels": {**labels.inherited(meta), **labels.of_owner(kinds.NNF_ACCESS, meta)},
+                "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
+            },
+            "spec": {
+                "node": node,
+                "desiredState": seen.access.spec.desired_state,
+                "mounts": each,
+            },
+        }
+        for node, each in mounts.items()
+    }
+
+
+def _rabbit_mounts(seen: Seen) -> dict[str, list[Object]]:
+    prefix = seen.access.spec.mount_path
+    found: dict[str, list[Object]] = {}
+    for rabbit, allocations in _allocations(seen.shares).items():
+        found[rabbit] = [
+            _mount(seen.access, f"{prefix}/{rabbit}-{number}", share, index, "reference")
+            for number, (share, index) in enumerate(allocations)
+        ]
+    return found
+
+
+def _compute_mounts(seen: Seen) -> dict[str, list[Object]]:
+    if seen.computes is None or seen.configuration is None:
+        raise Fault("the job's Computes are not there yet", severity="Minor")
+    allocations = _allocations(seen.shares)
+    rabbits = seen.configuration.rabbits_of_computes()
+    taken: dict[str, int] = {}
+    found: dict[str, list[Object]] = {}
+    for compute in seen.computes.data:
+        rabbit = rabbits.get(compute.name)
+        if rabbit is None:
+            raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
+        number = taken.get(rabbit, 0)
+        taken[rabbit] = number + 1
+        if number >= len(allocations.get(rabbit, ())):
+            raise Fault(
+                "invalid matching between clients and storage. Too many clients for storage: "
+                f"{rabbit} has no allocation for {compute.name}",
+                type="WLM",
+            )
+        share, index = allocations[rabbit][number]
+        found[compute.name] = [
+            _mount(seen.access, seen.access.spec.mount_path, share, index, "lvm")
+        ]
+    return found
+
+
+def _allocations(
+    shares: Sequence[NnfNodeStorage],
+) -> Mapping[str, list[tuple[NnfNodeStorage, int]]]:
+    """Give each rabbit's allocations in order."""
+    found: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
+    for share in sorted(shares, key=lambda share: share.metadata.key):
+        found.setdefault(share.metadata.namespace, []).extend(
+            (share, number) for number in range(share.spec.count)
+        )
+    return found
+
+
+def _mount(access: NnfAccess, path: str, share: NnfNodeStorage, number: int, device: str) -> Object:
+    group, name = volume(share, number)
+    return {
+        "mountPath": path,
+        "type": share.spec.file_system_type,
+        "targetType": "directory",
+        "options": "",
+        "setPermissions": False,
+        "userID": access.spec.user_id,
+        "groupID": access.spec.group_id,
+        "device": {
+            "type": device,
+            "lvm": {"deviceType": "nvme", "volumeGroup": group, "logicalVolume": name},
+            "deviceReference": {
+                "objectReference": {
+                    "kind": "NnfNodeStorage",
+                    "name": share.metadata.name,
+                    "namespace": share.metadata.namespace,
+                },
+                "data": number,
+            },
+        },
+    }
+
+
+def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[Change]:
+    state = access.spec.desired_state
+    known = access.status
+    same_error = (
+        known.error is None if fault is None
+        else known.error is not None and known.error.debug_message == fault.debug
+    )  # fmt: skip
+    if known.state == state and known.ready == ready and same_error:
+        return ()
+    status = {"state": state, "ready": ready, "error": fault.as_status() if fault else None}
+    return [
+        Change(
+            kind=kinds.NNF_ACCESS,
+            key=access.metadata.key,
+            patch={"status": status},
+            seen=access.metadata.resource_version,
+            status=True,
+        )
+    ]
+
+
+def _let_go(seen: Seen) -> Sequence[Write]:
+    if seen.mounts:
+        return [
+            Remove(kind=kinds.CLIENT_MOUNT, key=mount.metadata.key)
+            for mount in seen.mounts
+            if not mount.metadata.deleting
+        ]
+    return [
+        Change(
+            kind=kinds.NNF_ACCESS,
+            key=seen.access.metadata.key,
+            patch=labels.finalized(seen.access.metadata, labels.ACCESS_FINALIZER),
+            seen=seen.access.metadata.resource_version,
+        )
+    ]

@@ -1,0 +1,369 @@
+"""What the workload manager's side does for one job and its Workflow.
+
+The present state of both decides, whatever woke us: a conductor that was away
+takes up each job where it is. Every action may be repeated.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from warren.base.objects import Change, Create, Key, Object, Remove, Write
+from warren.dws import kinds, labels, resources, servers
+from warren.dws.faults import Fault
+from warren.dws.objects import (
+    AllocationNeed,
+    Computes,
+    DirectiveBreakdown,
+    Servers,
+    State,
+    SystemConfiguration,
+    Workflow,
+)
+from warren.dws.workflow import ADVANCE
+from warren.rfc import hostlist
+
+PREFIX: Final = "fluxjob-"
+
+
+class Phase(StrEnum):
+    """Where a job is, as far as its storage is concerned."""
+
+    HELD = "held"
+    """Accepted, and kept from the scheduler until it is known what it needs."""
+    QUEUED = "queued"
+    """Waiting for resources."""
+    STARTING = "starting"
+    """Has its nodes, and waits for its storage to be mounted."""
+    RUNNING = "running"
+    ENDING = "ending"
+    """Its tasks are gone, and it waits for its storage to be given back."""
+    OVER = "over"
+    """Waits for nothing more; or there is no such job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job, as any workload manager can tell of it."""
+
+    id: int
+    phase: Phase
+    userid: int = 0
+    groupid: int = 0
+    label: str = ""
+    """How the workload manager spells the id."""
+    directives: tuple[str, ...] = ()
+    resources: Sequence[Mapping[str, Any]] = ()
+    nodes: tuple[str, ...] = ()
+    """Host names, once there are some."""
+    ran: bool = False
+    """Whether its tasks were started."""
+    failed: bool = False
+    """Whether it has met a fatal exception."""
+    abandoned: bool = False
+    """Whether it met one while it was ending: what is left to do for it is not to be done."""
+
+    @property
+    def workflow(self) -> Key:
+        return Key(kinds.DEFAULT_NAMESPACE, f"{PREFIX}{self.id}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a pass over one job looks at. Breakdowns and Servers are by name."""
+
+    job: Job
+    workflow: Workflow | None
+    raw: Object | None = None
+    """The Workflow with all its fields, for the record."""
+    breakdowns: Mapping[str, DirectiveBreakdown]
+    servers: Mapping[str, Servers]
+    computes: Computes | None
+    configuration: SystemConfiguration | None
+    floor: int
+    """The least size of one allocation, in bytes."""
+    transient: float | None = None
+    """For how many seconds the Workflow has been in TransientCondition."""
+    patience: float = 10.0
+    """For how many seconds it may be."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Let the scheduler have the job, with these resources."""
+
+    resources: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Let the job's tasks start, with these environment variables."""
+
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Let the job go."""
+
+
+@dataclass(frozen=True)
+class Fail:
+    """End the job with an exception."""
+
+    type: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Keep something with the job's record."""
+
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Memo:
+    """Show something in listings of the job."""
+
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Later:
+    """Look again after so many seconds."""
+
+    seconds: float
+
+
+Action = Write | Release | Start | Finish | Fail | Note | Memo | Later
+
+
+def decide(seen: Seen) -> list[Action]:
+    """Give what to do now. Raises Fault where the job cannot go on."""
+    workflow = seen.workflow
+    if workflow is None:
+        return _without_workflow(seen.job)
+    if workflow.metadata.deleting:
+        return _deleted(seen.job, workflow)
+    trouble = _trouble(seen, workflow)
+    if trouble and seen.job.phase not in (Phase.ENDING, Phase.OVER):
+        return trouble
+    return [*trouble, *_PHASES[seen.job.phase](seen, workflow)]
+
+
+def _without_workflow(job: Job) -> list[Action]:
+    match job.phase:
+        case Phase.HELD if not job.failed:
+            made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
+            return [made, Memo({"rabbit_workflow": job.workflow.name})]
+        case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
+            return [Fail("dws", f"Workflow {job.workflow.name} is gone; somebody has deleted it")]
+        case Phase.ENDING:
+            return [Finish()]
+        case _:
+            return []
+
+
+def _deleted(job: Job, workflow: Workflow) -> list[Action]:
+    """Somebody else has asked for the Workflow's deletion. Its controllers tear it down."""
+    actions: list[Action] = []
+    if job.phase not in (Phase.ENDING, Phase.OVER) and not job.failed:
+        actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
+    if labels.FLUX_FINALIZER in workflow.metadata.finalizers:
+        actions.append(_let_go(workflow))
+    return actions
+
+
+def _trouble(seen: Seen, workflow: Workflow) -> list[Action]:
+    """Tell the job of an error of its Workflow, once."""
+    if seen.job.failed or seen.job.phase is Phase.OVER:
+        return []
+    status = workflow.status
+    if status.status == "Error":
+        return [Fail("exception", f"DWS/Rabbit interactions failed: workflow hit an error: "
+                                  f"{status.message}")]  # fmt: skip
+    if status.status == "TransientCondition" and seen.transient is not None:
+        if seen.transient >= seen.patience:
+            return [
+                Fail(
+                    "exception",
+                    "DWS/Rabbit interactions failed: workflow in 'TransientCondition' state "
+                    f"too long: {status.message}",
+                )
+            ]
+        return [Later(seen.patience - seen.transient)]
+    return []
+
+
+def new_workflow(job: Job) -> Object:
+    """Make the Workflow of a job."""
+    return {
+        "metadata": {
+            "name": job.workflow.name,
+            "namespace": job.workflow.namespace,
+            "finalizers": [labels.FLUX_FINALIZER],
+        },
+        "spec": {
+            "desiredState": State.PROPOSAL,
+            "dwDirectives": list(job.directives),
+            "jobID": job.label,
+            "userID": job.userid,
+            "groupID": job.groupid,
+            "wlmID": "flux",
+        },
+    }
+
+
+def _held(seen: Seen, workflow: Workflow) -> list[Action]:
+    if not _complete(workflow, State.PROPOSAL):
+        return []
+    needs = [need for each in _needs(seen).values() for need in each]
+    changed = resources.rewritten(seen.job.resources, needs, seen.floor)
+    return [
+        *_record(seen, workflow),
+        Note("rabbit_workflow", seen.raw),
+        Release(seen.job.resources if changed is None else changed),
+    ]
+
+
+def _queued(seen: Seen, workflow: Workflow) -> list[Action]:
+    return []
+
+
+def _starting(seen: Seen, workflow: Workflow) -> list[Action]:
+    if not workflow.reached:
+        return []
+    match workflow.status.state:
+        case State.PROPOSAL:
+            return [*_assign_servers(seen), _ask(workflow, State.SETUP)]
+        case State.SETUP:
+            assigned = _assign_computes(seen)
+            return [*_record(seen, workflow), *assigned, _ask(workflow, State.DATA_IN)]
+        case State.DATA_IN:
+            return [*_record(seen, workflow), _ask(workflow, State.PRE_RUN)]
+        case State.PRE_RUN:
+            return [*_record(seen, workflow), Start(workflow.status.env)]
+        case _:
+            return []
+
+
+def _assign_servers(seen: Seen) -> list[Action]:
+    """Say which rabbits hold the storage: those that the job's nodes are wired to."""
+    counts = per_rabbit(seen.job.nodes, seen.configuration)
+    actions: list[Action] = []
+    for name, needs in _needs(seen).items():
+        current = seen.servers.get(name)
+        if current is None:
+            raise Fault(f"the Servers {name} are gone")
+        actions.append(
+            Change(
+                kind=kinds.SERVERS,
+                key=current.metadata.key,
+                patch={"spec": {"allocationSets": servers.filled(needs, counts, seen.floor)}},
+            )
+        )
+    return [*actions, Memo({"rabbits": hostlist.encode(sorted(counts))})]
+
+
+def _assign_computes(seen: Seen) -> list[Action]:
+    if seen.computes is None:
+        raise Fault("the job's Computes are gone")
+    return [
+        Change(
+            kind=kinds.COMPUTES,
+            key=seen.computes.metadata.key,
+            patch={"data": [{"name": node} for node in seen.job.nodes]},
+        )
+    ]
+
+
+def per_rabbit(
+    nodes: Sequence[str], configuration: SystemConfiguration | None
+) -> Mapping[str, int]:
+    """Count a job's nodes by the rabbit they are wired to. Raises Fault for one without."""
+    rabbits = configuration.rabbits_of_computes() if configuration else {}
+    counts: dict[str, int] = {}
+    for node in nodes:
+        if node not in rabbits:
+            raise Fault(f"node {node} is wired to no rabbit")
+        counts[rabbits[node]] = counts.get(rabbits[node], 0) + 1
+    return counts
+
+
+def _ending(seen: Seen, workflow: Workflow) -> list[Action]:
+    job = seen.job
+    if workflow.spec.desired_state is State.TEARDOWN:
+        if _complete(workflow, State.TEARDOWN):
+            return [*_record(seen, workflow), Finish()]
+        return []
+    if not job.ran or job.abandoned or workflow.status.status == "Error":
+        return [Note("rabbit_workflow", seen.raw), _ask(workflow, State.TEARDOWN)]
+    if not workflow.reached or workflow.status.state is None:
+        return []
+    following = ADVANCE[workflow.status.state]
+    actions: list[Action] = []
+    if workflow.status.state in (State.POST_RUN, State.DATA_OUT):
+        actions.extend(_record(seen, workflow))
+    if following is State.TEARDOWN:
+        actions.append(Note("rabbit_workflow", seen.raw))
+    return [*actions, _ask(workflow, following)]
+
+
+def _over(seen: Seen, workflow: Workflow) -> list[Action]:
+    if workflow.spec.desired_state is not State.TEARDOWN:
+        return [_ask(workflow, State.TEARDOWN)]
+    if not _complete(workflow, State.TEARDOWN):
+        return []
+    return [_let_go(workflow), Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
+
+
+_PHASES: Final = {
+    Phase.HELD: _held,
+    Phase.QUEUED: _queued,
+    Phase.STARTING: _starting,
+    Phase.RUNNING: _queued,
+    Phase.ENDING: _ending,
+    Phase.OVER: _over,
+}
+
+
+def _complete(workflow: Workflow, state: State) -> bool:
+    return workflow.reached and workflow.status.state is state
+
+
+def _needs(seen: Seen) -> dict[str, tuple[AllocationNeed, ...]]:
+    """Give the allocation sets of each breakdown that needs storage, by its Servers' name."""
+    return {
+        breakdown.status.storage.reference.name: breakdown.status.storage.allocation_sets
+        for _, breakdown in sorted(seen.breakdowns.items())
+        if breakdown.status.storage is not None
+    }
+
+
+def _record(seen: Seen, workflow: Workflow) -> list[Action]:
+    """Keep how long the present state took."""
+    state = workflow.status.state
+    if state is None or workflow.status.elapsed_time_last_state is None:
+        return []
+    return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
+
+
+def _ask(workflow: Workflow, state: State) -> Change:
+    return Change(
+        kind=kinds.WORKFLOW,
+        key=workflow.metadata.key,
+        patch={"spec": {"desiredState": state}},
+        seen=workflow.metadata.resource_version,
+    )
+
+
+def _let_go(workflow: Workflow) -> Change:
+    return Change(
+        kind=kinds.WORKFLOW,
+        key=workflow.metadata.key,
+        patch=labels.finalized(workflow.metadata, labels.FLUX_FINALIZER),
+        seen=workflow.metadata.resource_version,
+    )

@@ -1,0 +1,47 @@
+"""What may go wrong with storage, as statuses say it: whose fault, how grave, in which words."""
+
+from typing import Any, Final
+
+from warren.base.errors import WarrenError
+from warren.dws.objects import Error
+
+STATUS: Final = {"Minor": "Running", "Major": "TransientCondition", "Fatal": "Error"}
+"""How a Workflow shows an error of each severity."""
+
+
+class Fault(WarrenError):
+    """A piece of work that cannot go on. `severity` is Minor, Major or Fatal."""
+
+    def __init__(
+        self, message: str, *, severity: str = "Fatal", type: str = "Internal", debug: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.severity = severity
+        self.type = type
+        self.debug = debug or message
+
+    @property
+    def shown(self) -> str:
+        """What a Workflow's message says."""
+        return f"{self.type} error: {self}"
+
+    def as_status(self) -> dict[str, Any]:
+        """Write it as the `error` of a status."""
+        return {
+            "userMessage": str(self),
+            "debugMessage": self.debug,
+            "type": self.type,
+            "severity": self.severity,
+        }
+
+
+def raise_for(error: Error | None, where: str = "") -> None:
+    """Raise the fault that a status reports, if it does, with the place it comes from."""
+    if error is not None:
+        words = error.user_message or error.debug_message
+        raise Fault(
+            f"{where}: {words}" if where else words,
+            severity=error.severity,
+            type=error.type,
+            debug=error.debug_message,
+        )

@@ -1,0 +1,51 @@
+"""The kinds of objects that the storage side is made of, and their namespaces."""
+
+from typing import Final
+
+from warren.base.objects import Kind
+
+_DWS: Final = ("dataworkflowservices.github.io", "v1alpha7")
+_NNF: Final = ("nnf.cray.hpe.com", "v1alpha11")
+_LUS: Final = ("lus.cray.hpe.com", "v1beta1")
+
+WORKFLOW: Final = Kind(*_DWS, "Workflow", "workflows")
+COMPUTES: Final = Kind(*_DWS, "Computes", "computes")
+RULE: Final = Kind(*_DWS, "DWDirectiveRule", "dwdirectiverules")
+BREAKDOWN: Final = Kind(*_DWS, "DirectiveBreakdown", "directivebreakdowns", status=True)
+SERVERS: Final = Kind(*_DWS, "Servers", "servers", status=True)
+STORAGE: Final = Kind(*_DWS, "Storage", "storages", status=True)
+CLIENT_MOUNT: Final = Kind(*_DWS, "ClientMount", "clientmounts", status=True)
+SYSTEM_CONFIGURATION: Final = Kind(
+    *_DWS, "SystemConfiguration", "systemconfigurations", status=True
+)
+
+NNF_NODE: Final = Kind(*_NNF, "NnfNode", "nnfnodes", status=True)
+NNF_STORAGE: Final = Kind(*_NNF, "NnfStorage", "nnfstorages", status=True)
+NNF_NODE_STORAGE: Final = Kind(*_NNF, "NnfNodeStorage", "nnfnodestorages", status=True)
+NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
+NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
+NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
+
+LUSTRE: Final = Kind(*_LUS, "LustreFileSystem", "lustrefilesystems", status=True)
+
+ALL: Final = (
+    WORKFLOW,
+    COMPUTES,
+    RULE,
+    BREAKDOWN,
+    SERVERS,
+    STORAGE,
+    CLIENT_MOUNT,
+    SYSTEM_CONFIGURATION,
+    NNF_NODE,
+    NNF_STORAGE,
+    NNF_NODE_STORAGE,
+    NNF_ACCESS,
+    NNF_DATA_MOVEMENT,
+    NNF_STORAGE_PROFILE,
+    LUSTRE,
+)
+
+DEFAULT_NAMESPACE: Final = "default"
+RULES_NAMESPACE: Final = "dws-system"
+PROFILES_NAMESPACE: Final = "nnf-system"

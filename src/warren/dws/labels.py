@@ -1,0 +1,91 @@
+"""Labels, finalizers and owner references: how objects of one Workflow find each other."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from warren.base.objects import Kind, Object
+from warren.dws.objects import Meta, Workflow
+
+_PREFIX: Final = "dataworkflowservices.github.io"
+WORKFLOW_NAME: Final = f"{_PREFIX}/workflow.name"
+WORKFLOW_NAMESPACE: Final = f"{_PREFIX}/workflow.namespace"
+WORKFLOW_UID: Final = f"{_PREFIX}/workflow.uid"
+STORAGE_TYPE: Final = f"{_PREFIX}/storage"
+DIRECTIVE_INDEX: Final = "nnf.cray.hpe.com/directive_index"
+INITIATOR: Final = "dm.cray.hpe.com/initiator"
+
+WORKFLOW_FINALIZER: Final = f"{_PREFIX}/workflow"
+FLUX_FINALIZER: Final = "flux-framework.readthedocs.io/workflow"
+STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_storage"
+NODE_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_node_storage"
+ACCESS_FINALIZER: Final = "nnf.cray.hpe.com/nnf_access"
+CLIENT_MOUNT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_clientmount"
+MOVEMENT_FINALIZER: Final = "dm.cray.hpe.com"
+
+
+def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
+    """Give the labels of everything that belongs to a Workflow, or to one of its directives."""
+    labels = {
+        WORKFLOW_NAME: workflow.metadata.name,
+        WORKFLOW_NAMESPACE: workflow.metadata.namespace,
+        WORKFLOW_UID: workflow.metadata.uid,
+    }
+    if index is not None:
+        labels[DIRECTIVE_INDEX] = str(index)
+    return labels
+
+
+def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:
+    """Give the labels that name an object's owner, which may be in another namespace."""
+    return {
+        f"{_PREFIX}/owner.kind": kind.name,
+        f"{_PREFIX}/owner.name": meta.name,
+        f"{_PREFIX}/owner.namespace": meta.namespace,
+        f"{_PREFIX}/owner.uid": meta.uid,
+    }
+
+
+def inherited(meta: Meta) -> dict[str, str]:
+    """Give a parent's labels without those that name the parent's own owner."""
+    return {
+        name: value
+        for name, value in meta.labels.items()
+        if not name.startswith(f"{_PREFIX}/owner.")
+    }
+
+
+def workflow_of(obj: Object) -> tuple[str, ...]:
+    """Index objects by the Workflow they belong to: `namespace/name`."""
+    labels = obj["metadata"].get("labels") or {}
+    if WORKFLOW_NAME not in labels:
+        return ()
+    return (f"{labels.get(WORKFLOW_NAMESPACE, '')}/{labels[WORKFLOW_NAME]}",)
+
+
+def owner_of(obj: Object) -> tuple[str, ...]:
+    """Index objects by the owner that their labels name: `Kind namespace/name`."""
+    labels = obj["metadata"].get("labels") or {}
+    name = labels.get(f"{_PREFIX}/owner.name")
+    if name is None:
+        return ()
+    kind = labels.get(f"{_PREFIX}/owner.kind", "")
+    return (f"{kind} {labels.get(f'{_PREFIX}/owner.namespace', '')}/{name}",)
+
+
+def controller(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:
+    """Give the ownerReferences of a child in the same namespace."""
+    return [
+        {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "name": meta.name,
+            "uid": meta.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def finalized(meta: Meta, finalizer: str) -> dict[str, Any]:
+    """Give the patch that takes one finalizer off and leaves the others."""
+    return {"metadata": {"finalizers": [each for each in meta.finalizers if each != finalizer]}}

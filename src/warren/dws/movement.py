@@ -1,0 +1,83 @@
+"""NnfDataMovement: one copy of one staging directive, for one allocation of one rabbit."""
+
+from collections.abc import Mapping, Sequence
+
+from warren.base.objects import Object
+from warren.directives.parse import Directive
+from warren.dws import kinds, labels, staging
+from warren.dws.faults import Fault
+from warren.dws.objects import LustreFileSystem, NnfStorage, Workflow
+
+
+def children(
+    workflow: Workflow,
+    index: int,
+    directive: Directive,
+    storage: NnfStorage,
+    file_systems: Sequence[LustreFileSystem],
+    mount_path: str,
+) -> list[Object]:
+    """Make the movements of a copy_in or copy_out, one for each allocation of its storage.
+
+    Raises Fault where the global file system is gone.
+    """
+    meta = workflow.metadata
+    command = directive.command.text
+    made: list[Object] = []
+    allocations: dict[str, int] = {}
+    for each in storage.spec.allocation_sets:
+        for node in each.nodes:
+            first = allocations.get(node.name, 0)
+            allocations[node.name] = first + node.count
+            for number in range(first, first + node.count):
+                own = f"{mount_path}/{node.name}-{number}"
+                ends = {
+                    key: _end(directive.values[key], storage, file_systems, own)
+                    for key in ("source", "destination")
+                }
+                made.append(
+                    {
+                        "metadata": {
+                            "name": f"{meta.name}-{index}-{number}",
+                            "namespace": node.name,
+                            "labels": {
+                                **labels.of_workflow(workflow, index),
+                                **labels.of_owner(kinds.WORKFLOW, meta),
+                                labels.INITIATOR: command,
+                            },
+                            "finalizers": [labels.MOVEMENT_FINALIZER],
+                        },
+                        "spec": {
+                            **ends,
+                            "userId": workflow.spec.user_id,
+                            "groupId": workflow.spec.group_id,
+                            "cancel": False,
+                        },
+                    }
+                )
+    return made
+
+
+def _end(
+    text: str,
+    storage: NnfStorage,
+    file_systems: Sequence[LustreFileSystem],
+    own: str,
+) -> Mapping[str, object]:
+    path = staging.parse(text)
+    if path.storage is not None:
+        reference = {
+            "kind": "NnfStorage",
+            "name": storage.metadata.name,
+            "namespace": storage.metadata.namespace,
+        }
+        return {"path": staging.inside(own, path.path), "storageReference": reference}
+    file_system = staging.file_system_of(path.path, file_systems)
+    if file_system is None:  # it was there in Proposal
+        raise Fault(f"no global file system contains {path.path!r} any more", severity="Major")
+    reference = {
+        "kind": "LustreFileSystem",
+        "name": file_system.metadata.name,
+        "namespace": file_system.metadata.namespace,
+    }
+    return {"path": path.path, "storageReference": reference}

@@ -1,0 +1,65 @@
+"""What a node is asked to do, as values: volumes to make, places to mount, trees to copy."""
+
+from dataclasses import dataclass
+
+from warren.base.errors import Retryable
+
+
+class NodeTrouble(Retryable):
+    """A node could not do what it was asked. The words are those of whatever failed.
+
+    `fatal` says that trying again will not help.
+    """
+
+    def __init__(self, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+
+    @property
+    def severity(self) -> str:
+        return "Fatal" if self.fatal else "Major"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """One allocation on a rabbit. `group` and `name` find it again after a restart."""
+
+    group: str
+    name: str
+    size: int
+    """Bytes."""
+    file_system: str
+    userid: int
+    groupid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """One data movement, on the rabbit that has the storage."""
+
+    source: str
+    destination: str
+    index: str | None
+    """The index directory of the source's allocation, when the source is node-local storage."""
+    userid: int
+    groupid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a copy is."""
+
+    bytes: int
+    total_bytes: int
+    files: int
+    total_files: int
+    seconds: float
+
+    @property
+    def percent(self) -> int:
+        return 100 if self.bytes >= self.total_bytes else self.bytes * 100 // self.total_bytes
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0

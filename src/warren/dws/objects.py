@@ -1,0 +1,463 @@
+"""The objects as far as decisions read them.
+
+Decoded here, and sent back only as patches, so that fields that are not known
+here survive. Sizes are bytes.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Key, Object
+
+T = TypeVar("T")
+
+
+class Malformed(UserMistake):
+    """An object that is not of its kind; the sentence names the path."""
+
+
+def read(obj: Object, kind: type[T]) -> T:
+    """Decode an object. Raises Malformed with the path of what is wrong."""
+    try:
+        return msgspec.convert(obj, type=kind)
+    except msgspec.ValidationError as error:
+        metadata = obj.get("metadata", {})
+        raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class State(StrEnum):
+    """The seven states of a Workflow, in order."""
+
+    PROPOSAL = "Proposal"
+    SETUP = "Setup"
+    DATA_IN = "DataIn"
+    PRE_RUN = "PreRun"
+    POST_RUN = "PostRun"
+    DATA_OUT = "DataOut"
+    TEARDOWN = "Teardown"
+
+
+class Meta(_Struct, frozen=True):
+    """What every object's metadata says."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    resource_version: str | None = None
+    deletion_timestamp: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion_timestamp is not None
+
+
+class Reference(_Struct, frozen=True):
+    """A reference to an object."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class Error(_Struct, frozen=True):
+    """The `error` of most statuses."""
+
+    debug_message: str
+    user_message: str = ""
+    type: str = "Internal"
+    severity: str = "Minor"
+
+
+class WorkflowSpec(_Struct, frozen=True):
+    desired_state: State
+    job_id: int | str = msgspec.field(name="jobID", default=0)
+    user_id: int = msgspec.field(name="userID", default=0)
+    group_id: int = msgspec.field(name="groupID", default=0)
+    wlm_id: str = msgspec.field(name="wlmID", default="")
+    dw_directives: tuple[str, ...] = msgspec.field(name="dwDirectives", default=())
+    hurry: bool = False
+    force_ready: bool = False
+
+
+class DriverStatus(_Struct, frozen=True):
+    """One piece of work of a driver, in one state, on one directive."""
+
+    driver_id: str = msgspec.field(name="driverID")
+    dwd_index: int
+    watch_state: State
+    status: str = "Pending"
+    completed: bool = False
+    message: str = ""
+    error: str = ""
+    complete_time: str | None = None
+
+
+class WorkflowStatus(_Struct, frozen=True):
+    state: State | None = None
+    ready: bool = False
+    status: str = ""
+    message: str = ""
+    env: Mapping[str, str] = {}
+    drivers: tuple[Mapping[str, Any], ...] = ()
+    directive_breakdowns: tuple[Reference, ...] = ()
+    computes: Reference | None = None
+    desired_state_change: str | None = None
+    elapsed_time_last_state: str | None = None
+
+
+class Workflow(_Struct, frozen=True):
+    metadata: Meta
+    spec: WorkflowSpec
+    status: WorkflowStatus = WorkflowStatus()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the state that is desired is there, and done with."""
+        return self.status.state is self.spec.desired_state and self.status.ready
+
+
+class Compute(_Struct, frozen=True):
+    name: str
+
+
+class Computes(_Struct, frozen=True):
+    metadata: Meta
+    data: tuple[Compute, ...] = ()
+
+
+class Constraints(_Struct, frozen=True):
+    labels: tuple[str, ...] = ()
+    count: int | None = None
+    scale: int | None = None
+
+
+class AllocationNeed(_Struct, frozen=True):
+    """One allocation set of a breakdown: what storage is needed."""
+
+    allocation_strategy: str
+    minimum_capacity: int
+    label: str
+    constraints: Constraints = Constraints()
+
+
+class BreakdownStorage(_Struct, frozen=True):
+    lifetime: str = "job"
+    reference: Reference = Reference()
+    allocation_sets: tuple[AllocationNeed, ...] = ()
+
+
+class BreakdownSpec(_Struct, frozen=True):
+    directive: str
+    user_id: int = msgspec.field(name="userID", default=0)
+
+
+class BreakdownStatus(_Struct, frozen=True):
+    ready: bool = False
+    storage: BreakdownStorage | None = None
+    error: Error | None = None
+
+
+class DirectiveBreakdown(_Struct, frozen=True):
+    metadata: Meta
+    spec: BreakdownSpec
+    status: BreakdownStatus = BreakdownStatus()
+
+
+class StorageShare(_Struct, frozen=True):
+    name: str
+    allocation_count: int
+
+
+class ServersSet(_Struct, frozen=True):
+    label: str
+    allocation_size: int
+    storage: tuple[StorageShare, ...] = ()
+
+
+class ServersSpec(_Struct, frozen=True):
+    allocation_sets: tuple[ServersSet, ...] = ()
+
+
+class ServersStatus(_Struct, frozen=True):
+    ready: bool = False
+    allocation_sets: tuple[Mapping[str, Any], ...] = ()
+
+
+class Servers(_Struct, frozen=True):
+    metadata: Meta
+    spec: ServersSpec = ServersSpec()
+    status: ServersStatus = ServersStatus()
+
+
+class ComputeLink(_Struct, frozen=True):
+    name: str
+    status: str = ""
+
+
+class StorageAccess(_Struct, frozen=True):
+    computes: tuple[ComputeLink, ...] = ()
+
+
+class StorageSpec(_Struct, frozen=True):
+    state: str = "Enabled"
+
+
+class StorageStatus(_Struct, frozen=True):
+    status: str = "Starting"
+    capacity: int = 0
+    access: StorageAccess = StorageAccess()
+    message: str = ""
+
+
+class Storage(_Struct, frozen=True):
+    """A rabbit."""
+
+    metadata: Meta
+    spec: StorageSpec = StorageSpec()
+    status: StorageStatus = StorageStatus()
+
+
+class ComputeAccess(_Struct, frozen=True):
+    name: str
+    index: int = 0
+
+
+class StorageNode(_Struct, frozen=True):
+    name: str
+    type: str = "Rabbit"
+    computes_access: tuple[ComputeAccess, ...] = ()
+
+
+class SystemConfigurationSpec(_Struct, frozen=True):
+    storage_nodes: tuple[StorageNode, ...] = ()
+
+
+class SystemConfigurationStatus(_Struct, frozen=True):
+    ready: bool = False
+
+
+class SystemConfiguration(_Struct, frozen=True):
+    metadata: Meta
+    spec: SystemConfigurationSpec = SystemConfigurationSpec()
+    status: SystemConfigurationStatus = SystemConfigurationStatus()
+
+    def rabbits_of_computes(self) -> dict[str, str]:
+        """Give each compute node's rabbit."""
+        return {
+            compute.name: node.name
+            for node in self.spec.storage_nodes
+            for compute in node.computes_access
+        }
+
+
+class NodeCount(_Struct, frozen=True):
+    name: str
+    count: int
+
+
+class NnfStorageSet(_Struct, frozen=True):
+    name: str
+    capacity: int
+    nodes: tuple[NodeCount, ...] = ()
+
+
+class NnfStorageSpec(_Struct, frozen=True):
+    file_system_type: str
+    user_id: int = msgspec.field(name="userID", default=0)
+    group_id: int = msgspec.field(name="groupID", default=0)
+    allocation_sets: tuple[NnfStorageSet, ...] = ()
+
+
+class NnfStorageStatus(_Struct, frozen=True):
+    ready: bool = False
+    error: Error | None = None
+
+
+class NnfStorage(_Struct, frozen=True):
+    metadata: Meta
+    spec: NnfStorageSpec
+    status: NnfStorageStatus = NnfStorageStatus()
+
+
+class NnfNodeStorageSpec(_Struct, frozen=True):
+    count: int
+    capacity: int
+    file_system_type: str
+    user_id: int = msgspec.field(name="userID", default=0)
+    group_id: int = msgspec.field(name="groupID", default=0)
+
+
+class NnfNodeStorageStatus(_Struct, frozen=True):
+    ready: bool = False
+    error: Error | None = None
+
+
+class NnfNodeStorage(_Struct, frozen=True):
+    """The share of one rabbit in an NnfStorage: `count` allocations of `capacity` bytes."""
+
+    metadata: Meta
+    spec: NnfNodeStorageSpec
+    status: NnfNodeStorageStatus = NnfNodeStorageStatus()
+
+
+class NnfAccessSpec(_Struct, frozen=True):
+    desired_state: str
+    target: str
+    mount_path: str
+    storage_reference: Reference
+    client_reference: Reference | None = None
+    user_id: int = msgspec.field(name="userID", default=0)
+    group_id: int = msgspec.field(name="groupID", default=0)
+
+
+class NnfAccessStatus(_Struct, frozen=True):
+    state: str = ""
+    ready: bool = False
+    error: Error | None = None
+
+
+class NnfAccess(_Struct, frozen=True):
+    metadata: Meta
+    spec: NnfAccessSpec
+    status: NnfAccessStatus = NnfAccessStatus()
+
+
+class LvmDevice(_Struct, frozen=True):
+    volume_group: str
+    logical_volume: str
+
+
+class Device(_Struct, frozen=True):
+    type: str
+    lvm: LvmDevice | None = None
+
+
+class Mount(_Struct, frozen=True):
+    mount_path: str
+    type: str
+    device: Device
+
+
+class MountInfo(_Struct, frozen=True):
+    state: str = ""
+    ready: bool = False
+
+
+class ClientMountSpec(_Struct, frozen=True):
+    node: str
+    desired_state: str
+    mounts: tuple[Mount, ...]
+
+
+class ClientMountStatus(_Struct, frozen=True):
+    mounts: tuple[MountInfo, ...] = ()
+    all_ready: bool = False
+    error: Error | None = None
+
+
+class ClientMount(_Struct, frozen=True):
+    """The mounts of one job on one node."""
+
+    metadata: Meta
+    spec: ClientMountSpec
+    status: ClientMountStatus = ClientMountStatus()
+
+    def all_in(self, state: str) -> bool:
+        """Whether every mount is in `state` and ready."""
+        return (
+            self.status.all_ready
+            and len(self.status.mounts) == len(self.spec.mounts)
+            and all(mount.state == state and mount.ready for mount in self.status.mounts)
+        )
+
+
+class MovementEnd(_Struct, frozen=True):
+    path: str
+    storage_reference: Reference = Reference()
+
+
+class NnfDataMovementSpec(_Struct, frozen=True):
+    source: MovementEnd
+    destination: MovementEnd
+    user_id: int = 0
+    group_id: int = 0
+    cancel: bool = False
+
+
+class CommandStatus(_Struct, frozen=True):
+    progress: int | None = None
+    data: str = ""
+    rate: str = ""
+
+
+class NnfDataMovementStatus(_Struct, frozen=True):
+    state: str = ""
+    status: str = ""
+    message: str = ""
+    restarts: int = 0
+    command_status: CommandStatus | None = None
+    error: Error | None = None
+
+
+class NnfDataMovement(_Struct, frozen=True):
+    metadata: Meta
+    spec: NnfDataMovementSpec
+    status: NnfDataMovementStatus = NnfDataMovementStatus()
+
+
+class LustreSpec(_Struct, frozen=True):
+    name: str
+    mount_root: str
+
+
+class LustreFileSystem(_Struct, frozen=True):
+    metadata: Meta
+    spec: LustreSpec
+
+
+class FileSystemProfile(_Struct, frozen=True):
+    capacity_scaling_factor: str = "1.0"
+    allocation_padding: str = "0"
+    storage_labels: tuple[str, ...] = ()
+
+
+class ProfileData(_Struct, frozen=True):
+    default: bool = False
+    pinned: bool = False
+    xfs_storage: FileSystemProfile = FileSystemProfile()
+
+
+class NnfStorageProfile(_Struct, frozen=True):
+    metadata: Meta
+    data: ProfileData
+
+
+class NnfNodeStatus(_Struct, frozen=True):
+    status: str = "Starting"
+    capacity: int = 0
+
+
+class NnfNode(_Struct, frozen=True):
+    """What a rabbit says of itself, in its own namespace."""
+
+    metadata: Meta
+    status: NnfNodeStatus = NnfNodeStatus()

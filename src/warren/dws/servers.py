@@ -1,0 +1,125 @@
+"""Who holds the storage: Servers, filled in for a job's nodes, and checked in Setup.
+
+Only strategies, labels and capacities of the breakdown are read here, never the
+name of a file system: what is needed is what the breakdown says.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import Any
+
+from warren.base.objects import Change, Object
+from warren.dws import kinds
+from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.faults import Fault
+from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet
+
+
+def filled(
+    needs: Sequence[AllocationNeed], per_rabbit: Mapping[str, int], floor: int
+) -> list[dict[str, Any]]:
+    """Give the allocation sets that serve a job with `per_rabbit` nodes on each rabbit.
+
+    `floor` is the least size of one allocation, in bytes. Raises Fault for a
+    strategy that is not understood.
+    """
+    return [_set(need, per_rabbit, floor) for need in needs]
+
+
+def _set(need: AllocationNeed, per_rabbit: Mapping[str, int], floor: int) -> dict[str, Any]:
+    if need.allocation_strategy == PER_COMPUTE:
+        size, counts = need.minimum_capacity, dict(per_rabbit)
+    elif need.allocation_strategy == SINGLE_SERVER or need.constraints.count:
+        wanted = need.constraints.count or 1
+        size = -(-need.minimum_capacity // wanted)
+        # The rabbits with most of the job's nodes first, so that data is near.
+        order = sorted(per_rabbit, key=lambda rabbit: (-per_rabbit[rabbit], rabbit))
+        counts = Counter(order[number % len(order)] for number in range(wanted))
+    elif need.allocation_strategy == ACROSS_SERVERS:
+        # As few and as large as the proportions of the job's nodes allow.
+        parts = {rabbit: n // gcd(*per_rabbit.values()) for rabbit, n in per_rabbit.items()}
+        size, counts = -(-need.minimum_capacity // sum(parts.values())), parts
+    else:
+        raise Fault(f"allocation strategy {need.allocation_strategy!r} is not understood")
+    return {
+        "label": need.label,
+        "allocationSize": max(size, floor),
+        "storage": [
+            {"name": rabbit, "allocationCount": counts[rabbit]} for rabbit in sorted(counts)
+        ],
+    }
+
+
+def check(needs: Sequence[AllocationNeed], servers: Servers, rabbits: Mapping[str, Any]) -> None:
+    """Raise the Fault of a workload manager that has filled in the Servers wrongly."""
+    sets = {each.label: each for each in servers.spec.allocation_sets}
+    if len(servers.spec.allocation_sets) != len(needs):
+        raise Fault(
+            f"Servers {servers.metadata.name} has {len(servers.spec.allocation_sets)} allocation "
+            f"sets, and {len(needs)} are needed",
+            type="WLM",
+        )
+    for need in needs:
+        found = sets.get(need.label)
+        if found is None:
+            raise Fault(f"Servers {servers.metadata.name} lacks the set {need.label}", type="WLM")
+        _check_set(need, found)
+        for share in found.storage:
+            if share.name not in rabbits:
+                raise Fault(f"there is no Storage {share.name}", type="WLM")
+
+
+def _check_set(need: AllocationNeed, given: ServersSet) -> None:
+    counts = [share.allocation_count for share in given.storage]
+    if need.allocation_strategy == SINGLE_SERVER and counts != [1]:
+        raise Fault(f"set {need.label} needs one allocation on one rabbit", type="WLM")
+    size = given.allocation_size
+    if need.allocation_strategy == ACROSS_SERVERS:
+        size *= sum(counts)
+    if size < need.minimum_capacity:
+        raise Fault(
+            f"set {need.label} has {size} bytes, and {need.minimum_capacity} are needed",
+            type="WLM",
+        )
+
+
+def report(
+    servers: Servers, shares: Sequence[NnfNodeStorage], set_of: Mapping[str, str]
+) -> Change | None:
+    """Write down what is allocated where; None if that is what the status says already.
+
+    `set_of` gives the label of the allocation set that an NnfNodeStorage belongs to.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for share in shares:
+        label = set_of[share.metadata.name]
+        entry = found.setdefault(label, {}).setdefault(
+            share.metadata.namespace, {"allocationSize": 0, "ready": True}
+        )
+        if share.status.ready:
+            entry["allocationSize"] += share.spec.capacity * share.spec.count
+        else:
+            entry["ready"] = False
+    wanted = servers.spec.allocation_sets
+    present = Counter(set_of[share.metadata.name] for share in shares)
+    ready = all(present[each.label] >= len(each.storage) for each in wanted) and all(
+        entry["ready"] for entries in found.values() for entry in entries.values()
+    )
+    status: Object = {
+        # Once true it stays true: a set that fails later is the NnfStorage's to tell.
+        "ready": servers.status.ready or (ready and bool(wanted)),
+        "allocationSets": [{"label": label, "storage": found[label]} for label in sorted(found)],
+    }
+    if (
+        status["ready"] == servers.status.ready
+        and tuple(status["allocationSets"]) == servers.status.allocation_sets
+    ):
+        return None
+    return Change(
+        kind=kinds.SERVERS,
+        key=servers.metadata.key,
+        patch={"status": status},
+        seen=servers.metadata.resource_version,
+        status=True,
+    )

@@ -1,0 +1,109 @@
+"""Copying in and out: what the paths of a directive name, and where each copy goes.
+
+The path rules are those of NNF's data movement (dws-spec 2.3, 11): node-local
+storage has one copy for each allocation, and what comes back from several of
+them is kept apart in index directories, `<rabbit>-<n>`.
+"""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # the copier imports this module, and starts faster without the rest
+    from warren.directives.parse import Directive
+    from warren.dws.objects import LustreFileSystem
+
+COMMANDS: Final = ("copy_in", "copy_out")
+
+_STORAGE = re.compile(r"\$DW_(JOB|PERSISTENT)_([^/]+)(/.*)?")
+
+
+@dataclass(frozen=True)
+class StagingPath:
+    """A source or destination: a path in a named storage, or a global path."""
+
+    storage: str | None
+    lifetime: str
+    path: str
+
+
+def parse(text: str) -> StagingPath:
+    """Read a staging argument: `$DW_JOB_my_fs/a` is (`my-fs`, `/a`), anything else is global."""
+    match = _STORAGE.fullmatch(text)
+    if match is None:
+        return StagingPath(None, "", text)
+    return StagingPath(match[2].replace("_", "-"), match[1].lower(), match[3] or "")
+
+
+def job_storage(directives: Sequence["Directive"]) -> dict[str, int]:
+    """Give the names of the job's own storage and the indexes of their directives."""
+    return {
+        directive.values.get("name", ""): index
+        for index, directive in enumerate(directives)
+        if directive.command.text == "jobdw"
+    }
+
+
+def file_system_of(
+    path: str, file_systems: Sequence["LustreFileSystem"]
+) -> "LustreFileSystem | None":
+    """Find the global file system that contains a path. `..` leads out of every one."""
+    if ".." in path.split("/"):
+        return None
+    for file_system in file_systems:
+        root = file_system.spec.mount_root.rstrip("/")
+        if path == root or path.startswith(root + "/"):
+            return file_system
+    return None
+
+
+def inside(mount: str, path: str) -> str:
+    """Give the place of `path` under `mount`, keeping a trailing slash, which means something.
+
+    A path that climbs out with `..` stays inside.
+    """
+    cleaned = posixpath.normpath("/" + path.lstrip("/"))
+    joined = mount.rstrip("/") + ("" if cleaned == "/" else cleaned)
+    return joined + "/" if path.endswith("/") else joined
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a copy does: make `directory`, then copy `source` to `target`.
+
+    `contents` says that a directory's contents are meant, not the directory itself.
+    """
+
+    source: str
+    directory: str
+    target: str
+    contents: bool
+
+
+def plan(
+    source: str,
+    destination: str,
+    *,
+    source_is_file: bool,
+    destination_is_file: bool,
+    destination_is_directory: bool,
+    index: str | None,
+) -> Plan:
+    """Decide where a copy goes. The facts are of the file systems, as the user sees them.
+
+    `index` is the index directory of the source's allocation when it is node-local storage.
+    """
+    to_file = source_is_file and (
+        destination_is_file or not (destination_is_directory or destination.endswith("/"))
+    )
+    directory = posixpath.dirname(destination) if to_file else destination.rstrip("/") or "/"
+    name = posixpath.basename(destination) if to_file else posixpath.basename(source.rstrip("/"))
+    if index is not None and posixpath.basename(source) != index:
+        directory = f"{directory}/{index}"
+    if source_is_file:
+        return Plan(source, directory, f"{directory}/{name}", contents=False)
+    if source.endswith("/"):
+        return Plan(source, directory, directory, contents=True)
+    return Plan(source, directory, f"{directory}/{name}", contents=False)

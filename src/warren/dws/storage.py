@@ -1,0 +1,162 @@
+"""NnfStorage: a file system spread over rabbits, as one NnfNodeStorage on each.
+
+The share of a rabbit is an object in that rabbit's own namespace: the agent
+there watches its namespace and nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from warren.base.objects import Change, Create, Key, Object, Remove, Write
+from warren.dws import kinds, labels
+from warren.dws.faults import Fault, raise_for
+from warren.dws.objects import (
+    DirectiveBreakdown,
+    NnfNodeStorage,
+    NnfStorage,
+    Servers,
+    Workflow,
+)
+
+
+def child(
+    workflow: Workflow, index: int, breakdown: DirectiveBreakdown, servers: Servers
+) -> Object:
+    """Make the NnfStorage of one directive from what the workload manager has assigned."""
+    assert breakdown.status.storage is not None
+    return {
+        "metadata": {
+            "name": f"{workflow.metadata.name}-{index}",
+            "namespace": workflow.metadata.namespace,
+            "labels": {
+                **labels.of_workflow(workflow, index),
+                **labels.of_owner(kinds.WORKFLOW, workflow.metadata),
+            },
+            "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
+            "finalizers": [labels.STORAGE_FINALIZER],
+        },
+        "spec": {
+            "fileSystemType": breakdown.status.storage.allocation_sets[0].label,
+            "userID": workflow.spec.user_id,
+            "groupID": workflow.spec.group_id,
+            "allocationSets": [
+                {
+                    "name": each.label,
+                    "capacity": each.allocation_size,
+                    "sharedAllocation": False,
+                    "nodes": [
+                        {"name": share.name, "count": share.allocation_count}
+                        for share in each.storage
+                    ],
+                }
+                for each in servers.spec.allocation_sets
+            ],
+        },
+    }
+
+
+def decide(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Write]:
+    """Make the shares and report on them; in deletion, remove them and let go."""
+    meta = storage.metadata
+    if meta.deleting:
+        return _give_back(storage, shares)
+    present = {share.metadata.key: share for share in shares}
+    wanted = _children(storage)
+    missing = [
+        Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
+        for key, obj in wanted.items()
+        if key not in present
+    ]
+    return [*missing, *_reported(storage, [present.get(key) for key in wanted])]
+
+
+def share_keys(storage: NnfStorage) -> dict[Key, str]:
+    """Give the keys of the shares, and the label of the allocation set each belongs to."""
+    return {key: obj["metadata"]["labels"][_SET] for key, obj in _children(storage).items()}
+
+
+_SET = "nnf.cray.hpe.com/allocationset"
+
+
+def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
+    meta = storage.metadata
+    children: dict[Key, dict[str, Any]] = {}
+    for each in storage.spec.allocation_sets:
+        listed: dict[str, int] = {}
+        for node in each.nodes:
+            number = listed[node.name] = listed.get(node.name, -1) + 1
+            name = f"{meta.namespace}-{meta.name}-{each.name}-{number}"
+            children[Key(node.name, name)] = {
+                "metadata": {
+                    "name": name,
+                    "namespace": node.name,
+                    "labels": {
+                        **labels.inherited(meta),
+                        **labels.of_owner(kinds.NNF_STORAGE, meta),
+                        _SET: each.name,
+                    },
+                    "finalizers": [labels.NODE_STORAGE_FINALIZER],
+                },
+                "spec": {
+                    "count": node.count,
+                    "capacity": each.capacity,
+                    "sharedAllocation": False,
+                    "fileSystemType": storage.spec.file_system_type,
+                    "userID": storage.spec.user_id,
+                    "groupID": storage.spec.group_id,
+                },
+            }
+    return children
+
+
+def _reported(storage: NnfStorage, shares: Sequence[NnfNodeStorage | None]) -> Sequence[Change]:
+    error = None
+    try:
+        for share in shares:
+            if share is not None:
+                raise_for(share.status.error, share.metadata.namespace)
+    except Fault as fault:
+        error = fault.as_status()
+    ready = error is None and all(share is not None and share.status.ready for share in shares)
+    known = storage.status.error
+    unchanged = ready == storage.status.ready and (
+        (error is None and known is None)
+        or (error is not None and known is not None
+            and error["debugMessage"] == known.debug_message)
+    )  # fmt: skip
+    if unchanged:
+        return ()
+    return [
+        Change(
+            kind=kinds.NNF_STORAGE,
+            key=storage.metadata.key,
+            patch={"status": {"ready": ready, "error": error}},
+            seen=storage.metadata.resource_version,
+            status=True,
+        )
+    ]
+
+
+def _give_back(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Write]:
+    if shares:
+        return [
+            Remove(kind=kinds.NNF_NODE_STORAGE, key=share.metadata.key)
+            for share in shares
+            if not share.metadata.deleting
+        ]
+    return [
+        Change(
+            kind=kinds.NNF_STORAGE,
+            key=storage.metadata.key,
+            patch=labels.finalized(storage.metadata, labels.STORAGE_FINALIZER),
+            seen=storage.metadata.resource_version,
+        )
+    ]
+
+
+def volume(share: NnfNodeStorage, number: int) -> tuple[str, str]:
+    """Name one allocation of a share on disk: its volume group and volume.
+
+    The names come from the rabbit and the object's UID, so that a retry finds its own work.
+    """
+    return share.metadata.namespace, f"{share.metadata.uid}-{number}"

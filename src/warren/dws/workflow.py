@@ -1,0 +1,180 @@
+"""The Workflow's states: which may follow which, and why not; when a state is done.
+
+Everything that affects a transition stands in this module. It knows nothing of
+drivers' work (`driver`) nor of who asks (`conduct`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
+from warren.directives import rules as directive_rules
+from warren.directives.parse import parse
+from warren.directives.rules import Rule
+from warren.dws.objects import DriverStatus, State, Workflow, read
+
+ADVANCE: Final[Mapping[State, State]] = {
+    State.PROPOSAL: State.SETUP,
+    State.SETUP: State.DATA_IN,
+    State.DATA_IN: State.PRE_RUN,
+    State.PRE_RUN: State.POST_RUN,
+    State.POST_RUN: State.DATA_OUT,
+    State.DATA_OUT: State.TEARDOWN,
+}
+
+IMMUTABLE: Final = ("wlmID", "jobID", "userID", "groupID", "dwDirectives")
+
+
+def refusal(current: State, desired: State, *, ready: bool) -> str | None:
+    """Explain why `desired` cannot be asked for now; None means that it can."""
+    if desired in (current, State.TEARDOWN):
+        return None  # repeating a request is harmless, and the exit is never locked
+    if list(State).index(desired) < list(State).index(current):
+        return f"desiredState cannot go back from {current} to {desired}."
+    if ADVANCE[current] is not desired:
+        return f"{desired} does not follow {current}: states cannot be skipped."
+    return None if ready else f"{current} is not ready yet."
+
+
+# Admission
+
+
+def create_refusal(workflow: Object) -> str | None:
+    """Explain why a Workflow may not be created as it is; directives are checked elsewhere."""
+    spec = workflow.get("spec")
+    if not isinstance(spec, Mapping):
+        return "spec: a Workflow has one."
+    if spec.get("desiredState") != State.PROPOSAL:
+        return "spec.desiredState: a Workflow starts in Proposal."
+    if spec.get("hurry"):
+        return "spec.hurry: the hurry flag may be set only in Teardown."
+    if (workflow.get("status") or {}).get("state"):
+        return "status.state: a Workflow is created without a state."
+    return None
+
+
+def update_refusal(old: Object, new: Object) -> str | None:
+    """Explain why an update of a Workflow is not allowed; None means that it is.
+
+    The rules are those of DWS's webhook, in its order (dws-spec section 1.4).
+    """
+    if not isinstance(new.get("spec"), Mapping):
+        return "spec: a Workflow has one."
+    desired = new["spec"].get("desiredState")
+    if new["spec"].get("hurry") and desired != State.TEARDOWN:
+        return "spec.hurry: the hurry flag may be set only in Teardown."
+    for name in IMMUTABLE:
+        if new["spec"].get(name) != old["spec"].get(name):
+            return f"spec.{name}: the field is immutable."
+    status = old.get("status") or {}
+    current = status.get("state")
+    if not current:
+        if desired == State.PROPOSAL:
+            return None
+        return None if desired == State.TEARDOWN else "Proposal is not ready yet."
+    unfinished = _driver_refusal(current, old, new)
+    if unfinished is not None:
+        return unfinished
+    try:
+        wanted = State(desired)
+    except ValueError:
+        known = ", ".join(State)
+        return f"spec.desiredState: {desired!r} is not a state; it is one of {known}."
+    return refusal(State(current), wanted, ready=bool(status.get("ready")))
+
+
+def _driver_refusal(current: str, old: Object, new: Object) -> str | None:
+    before: Sequence[Any] = (old.get("status") or {}).get("drivers") or ()
+    after: Sequence[Any] = (new.get("status") or {}).get("drivers") or ()
+    for index, entry in enumerate(after):
+        was = before[index] if index < len(before) else None
+        if entry.get("watchState") != current:
+            if entry != was:
+                return f"status.drivers[{index}]: only entries of {current} may change."
+        elif entry.get("completed"):
+            if entry.get("status") != "Completed" or entry.get("error"):
+                return f"status.drivers[{index}]: a completed entry has status Completed."
+        elif was is not None and was.get("completed"):
+            return f"status.drivers[{index}]: a completed entry stays completed."
+    return None
+
+
+def admitted(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
+    """Give a new Workflow with the work of its drivers written down, and its first variables."""
+    directives = [parse(text) for text in workflow["spec"].get("dwDirectives") or ()]
+    drivers = [
+        {
+            "driverID": driver,
+            "taskID": "",
+            "dwdIndex": index,
+            "watchState": state,
+            "lastHB": 0,
+            "completed": False,
+            "status": "Pending",
+        }
+        for index, driver, state in directive_rules.watchers(directives, rules)
+    ]
+    metadata = workflow["metadata"]
+    status = dict(workflow.get("status") or {})
+    status["drivers"] = drivers
+    status["env"] = {
+        "DW_WORKFLOW_NAME": metadata["name"],
+        "DW_WORKFLOW_NAMESPACE": metadata["namespace"],
+    }
+    return {**workflow, "status": status}
+
+
+# The controller's own part
+
+
+def entered(workflow: Workflow, now: float) -> dict[str, Any] | None:
+    """Give the change that takes up a newly desired state; None if none is."""
+    if workflow.spec.desired_state is workflow.status.state:
+        return None
+    return {
+        "spec": {"forceReady": False},
+        "status": {
+            "state": workflow.spec.desired_state,
+            "ready": False,
+            "status": "DriverWait",
+            "message": "",
+            "desiredStateChange": rfc3339_micro(now),
+        },
+    }
+
+
+_PRIORITY: Final = {"Completed": 1, "DriverWait": 2, "Running": 2, "Queued": 2, "Pending": 2,
+                    "TransientCondition": 3, "Error": 4}  # fmt: skip
+
+
+def concluded(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) -> dict[str, Any]:
+    """Give the status that follows from what the drivers have done in the present state."""
+    own = [driver for driver in drivers if driver.watch_state is workflow.status.state]
+    if workflow.spec.force_ready:
+        return _ready(workflow, "Forced Ready", now)
+    if all(driver.completed for driver in own):
+        return _ready(workflow, "", now)
+    worst = max(own, key=lambda driver: _PRIORITY[driver.status])
+    gravest = [driver for driver in own if _PRIORITY[driver.status] == _PRIORITY[worst.status]]
+    told = [driver for driver in gravest if driver.message]
+    message = f"DW Directive {told[-1].dwd_index}: {told[-1].message}" if told else ""
+    known = worst.status in ("TransientCondition", "Error")
+    return {"ready": False, "status": worst.status if known else "DriverWait", "message": message}
+
+
+def _ready(workflow: Workflow, message: str, now: float) -> dict[str, Any]:
+    began = workflow.status.desired_state_change
+    elapsed = now - parse_rfc3339(began) if began else 0.0
+    return {
+        "ready": True,
+        "status": "Completed",
+        "message": message,
+        "readyChange": rfc3339_micro(now),
+        "elapsedTimeLastState": go_duration(max(elapsed, 0.0)),
+    }
+
+
+def drivers_of(workflow: Workflow) -> list[DriverStatus]:
+    """Give the drivers' entries."""
+    return [read(entry, DriverStatus) for entry in workflow.status.drivers]

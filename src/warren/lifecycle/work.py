@@ -1,0 +1,104 @@
+"""What a job's state asks to be done, as a list of work (RFC 21).
+
+`act` may be asked at any time and any number of times: it gives what is still
+to do, knowing what is under way. So a restarted job manager asks once per job
+and goes on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """Requests that were sent and are not answered. None of it survives a restart."""
+
+    alloc: bool = False
+    execution: bool = False
+    events: frozenset[str] = frozenset()
+    """Names of events that are queued but not applied yet."""
+
+
+@dataclass(frozen=True)
+class Post:
+    """Append an event to the job's log."""
+
+    name: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RequestAllocation:
+    """Ask the scheduler for resources."""
+
+
+@dataclass(frozen=True)
+class WithdrawAllocation:
+    """Tell the scheduler that the resources are not wanted any more."""
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Ask execution to run the job, or to take up again what it was doing for it."""
+
+    reattach: bool
+
+
+@dataclass(frozen=True)
+class Free:
+    """Give the resources back."""
+
+
+Work = Post | RequestAllocation | WithdrawAllocation | Execute | Free
+
+
+def act(job: Job, under_way: UnderWay) -> list[Work]:
+    """Give what is to be done now. Same job, same work."""
+    match job.state:
+        case State.DEPEND:
+            ready = not job.dependencies and not under_way.events & {"dependency-add", "depend"}
+            return [Post("depend")] if ready else []
+        case State.PRIORITY:
+            return _prioritize(job, under_way)
+        case State.SCHED:
+            wanted = not under_way.alloc and job.priority != 0
+            return [RequestAllocation()] if wanted else []
+        case State.RUN:
+            return _run(job, under_way)
+        case State.CLEANUP:
+            return _clean_up(job, under_way)
+        case _:
+            return []
+
+
+def _prioritize(job: Job, under_way: UnderWay) -> list[Work]:
+    work: list[Work] = [WithdrawAllocation()] if under_way.alloc else []
+    if "priority" not in under_way.events:
+        work.append(Post("priority", {"priority": job.urgency}))
+    return work
+
+
+def _run(job: Job, under_way: UnderWay) -> list[Work]:
+    held = job.prologs or "prolog-start" in under_way.events
+    if held or under_way.execution or job.status is not None:
+        return []
+    return [Execute(reattach=job.started)]
+
+
+def _clean_up(job: Job, under_way: UnderWay) -> list[Work]:
+    if under_way.alloc:
+        return [WithdrawAllocation()]
+    if under_way.execution:
+        return []
+    if job.started and not job.released:
+        # Restarted between `start` and the last `release`: only execution knows what is left.
+        return [Execute(reattach=True)]
+    if job.prologs or job.epilogs or "epilog-start" in under_way.events:
+        return []
+    if job.allocated:
+        return [] if "free" in under_way.events else [Free(), Post("free")]
+    return [] if "clean" in under_way.events else [Post("clean")]

@@ -1,0 +1,265 @@
+"""Who mounts a storage: NnfAccesses and their ClientMounts."""
+
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import (
+    after,
+    changes,
+    client_mount,
+    computes,
+    configuration,
+    error,
+    made,
+    nnf_access,
+    nnf_storage,
+    removed,
+    settled,
+    share,
+    workflow,
+)
+from warren.base.objects import Key, key_of
+from warren.dws import kinds, labels
+from warren.dws.access import Seen, child, decide
+from warren.dws.objects import NnfAccess
+
+SHARES = [share("r1", 1), share("r0", 2)]
+
+
+def seen(access: NnfAccess, *mounts: Any, **others: Any) -> Seen:
+    return Seen(
+        access=access,
+        storage=nnf_storage(("r0", 2), ("r1", 1), ready=True),
+        shares=others.pop("shares", SHARES),
+        computes=others.pop("computes", computes("n0", "n1", "n2")),
+        configuration=others.pop("configuration", configuration()),
+        mounts=mounts,
+    )
+
+
+def status(writes: Any) -> Any:
+    (patch,) = changes(writes, kinds.NNF_ACCESS)
+    return patch["status"]
+
+
+def mounting(writes: Any) -> dict[str, list[tuple[str, str]]]:
+    """Give where each node mounts which volume."""
+    return {
+        obj["metadata"]["namespace"]: [
+            (
+                each["mountPath"],
+                f"{each['device']['lvm']['volumeGroup']}/{each['device']['lvm']['logicalVolume']}",
+            )
+            for each in obj["spec"]["mounts"]
+        ]
+        for obj in made(writes, kinds.CLIENT_MOUNT)
+    }
+
+
+# What is made
+
+
+def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
+    wf = workflow("#DW jobdw type=xfs capacity=1GiB name=ab")
+    on_computes = child(wf, 0, "computes", "/mnt/nnf/uid-wf-0")
+    on_rabbits = child(wf, 0, "servers", "/mnt/nnf/uid-wf-0")
+
+    assert on_computes["metadata"]["name"] == "wf-0-computes"
+    assert on_rabbits["metadata"]["name"] == "wf-0-servers"
+    assert on_computes["metadata"]["finalizers"] == [labels.ACCESS_FINALIZER]
+    assert {
+        key: on_computes["spec"].get(key)
+        for key in ("target", "teardownState", "mountPathPrefix", "clientReference")
+    } == {
+        "target": "single",
+        "teardownState": "PostRun",
+        "mountPathPrefix": None,
+        "clientReference": {"kind": "Computes", "name": "wf", "namespace": "default"},
+    }
+    assert (on_rabbits["spec"]["target"], on_rabbits["spec"]["teardownState"]) == ("all", "PreRun")
+    assert "clientReference" not in on_rabbits["spec"]
+
+
+def test_each_compute_mounts_the_next_allocation_of_its_own_rabbit() -> None:
+    assert mounting(decide(seen(nnf_access()))) == {
+        "n0": [("/mnt/nnf/uid-wf-0", "r0/uid-default-wf-0-xfs-0-0")],
+        "n1": [("/mnt/nnf/uid-wf-0", "r0/uid-default-wf-0-xfs-0-1")],
+        "n2": [("/mnt/nnf/uid-wf-0", "r1/uid-default-wf-0-xfs-0-0")],
+    }
+
+
+def test_each_rabbit_mounts_all_its_allocations_in_index_directories() -> None:
+    found = mounting(decide(seen(nnf_access("servers"), computes=None)))
+    assert {node: [path for path, _ in mounts] for node, mounts in found.items()} == {
+        "r0": ["/mnt/nnf/uid-wf-0/r0-0", "/mnt/nnf/uid-wf-0/r0-1"],
+        "r1": ["/mnt/nnf/uid-wf-0/r1-0"],
+    }
+
+
+def test_a_rabbit_that_is_listed_twice_numbers_its_allocations_on() -> None:
+    twice = [share("r0", 1, number=1), share("r0", 2, number=0)]
+    found = mounting(decide(seen(nnf_access("servers"), shares=twice)))
+    assert found["r0"] == [
+        ("/mnt/nnf/uid-wf-0/r0-0", "r0/uid-default-wf-0-xfs-0-0"),
+        ("/mnt/nnf/uid-wf-0/r0-1", "r0/uid-default-wf-0-xfs-0-1"),
+        ("/mnt/nnf/uid-wf-0/r0-2", "r0/uid-default-wf-0-xfs-1-0"),
+    ]
+
+
+def test_a_client_mount_is_in_its_nodes_namespace_and_says_what_nnf_says() -> None:
+    obj = made(decide(seen(nnf_access(), computes=computes("n1"))), kinds.CLIENT_MOUNT)[0]
+
+    assert key_of(obj) == Key("n1", "default-wf-0-computes")
+    assert obj["metadata"]["finalizers"] == [labels.CLIENT_MOUNT_FINALIZER]
+    assert (obj["spec"]["node"], obj["spec"]["desiredState"]) == ("n1", "mounted")
+    (mount,) = obj["spec"]["mounts"]
+    assert (mount["type"], mount["targetType"], mount["userID"]) == ("xfs", "directory", 1001)
+    assert mount["device"]["type"] == "lvm"
+    assert mount["device"]["deviceReference"] == {
+        "objectReference": {
+            "kind": "NnfNodeStorage",
+            "name": "default-wf-0-xfs-0",
+            "namespace": "r0",
+        },
+        "data": 0,
+    }
+
+
+def test_only_the_client_mounts_that_are_missing_are_made() -> None:
+    writes = decide(seen(nnf_access(), client_mount("n0"), client_mount("n2")))
+    assert list(mounting(writes)) == ["n1"]
+
+
+# What is reported
+
+
+def mounted(*nodes: str, state: str = "mounted", desired: str = "mounted") -> list[Any]:
+    return [client_mount(node, desired, **settled(state)) for node in nodes]
+
+
+def test_an_access_is_ready_when_all_its_nodes_have_mounted() -> None:
+    assert status(decide(seen(nnf_access(), *mounted("n0", "n1", "n2")))) == {
+        "state": "mounted",
+        "ready": True,
+        "error": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {},
+        {"allReady": True},
+        {"allReady": False, "mounts": [{"state": "mounted", "ready": True}]},
+        {"allReady": True, "mounts": [{"state": "mounted", "ready": False}]},
+        settled("unmounted"),
+    ],
+)
+def test_an_access_waits_for_its_last_node(last: dict[str, Any]) -> None:
+    others = mounted("n0", "n1")
+    assert not status(decide(seen(nnf_access(), *others, client_mount("n2", **last))))["ready"]
+
+
+def test_an_access_that_is_to_be_unmounted_asks_every_node() -> None:
+    access = nnf_access(desired="unmounted", state="mounted", ready=True)
+
+    writes = decide(seen(access, *mounted("n0", "n1")))
+
+    assert changes(writes, kinds.CLIENT_MOUNT) == [{"spec": {"desiredState": "unmounted"}}] * 2
+    assert status(writes) == {"state": "unmounted", "ready": False, "error": None}
+
+
+def test_an_access_is_unmounted_when_all_its_nodes_are() -> None:
+    access = nnf_access(desired="unmounted", state="unmounted")
+    gone = mounted("n0", "n1", state="unmounted", desired="unmounted")
+    writes = decide(seen(access, *gone))
+    assert status(writes) == {"state": "unmounted", "ready": True, "error": None}
+    assert len(writes) == 1
+
+
+@pytest.mark.parametrize(
+    ("others", "message", "severity", "type_"),
+    [
+        ({"computes": None}, "the job's Computes are not there yet", "Minor", "Internal"),
+        ({"configuration": None}, "the job's Computes are not there yet", "Minor", "Internal"),
+        (
+            {"computes": computes("stray")},
+            "compute node stray is wired to no rabbit",
+            "Fatal",
+            "WLM",
+        ),
+        (
+            {"shares": [share("r0", 1), share("r1", 1)]},
+            "invalid matching between clients and storage. Too many clients for storage: "
+            "r0 has no allocation for n1",
+            "Fatal",
+            "WLM",
+        ),
+    ],
+)
+def test_nodes_and_storage_that_do_not_match_are_a_fault(
+    others: dict[str, Any], message: str, severity: str, type_: str
+) -> None:
+    writes = decide(seen(nnf_access(), **others))
+    assert len(writes) == 1
+    assert status(writes)["error"] == {
+        "userMessage": message,
+        "debugMessage": message,
+        "type": type_,
+        "severity": severity,
+    }
+
+
+def test_an_error_of_one_node_is_the_accesss_error_with_the_nodes_name() -> None:
+    broken = client_mount("n1", error=error("no such device"))
+    writes = decide(seen(nnf_access(), *mounted("n0", "n2"), broken))
+    assert status(writes)["error"]["userMessage"] == "n1: no such device"
+    assert status(writes)["error"]["severity"] == "Major"
+    assert not status(writes)["ready"]
+
+
+def test_an_error_that_heals_is_taken_back() -> None:
+    access = nnf_access(state="mounted", error=error())
+    assert status(decide(seen(access, *mounted("n0", "n1", "n2")))) == {
+        "state": "mounted",
+        "ready": True,
+        "error": None,
+    }
+
+
+PASSES: dict[str, tuple[NnfAccess, list[Any], dict[str, Any]]] = {
+    "all mounted": (nnf_access(), mounted("n0", "n1", "n2"), {}),
+    "one missing yet": (nnf_access(), [*mounted("n0", "n1"), client_mount("n2")], {}),
+    "one in trouble": (nnf_access(), [*mounted("n0", "n1"), client_mount("n2", error=error())], {}),
+    "no Computes": (nnf_access(), [], {"computes": None}),
+    "unmounted": (
+        nnf_access(desired="unmounted"),
+        mounted("n0", state="unmounted", desired="unmounted"),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("access", "mounts", "others"), PASSES.values(), ids=PASSES.keys())
+def test_a_second_pass_over_the_same_view_writes_nothing(
+    access: NnfAccess, mounts: list[Any], others: dict[str, Any]
+) -> None:
+    writes = decide(seen(access, *mounts, **others))
+    assert len(writes) == 1
+    assert not decide(seen(after(access, writes), *mounts, **others))
+
+
+# Deletion
+
+
+def test_an_access_in_deletion_removes_its_client_mounts() -> None:
+    going = client_mount("n1", deleting=True)
+    writes = decide(seen(nnf_access(deleting=True), client_mount("n0"), going))
+    assert removed(writes, kinds.CLIENT_MOUNT) == ["n0/default-wf-0-computes"]
+    assert len(writes) == 1
+
+
+def test_an_access_in_deletion_is_let_go_of_when_its_client_mounts_are_gone() -> None:
+    writes = decide(seen(nnf_access(deleting=True)))
+    assert changes(writes, kinds.NNF_ACCESS) == [{"metadata": {"finalizers": []}}]

@@ -1,0 +1,284 @@
+"""From a directive to what it needs, and from there to the jobspec."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dws.builders import (
+    DELETING,
+    JOBDW,
+    SIZE,
+    after,
+    breakdown,
+    changes,
+    made,
+    meta,
+    need,
+    profile,
+    workflow,
+)
+from tests.rfc.vectors import vector
+from warren.base.bytesize import GIB
+from warren.base.objects import Key, key_of
+from warren.directives.parse import parse
+from warren.dws import kinds, labels
+from warren.dws.breakdown import child, decide, needs_of
+from warren.dws.faults import Fault
+from warren.dws.objects import AllocationNeed, BreakdownStatus, DirectiveBreakdown, read
+from warren.dws.resources import rewritten
+
+# Needs
+
+
+def size_of(capacity: str, **xfs: Any) -> int:
+    directive = parse(f"#DW jobdw type=xfs capacity={capacity} name=ab")
+    (found,) = needs_of(directive, [profile(**xfs)])
+    return found.minimum_capacity
+
+
+@pytest.mark.parametrize(
+    ("capacity", "xfs", "size"),
+    [
+        ("1GiB", {"allocationPadding": "300MiB"}, 1388314624),
+        ("1TB", {"allocationPadding": "300MiB"}, 1000314572800),
+        ("100MB", {"allocationPadding": "300MiB"}, 414572800),
+        ("10GB", {"capacityScalingFactor": "1.5", "allocationPadding": "10%"}, 16500000000),
+        ("10GB", {"capacityScalingFactor": "0.5", "allocationPadding": "0"}, 5000000000),
+        ("1KB", {"allocationPadding": "24"}, 1024),
+        ("1KB", {"allocationPadding": "2.5%"}, 1025),
+        ("1KB", {"allocationPadding": "1KiB"}, 2024),
+    ],
+)
+def test_a_capacity_is_scaled_and_then_padded(
+    capacity: str, xfs: dict[str, str], size: int
+) -> None:
+    assert size_of(capacity, **xfs) == size
+
+
+def test_a_need_names_its_strategy_its_label_and_its_constraints() -> None:
+    (found,) = needs_of(parse(JOBDW), [profile(storageLabels=["fast=yes"])])
+    assert (found.allocation_strategy, found.label) == ("AllocatePerCompute", "xfs")
+    assert found.constraints.labels == ("fast=yes", "dataworkflowservices.github.io/storage=Rabbit")
+
+
+@pytest.mark.parametrize(
+    ("directive", "profiles", "fault", "type_"),
+    [
+        (
+            JOBDW.replace("xfs", "lustre"),
+            [profile()],
+            "file systems of type lustre are not made by this cluster",
+            "User",
+        ),
+        (JOBDW + " profile=fast", [profile()], "Unable to find NnfStorageProfile: fast", "User"),
+        (JOBDW, [], "0 NnfStorageProfiles are the default, and one must be", "Internal"),
+        (
+            JOBDW,
+            [profile("a"), profile("b")],
+            "2 NnfStorageProfiles are the default, and one must be",
+            "Internal",
+        ),
+        (JOBDW.replace("1GiB", "0GiB"), [profile()], "'capacity' must be a non-zero value", "User"),
+        (
+            JOBDW.replace("1GiB", "9999999PiB"),
+            [profile()],
+            "'9999999PiB' is too large: no storage has 8 EiB.",
+            "User",
+        ),
+        (
+            JOBDW,
+            [profile(allocationPadding="some")],
+            "'some' is not a capacity: write a number and a unit, such as 100GiB.",
+            "User",
+        ),
+    ],
+)
+def test_what_cannot_be_broken_down_is_a_fault(
+    directive: str, profiles: list[Any], fault: str, type_: str
+) -> None:
+    with pytest.raises(Fault) as raised:
+        needs_of(parse(directive), profiles)
+    assert (str(raised.value), raised.value.type) == (fault, type_)
+    assert raised.value.severity == "Fatal"
+
+
+def test_a_profile_that_is_named_need_not_be_the_default() -> None:
+    profiles = [profile(), profile("fast", default=False, allocationPadding="1%")]
+    (found,) = needs_of(parse(JOBDW + " profile=fast"), profiles)
+    assert found.minimum_capacity == GIB + GIB // 100
+
+
+# The object
+
+
+def test_a_breakdown_carries_its_directive_and_its_place_in_the_workflow() -> None:
+    obj = child(workflow(JOBDW, JOBDW.replace("my-fs", "other")), 1)
+    assert key_of(obj) == Key("default", "wf-1")
+    assert obj["spec"]["userID"] == 1001
+    assert obj["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "1"
+    assert labels.workflow_of(obj) == ("default/wf",)
+
+
+def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
+    writes = decide(breakdown(), [profile()])
+
+    (found,) = made(writes, kinds.SERVERS)
+    assert key_of(found) == Key("default", "wf-0")
+    assert found["metadata"]["ownerReferences"][0]["kind"] == "DirectiveBreakdown"
+    (patch,) = changes(writes, kinds.BREAKDOWN)
+    assert patch["status"]["ready"] is True
+    reference = {"kind": "Servers", "name": "wf-0", "namespace": "default"}
+    assert patch["status"]["storage"] == {
+        "lifetime": "job",
+        "reference": reference,
+        "allocationSets": [
+            {
+                "allocationStrategy": "AllocatePerCompute",
+                "minimumCapacity": SIZE,
+                "label": "xfs",
+                "constraints": {"labels": ["dataworkflowservices.github.io/storage=Rabbit"]},
+            }
+        ],
+    }
+    assert patch["status"]["compute"]["constraints"]["location"] == [
+        {
+            "access": [{"type": "physical", "priority": "mandatory"}],
+            "reference": {**reference, "fieldPath": "servers.spec.allocationSets[0]"},
+        }
+    ]
+    # Crash between the two, and the next pass makes the Servers again, which is harmless.
+    assert writes[0] == decide(breakdown(), [profile()])[0]
+
+
+@pytest.mark.parametrize(
+    "profiles", [[profile()], [], [profile("other", default=False)]], ids=["good", "none", "other"]
+)
+def test_a_breakdown_is_told_once_whether_it_is_good_or_bad(profiles: list[Any]) -> None:
+    first = breakdown()
+    writes = decide(first, profiles)
+    assert len(changes(writes, kinds.BREAKDOWN)) == 1
+    assert not decide(after(first, writes), profiles)
+
+
+def test_a_fault_shows_in_the_breakdown_and_heals_when_its_cause_does() -> None:
+    first = breakdown()
+    failed = after(first, decide(first, []))
+    assert failed.status.error is not None
+    assert failed.status.error.severity == "Fatal"
+
+    healed = after(failed, decide(failed, [profile()]))
+    assert healed.status.ready
+    assert healed.status.error is None
+
+
+def test_a_breakdown_in_deletion_is_left_alone() -> None:
+    going = read(
+        {"metadata": meta("wf-0", **DELETING), "spec": {"directive": JOBDW}}, DirectiveBreakdown
+    )
+    assert not decide(going, [profile()])
+
+
+# The jobspec, rewritten
+
+NODE = {
+    "type": "node",
+    "count": 2,
+    "exclusive": True,
+    "with": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
+}
+FLOOR = 4 * GIB
+OST = need("ost", 10 * GIB, "AllocateAcrossServers")
+
+
+def vector_needs(name: str) -> list[AllocationNeed]:
+    """Read the needs of a breakdown of flux-coral2's own tests."""
+    raw = yaml.safe_load(vector(f"coral2/breakdown/{name}.yaml").read_text())
+    storage = {"allocationSets": raw["status"]["storage"]["allocationSets"]}
+    found = read({"ready": True, "storage": storage}, BreakdownStatus)
+    assert found.storage is not None
+    return list(found.storage.allocation_sets)
+
+
+def ssds(needs: list[AllocationNeed], nodes: int = 2) -> int:
+    changed = rewritten([{**NODE, "count": nodes}], needs, FLOOR)
+    assert changed is not None
+    count = changed[0]["with"][1]["count"]
+    assert isinstance(count, int)
+    return count
+
+
+def test_each_node_gets_flash_beside_it() -> None:
+    assert rewritten([NODE], [need()], FLOOR) == [
+        {
+            "type": "slot",
+            "count": 2,
+            "label": "rabbit",
+            "with": [{**NODE, "count": 1}, {"type": "ssd", "count": 4, "exclusive": True}],
+        }
+    ]
+    assert NODE["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("needs", "nodes", "gib"),
+    [
+        ([need(size=1)], 1, 4),
+        ([need(size=10 * GIB)], 1, 10),
+        ([need(size=10 * GIB)], 7, 10),
+        ([need(size=10 * GIB + 1)], 7, 11),
+        ([need(size=10 * GIB), need(size=1)], 3, 14),
+        ([OST], 3, 4),
+        ([OST, need("mgt", 1, "AllocateSingleServer")], 2, 7),
+    ],
+)  # fmt: skip
+def test_flash_is_counted_in_whole_gib_with_a_floor_for_each_allocation(
+    needs: list[AllocationNeed], nodes: int, gib: int
+) -> None:
+    assert ssds(needs, nodes) == gib
+
+
+@pytest.mark.parametrize(("nodes", "gib"), [(1, 10244), (2, 5122), (3, 3416), (4, 2561)])
+def test_the_lustre_of_flux_coral2_is_spread_over_the_nodes(nodes: int, gib: int) -> None:
+    assert ssds(vector_needs("lustre10tb"), nodes) == gib
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 16])
+def test_the_xfs_of_flux_coral2_is_beside_each_node(nodes: int) -> None:
+    assert ssds(vector_needs("xfs10gb"), nodes) == 10
+
+
+def test_a_jobspec_that_was_rewritten_stays_as_it_is() -> None:
+    once = rewritten([NODE], [need()], FLOOR)
+    assert once is not None
+    assert rewritten(once, [need()], FLOOR) is None
+
+
+def test_a_job_that_needs_no_storage_keeps_its_resources() -> None:
+    assert rewritten([NODE], [], FLOOR) == [NODE]
+
+
+@pytest.mark.parametrize(
+    ("resources", "fault"),
+    [
+        ([], "the resources must have a single entry at the top"),
+        ([NODE, NODE], "the resources must have a single entry at the top"),
+        (NODE["with"], "a job with #DW directives asks for nodes: say how many with -N"),
+    ],
+)
+def test_a_jobspec_that_flash_cannot_be_put_into_is_the_users_fault(
+    resources: Any, fault: str
+) -> None:
+    with pytest.raises(Fault, match=fault) as raised:
+        rewritten(resources, [need()], FLOOR)
+    assert raised.value.type == "User"
+
+
+@given(st.lists(st.integers(1, 2**43), min_size=1, max_size=3), st.integers(1, 50))
+def test_the_flash_that_is_asked_for_holds_what_is_needed(sizes: list[int], nodes: int) -> None:
+    each = [need(size=size) for size in sizes]
+    across = [need("ost", size, "AllocateAcrossServers") for size in sizes]
+    assert ssds(each, nodes) * GIB >= sum(sizes)
+    assert ssds(across, nodes) * GIB * nodes >= sum(sizes)

@@ -1,0 +1,421 @@
+"""What the workload manager's side does for one job and its Workflow."""
+
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import (
+    DELETING,
+    JOBDW,
+    SIZE,
+    breakdown,
+    changes,
+    computes,
+    configuration,
+    made,
+    need,
+    removed,
+    servers,
+    share_of,
+    workflow,
+)
+from warren.base.bytesize import GIB
+from warren.base.objects import Key, key_of
+from warren.dws import kinds, labels
+from warren.dws.conduct import (
+    Fail,
+    Finish,
+    Job,
+    Later,
+    Memo,
+    Note,
+    Phase,
+    Release,
+    Seen,
+    Start,
+    decide,
+    per_rabbit,
+)
+from warren.dws.faults import Fault
+from warren.dws.objects import State, Workflow
+from warren.dws.workflow import ADVANCE, create_refusal
+
+NODE = {
+    "type": "node",
+    "count": 2,
+    "with": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
+}
+RAW = {"kind": "Workflow", "metadata": {"name": "wf"}}
+TOOK = {"elapsedTimeLastState": "1.5s"}
+
+
+def job(phase: Phase, **more: Any) -> Job:
+    return Job(
+        id=7,
+        phase=phase,
+        userid=1001,
+        groupid=1002,
+        label="fX",
+        directives=(JOBDW,),
+        resources=[NODE],
+        nodes=("n0", "n1", "n2"),
+        **more,
+    )
+
+
+def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> Seen:
+    view: dict[str, Any] = {
+        "breakdowns": {"wf-0": breakdown(0, need())},
+        "servers": {"wf-0": servers()},
+        "computes": computes(),
+        "configuration": configuration(),
+        "floor": 4 * GIB,
+    }
+    return Seen(job=the_job, workflow=wf, raw=RAW, **{**view, **others})
+
+
+def at(state: str, ready: bool = True, desired: str | None = None, **status: Any) -> Workflow:
+    return workflow(JOBDW, state=state, ready=ready, desired=desired, status={**TOOK, **status})
+
+
+def asked(actions: list[Any]) -> list[str]:
+    """Give the states that the Workflow is asked for."""
+    return [str(patch["spec"]["desiredState"]) for patch in changes(actions, kinds.WORKFLOW)]
+
+
+def notes(actions: list[Any]) -> dict[str, Any]:
+    return {each.key: each.value for each in actions if isinstance(each, Note)}
+
+
+# Held, and let go
+
+
+def test_a_held_job_gets_a_workflow_that_admission_lets_pass() -> None:
+    actions = decide(seen(job(Phase.HELD)))
+
+    (found,) = made(actions, kinds.WORKFLOW)
+    assert key_of(found) == Key("default", "fluxjob-7")
+    assert found["metadata"]["finalizers"] == [labels.FLUX_FINALIZER]
+    assert found["spec"] == {
+        "desiredState": State.PROPOSAL,
+        "dwDirectives": [JOBDW],
+        "jobID": "fX",
+        "userID": 1001,
+        "groupID": 1002,
+        "wlmID": "flux",
+    }
+    assert create_refusal(found) is None
+    assert actions[1:] == [Memo({"rabbit_workflow": "fluxjob-7"})]
+
+
+@pytest.mark.parametrize(
+    "wf",
+    [at("Proposal", ready=False), workflow(JOBDW, state=None), at("Proposal", desired="Setup")],
+)
+def test_a_held_job_waits_for_its_proposal(wf: Workflow) -> None:
+    assert decide(seen(job(Phase.HELD), wf)) == []
+
+
+def test_a_held_job_is_released_with_flash_beside_each_node() -> None:
+    actions = decide(seen(job(Phase.HELD), at("Proposal")))
+
+    (released,) = (each for each in actions if isinstance(each, Release))
+    (slot,) = released.resources
+    assert slot["with"][1] == {"type": "ssd", "count": 4, "exclusive": True}
+    assert notes(actions) == {"rabbit_proposal_timing": "1.5s", "rabbit_workflow": RAW}
+
+
+def test_a_job_that_has_its_flash_already_is_released_as_it_is() -> None:
+    (released,) = [
+        each for each in decide(seen(job(Phase.HELD), at("Proposal"))) if isinstance(each, Release)
+    ]
+    again = Job(id=7, phase=Phase.HELD, resources=released.resources)
+    assert released in decide(seen(again, at("Proposal")))
+
+
+def test_a_held_job_that_asks_for_no_nodes_is_a_fault() -> None:
+    nodeless = Job(id=7, phase=Phase.HELD, resources=NODE["with"])  # type: ignore[arg-type]
+    with pytest.raises(Fault, match="say how many with -N"):
+        decide(seen(nodeless, at("Proposal")))
+
+
+def test_a_queued_job_is_left_alone() -> None:
+    assert decide(seen(job(Phase.QUEUED), at("Proposal"))) == []
+
+
+# Starting
+
+
+def test_a_starting_job_says_which_rabbits_hold_its_storage() -> None:
+    actions = decide(seen(job(Phase.STARTING), at("Proposal")))
+
+    assert changes(actions, kinds.SERVERS) == [
+        {"spec": {"allocationSets": [share_of(size=4 * GIB, r0=2, r1=1)]}}
+    ]
+    assert Memo({"rabbits": "r[0-1]"}) in actions
+    assert asked(actions) == ["Setup"]
+    assert actions[-1] in [
+        each for each in actions if getattr(each, "kind", None) == kinds.WORKFLOW
+    ]
+
+
+def test_storage_of_more_than_the_floor_is_as_large_as_it_is_needed() -> None:
+    actions = decide(seen(job(Phase.STARTING), at("Proposal"), floor=1))
+    ((allocated,),) = [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)]
+    assert allocated["allocationSize"] == SIZE
+
+
+def test_then_it_says_which_nodes_mount_it() -> None:
+    actions = decide(seen(job(Phase.STARTING), at("Setup")))
+    assert changes(actions, kinds.COMPUTES) == [
+        {"data": [{"name": "n0"}, {"name": "n1"}, {"name": "n2"}]}
+    ]
+    assert notes(actions) == {"rabbit_setup_timing": "1.5s"}
+    assert asked(actions) == ["DataIn"]
+
+
+def test_then_its_data_is_in_and_it_asks_for_the_mounts() -> None:
+    actions = decide(seen(job(Phase.STARTING), at("DataIn")))
+    assert notes(actions) == {"rabbit_datain_timing": "1.5s"}
+    assert asked(actions) == ["PreRun"]
+
+
+def test_then_its_tasks_start_with_the_workflows_variables() -> None:
+    actions = decide(seen(job(Phase.STARTING), at("PreRun", env={"DW_JOB_my_fs": "/m"})))
+    assert actions == [Note("rabbit_prerun_timing", "1.5s"), Start({"DW_JOB_my_fs": "/m"})]
+
+
+@pytest.mark.parametrize("state", [*State])
+def test_a_starting_job_waits_for_each_state(state: State) -> None:
+    assert decide(seen(job(Phase.STARTING), at(state, ready=False))) == []
+
+
+def test_a_starting_job_whose_workflow_is_further_waits() -> None:
+    assert decide(seen(job(Phase.STARTING), at("PostRun"))) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "others", "fault"),
+    [
+        ("Proposal", {"servers": {}}, "the Servers wf-0 are gone"),
+        ("Proposal", {"configuration": None}, "node n0 is wired to no rabbit"),
+        ("Setup", {"computes": None}, "the job's Computes are gone"),
+    ],
+)
+def test_a_job_whose_storage_cannot_be_placed_cannot_go_on(
+    state: str, others: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(Fault, match=fault):
+        decide(seen(job(Phase.STARTING), at(state), **others))
+
+
+def test_nodes_are_counted_by_the_rabbit_they_are_wired_to() -> None:
+    assert per_rabbit(["n2", "n0", "n1"], configuration()) == {"r0": 2, "r1": 1}
+    with pytest.raises(Fault, match="node stray is wired to no rabbit"):
+        per_rabbit(["n0", "stray"], configuration())
+
+
+# Running and ending
+
+
+def test_a_running_job_is_left_alone() -> None:
+    assert decide(seen(job(Phase.RUNNING, ran=True), at("PreRun"))) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "following", "kept"),
+    [
+        ("PreRun", "PostRun", {}),
+        ("PostRun", "DataOut", {"rabbit_postrun_timing": "1.5s"}),
+        ("DataOut", "Teardown", {"rabbit_dataout_timing": "1.5s", "rabbit_workflow": RAW}),
+    ],
+)
+def test_a_job_that_ran_unmounts_copies_out_and_tears_down(
+    state: str, following: str, kept: dict[str, Any]
+) -> None:
+    actions = decide(seen(job(Phase.ENDING, ran=True), at(state)))
+    assert asked(actions) == [following]
+    assert notes(actions) == kept
+
+
+@pytest.mark.parametrize("state", ["PreRun", "PostRun", "DataOut", "Teardown"])
+def test_an_ending_job_waits_for_each_state(state: str) -> None:
+    assert decide(seen(job(Phase.ENDING, ran=True), at(state, ready=False))) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "wf"),
+    [
+        ({}, at("Proposal", ready=False)),
+        ({}, at("Setup")),
+        ({"failed": True}, at("PreRun", ready=False)),
+        ({"ran": True, "abandoned": True, "failed": True}, at("DataOut", ready=False)),
+        ({"ran": True, "failed": True}, at("PostRun", ready=False, status="Error")),
+    ],
+)
+def test_a_job_that_did_not_run_or_was_given_up_is_torn_down_at_once(
+    facts: dict[str, Any], wf: Workflow
+) -> None:
+    actions = decide(seen(job(Phase.ENDING, **facts), wf))
+    assert asked(actions) == ["Teardown"]
+    assert notes(actions) == {"rabbit_workflow": RAW}
+
+
+def test_a_job_that_failed_after_it_had_run_still_copies_out() -> None:
+    actions = decide(seen(job(Phase.ENDING, ran=True, failed=True), at("PostRun")))
+    assert asked(actions) == ["DataOut"]
+
+
+def test_a_job_is_let_go_when_its_storage_is_torn_down() -> None:
+    actions = decide(seen(job(Phase.ENDING, ran=True), at("Teardown")))
+    assert actions == [Note("rabbit_teardown_timing", "1.5s"), Finish()]
+
+
+# Over
+
+
+def test_a_workflow_without_a_job_is_torn_down() -> None:
+    assert asked(decide(seen(job(Phase.OVER), at("PreRun", ready=False)))) == ["Teardown"]
+
+
+def test_it_is_waited_for() -> None:
+    assert decide(seen(job(Phase.OVER), at("Teardown", ready=False))) == []
+
+
+def test_then_it_is_let_go_of_and_removed() -> None:
+    torn = workflow(
+        JOBDW,
+        state="Teardown",
+        ready=True,
+        metadata={"finalizers": [labels.FLUX_FINALIZER, labels.WORKFLOW_FINALIZER]},
+    )
+    actions = decide(seen(job(Phase.OVER), torn))
+    assert changes(actions, kinds.WORKFLOW) == [
+        {"metadata": {"finalizers": [labels.WORKFLOW_FINALIZER]}}
+    ]
+    assert removed(actions, kinds.WORKFLOW) == ["default/wf"]
+
+
+# Trouble
+
+ERROR = {"status": "Error", "message": "DW Directive 0: no room"}
+TRANSIENT = {"status": "TransientCondition", "message": "DW Directive 0: busy"}
+ALIVE = [Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING]
+
+
+@pytest.mark.parametrize("phase", ALIVE)
+def test_an_error_of_the_workflow_ends_the_job_in_its_words(phase: Phase) -> None:
+    assert decide(seen(job(phase), at("Setup", ready=False, **ERROR))) == [
+        Fail(
+            "exception",
+            "DWS/Rabbit interactions failed: workflow hit an error: DW Directive 0: no room",
+        )
+    ]
+
+
+@pytest.mark.parametrize("phase", ALIVE)
+def test_an_error_is_told_once(phase: Phase) -> None:
+    told = decide(seen(job(phase, failed=True), at("Setup", ready=False, **ERROR)))
+    assert not [each for each in told if isinstance(each, Fail)]
+
+
+def test_an_error_while_ending_is_told_and_what_is_left_is_torn_down() -> None:
+    actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut", ready=False, **ERROR)))
+    assert isinstance(actions[0], Fail)
+    assert asked(actions) == ["Teardown"]
+
+
+def test_an_error_in_teardown_is_told_and_waited_for() -> None:
+    torn = at("Teardown", ready=False, **ERROR)
+    assert [type(each) for each in decide(seen(job(Phase.ENDING, ran=True), torn))] == [Fail]
+    assert decide(seen(job(Phase.ENDING, ran=True, failed=True), torn)) == []
+
+
+def test_nobody_is_told_of_errors_when_the_job_is_over() -> None:
+    actions = decide(seen(job(Phase.OVER), at("DataOut", ready=False, **ERROR)))
+    assert asked(actions) == ["Teardown"]
+    assert len(actions) == 1
+
+
+@pytest.mark.parametrize(
+    ("transient", "actions"),
+    [
+        (None, []),
+        (0.0, [Later(10.0)]),
+        (7.5, [Later(2.5)]),
+        (
+            10.0,
+            [
+                Fail(
+                    "exception",
+                    "DWS/Rabbit interactions failed: workflow in 'TransientCondition' state too "
+                    "long: DW Directive 0: busy",
+                )
+            ],
+        ),
+    ],
+)
+def test_a_condition_that_may_heal_is_given_time(
+    transient: float | None, actions: list[Any]
+) -> None:
+    wf = at("Setup", ready=False, **TRANSIENT)
+    assert decide(seen(job(Phase.STARTING), wf, transient=transient)) == actions
+
+
+def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
+    wf = at("DataOut", ready=False, **TRANSIENT)
+    assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [Later(9.0)]
+
+
+# A Workflow that is gone
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
+def test_a_workflow_that_somebody_has_deleted_ends_the_job(phase: Phase) -> None:
+    gone = "Workflow fluxjob-7 is gone; somebody has deleted it"
+    assert decide(seen(job(phase))) == [Fail("dws", gone)]
+    assert decide(seen(job(phase, failed=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("the_job", "actions"),
+    [
+        (job(Phase.HELD, failed=True), []),
+        (job(Phase.ENDING), [Finish()]),
+        (job(Phase.ENDING, failed=True), [Finish()]),
+        (job(Phase.OVER), []),
+    ],
+)
+def test_a_job_that_ends_needs_no_workflow(the_job: Job, actions: list[Any]) -> None:
+    assert decide(seen(the_job)) == actions
+
+
+@pytest.mark.parametrize("phase", [*Phase])
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
+    phase: Phase, failed: bool
+) -> None:
+    going = workflow(
+        JOBDW, state="Setup", metadata={**DELETING, "finalizers": [labels.FLUX_FINALIZER]}
+    )
+    actions = decide(seen(job(phase, failed=failed), going))
+    told = Fail("dws", "Workflow wf was deleted")
+    assert (told in actions) == (phase in ALIVE and not failed)
+    assert changes(actions, kinds.WORKFLOW) == [{"metadata": {"finalizers": []}}]
+    assert len(actions) == 1 + (told in actions)
+
+
+def test_a_workflow_in_deletion_is_let_go_of_once() -> None:
+    going = workflow(JOBDW, state="Setup", metadata=DELETING)
+    assert decide(seen(job(Phase.ENDING), going)) == []
+
+
+@pytest.mark.parametrize("ran", [False, True])
+@pytest.mark.parametrize("phase", [*Phase])
+@pytest.mark.parametrize("state", list(ADVANCE))
+def test_a_workflow_is_only_ever_asked_for_the_next_state_or_the_last(
+    phase: Phase, state: State, ran: bool
+) -> None:
+    actions = decide(seen(job(phase, ran=ran), at(state)))
+    assert set(asked(actions)) <= {ADVANCE[state], State.TEARDOWN}
+    assert len(changes(actions, kinds.WORKFLOW)) <= 1

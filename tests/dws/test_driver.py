@@ -1,0 +1,524 @@
+"""The work behind each state of a Workflow."""
+
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import (
+    COPY_IN,
+    COPY_OUT,
+    DELETING,
+    JOBDW,
+    NOW,
+    STAMP,
+    after,
+    breakdown,
+    changes,
+    computes,
+    error,
+    lustre,
+    made,
+    movement,
+    need,
+    nnf_access,
+    nnf_storage,
+    rabbit,
+    removed,
+    servers,
+    share_of,
+    workflow,
+)
+from warren.base.objects import Change, Key, Write, key_of
+from warren.dws import kinds, labels
+from warren.dws.driver import WORK, Seen, decide
+from warren.dws.objects import NnfDataMovement, State, Workflow
+
+ALL = (JOBDW, COPY_IN, COPY_OUT)
+SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"
+
+
+def seen(wf: Workflow, **others: Any) -> Seen:
+    """Make a view of a Workflow whose children are given as lists."""
+    named = {
+        kind: {each.metadata.name: each for each in others.pop(kind, ())}
+        for kind in ("breakdowns", "servers", "storages", "accesses")
+    }
+    return Seen(
+        workflow=wf,
+        **named,
+        movements=others.pop("movements", ()),
+        computes=computes(),
+        file_systems=others.pop("file_systems", [lustre()]),
+        rabbits={"r0": rabbit("r0"), "r1": rabbit("r1")},
+        belongings=others.pop("belongings", ()),
+        mount_prefix="/mnt/nnf",
+        now=NOW,
+        **others,
+    )
+
+
+def told(writes: list[Write]) -> tuple[str, str]:
+    """Give the status and message of the Workflow that are written."""
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    return patch["status"]["status"], patch["status"]["message"]
+
+
+def driver(writes: list[Write], index: int) -> dict[str, Any]:
+    """Give an entry of the drivers that are written."""
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    return dict(patch["status"]["drivers"][index])
+
+
+def keys(objects: list[Any]) -> list[str]:
+    return [str(key_of(obj)) for obj in objects]
+
+
+# Entering and leaving
+
+
+def test_a_new_workflow_gets_its_computes_a_finalizer_and_its_first_state() -> None:
+    new = workflow(state=None, metadata={"finalizers": ["other"]}, status={"computes": None})
+
+    writes = decide(seen(new))
+
+    (found,) = made(writes, kinds.COMPUTES)
+    assert key_of(found) == Key("default", "wf")
+    assert found["data"] == []
+    assert found["metadata"]["ownerReferences"][0]["uid"] == "uid-wf"
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert patch["metadata"]["finalizers"] == sorted(["other", labels.WORKFLOW_FINALIZER])
+    assert patch["status"]["computes"]["name"] == "wf"
+    assert patch["status"]["state"] == "Proposal"
+    assert patch["spec"] == {"forceReady": False}
+
+
+def test_a_workflow_whose_computes_are_not_written_down_is_prepared_again() -> None:
+    writes = decide(seen(workflow(state="Proposal", status={"computes": None})))
+
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert "state" not in patch["status"]
+    assert made(writes, kinds.COMPUTES)
+
+
+def test_a_newly_desired_state_is_entered_before_anything_is_done_in_it() -> None:
+    writes = decide(seen(workflow(JOBDW, state="Proposal", desired="Setup", ready=True)))
+
+    assert len(writes) == 1
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert patch["status"]["state"] == "Setup"
+
+
+def test_a_ready_workflow_is_left_alone() -> None:
+    assert decide(seen(workflow(JOBDW, state="Setup", ready=True))) == []
+
+
+@pytest.mark.parametrize("state", [*State])
+def test_a_state_without_directives_is_ready_at_once(state: State) -> None:
+    writes = decide(seen(workflow(state=state)))
+    assert told(writes) == ("Completed", "")
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert patch["status"]["ready"]
+
+
+@pytest.mark.parametrize(
+    ("state", "command"),
+    [
+        (State.SETUP, "copy_in"),
+        (State.DATA_IN, "jobdw"),
+        (State.DATA_IN, "copy_out"),
+        (State.DATA_OUT, "copy_in"),
+    ],
+)
+def test_a_command_without_work_in_a_state_is_not_in_the_table(state: State, command: str) -> None:
+    assert (state, command) not in WORK
+
+
+def test_every_write_of_the_workflow_is_made_on_what_was_seen() -> None:
+    for wf in (workflow(state=None), workflow(JOBDW), workflow(state="Setup", desired="DataIn")):
+        for write in decide(seen(wf)):
+            if isinstance(write, Change):
+                assert write.seen == "7"
+
+
+# Proposal
+
+
+def test_proposal_makes_a_breakdown_of_each_jobdw() -> None:
+    writes = decide(seen(workflow(JOBDW, COPY_IN, SECOND)))
+
+    found = made(writes, kinds.BREAKDOWN)
+    assert keys(found) == ["default/wf-0", "default/wf-2"]
+    assert found[1]["spec"] == {"directive": SECOND, "userID": 1001}
+    assert found[0]["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "0"
+    assert told(writes) == ("DriverWait", "DW Directive 2: status pending")
+    assert driver(writes, 0)["status"] == "Running"
+
+
+def test_proposal_is_ready_when_its_breakdowns_are() -> None:
+    writes = decide(seen(workflow(*ALL), breakdowns=[breakdown(0, need())]))
+
+    assert told(writes) == ("Completed", "")
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert patch["status"]["directiveBreakdowns"] == [
+        {"kind": "DirectiveBreakdown", "name": "wf-0", "namespace": "default"}
+    ]
+    assert driver(writes, 0) == {
+        "driverID": "nnf",
+        "taskID": "",
+        "dwdIndex": 0,
+        "watchState": "Proposal",
+        "lastHB": 0,
+        "completed": True,
+        "status": "Completed",
+        "completeTime": STAMP,
+    }
+
+
+def test_a_breakdown_that_failed_is_an_error_of_its_directive() -> None:
+    failed = breakdown(0, error=error("no such profile", "Fatal", "User"))
+    writes = decide(seen(workflow(JOBDW), breakdowns=[failed]))
+    assert told(writes) == ("Error", "DW Directive 0: User error: no such profile")
+    assert driver(writes, 0)["error"] == "no such profile"
+
+
+def test_directives_that_do_not_fit_each_other_are_the_users_error() -> None:
+    writes = decide(seen(workflow(COPY_IN)))
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: User error: This job has no jobdw named 'my-fs'.",
+    )
+
+
+def test_a_forced_state_is_ready_although_its_work_is_not_done() -> None:
+    writes = decide(seen(workflow(JOBDW, spec={"forceReady": True})))
+    assert told(writes) == ("Completed", "Forced Ready")
+
+
+# What each state waits for
+
+GIVEN = servers(share_of(r0=2, r1=1))
+STORAGE = nnf_storage(("r0", 2), ("r1", 1), ready=True)
+ON_RABBITS = nnf_access("servers", state="mounted", ready=True)
+COPYING = {"storages": [STORAGE], "accesses": [ON_RABBITS]}
+FINISHED = {"state": "Finished", "status": "Success"}
+NO_ROOM = {"state": "Finished", "status": "Failed", "message": "no room"}
+WAITS, MAY_HEAL, DONE = "DriverWait", "TransientCondition", "Completed"
+
+
+def copies(*states: dict[str, Any]) -> list[NnfDataMovement]:
+    places = [("r0", 0), ("r0", 1), ("r1", 0)]
+    return [
+        movement(1, rabbit, number, **state)
+        for (rabbit, number), state in zip(places, states, strict=True)
+    ]
+
+
+def broken(severity: str, **more: str) -> dict[str, Any]:
+    return {"error": error(severity=severity, **more)}
+
+
+TOLD: list[tuple[str, dict[str, Any], str, str]] = [
+    ("Proposal", {"breakdowns": [breakdown()]}, WAITS, "0: status pending"),
+    (
+        "Proposal",
+        {"breakdowns": [breakdown(0, **broken("Fatal", type="User"))]},
+        "Error",
+        "0: User error: broke",
+    ),
+    ("Setup", {}, WAITS, "0: waits for its DirectiveBreakdown and Servers"),
+    ("Setup", {"servers": [GIVEN]}, WAITS, "0: waits for its DirectiveBreakdown and Servers"),
+    ("Setup", {"storages": [nnf_storage()]}, WAITS, "0: allocation set not ready"),
+    ("Setup", {"storages": [nnf_storage(ready=True)]}, DONE, ""),
+    ("Setup", {"storages": [nnf_storage(**broken("Minor"))]}, WAITS, "0: Internal error: broke"),
+    ("Setup", {"storages": [nnf_storage(**broken("Major"))]}, MAY_HEAL, "0: Internal error: broke"),
+    ("Setup", {"storages": [nnf_storage(**broken("Fatal"))]}, "Error", "0: Internal error: broke"),
+    ("DataIn", {}, MAY_HEAL, "1: Internal error: the storage my-fs is gone"),
+    (
+        "DataIn",
+        {"storages": [STORAGE], "accesses": [nnf_access("servers")]},
+        WAITS,
+        "1: pending mount",
+    ),
+    (
+        "DataIn",
+        {"storages": [STORAGE], "accesses": [nnf_access("servers", **broken("Fatal"))]},
+        "Error",
+        "1: Internal error: broke",
+    ),
+    (
+        "DataIn",
+        {**COPYING, "file_systems": []},
+        MAY_HEAL,
+        "1: Internal error: no global file system contains '/lus/in/' any more",
+    ),
+    (
+        "DataIn",
+        {**COPYING, "movements": copies(FINISHED, {"state": "Running"}, {})},
+        WAITS,
+        "1: 2 data movements to finish",
+    ),
+    (
+        "DataIn",
+        {**COPYING, "movements": copies({}, {}, NO_ROOM)},
+        "Error",
+        "1: User error: data movement operation failed during 'DataIn', message: r1: no room",
+    ),
+    (
+        "DataIn",
+        {**COPYING, "movements": copies({**NO_ROOM, "status": "Cancelled"}, {}, {})},
+        "Error",
+        "1: User error: data movement operation failed during 'DataIn', message: r0: no room",
+    ),
+    (
+        "DataIn",
+        {**COPYING, "movements": [*copies(FINISHED, FINISHED, FINISHED), movement(2)]},
+        DONE,
+        "",
+    ),
+    ("PreRun", {"accesses": [nnf_access("servers", deleting=True)]}, WAITS, "0: delete"),
+    ("PreRun", {"accesses": [nnf_access()]}, WAITS, "0: pending mount"),
+    ("PreRun", {"accesses": [nnf_access(state="mounted")]}, WAITS, "0: pending mount"),
+    ("PreRun", {"accesses": [nnf_access(ready=True)]}, WAITS, "0: pending mount"),
+    ("PreRun", {"accesses": [nnf_access(state="mounted", ready=True)]}, DONE, ""),
+    (
+        "PostRun",
+        {"accesses": [nnf_access(desired="unmounted", state="mounted", ready=True)]},
+        WAITS,
+        "0: pending unmount",
+    ),
+    (
+        "PostRun",
+        {"accesses": [nnf_access(desired="unmounted", **broken("Major", message="busy"))]},
+        MAY_HEAL,
+        "0: Internal error: busy",
+    ),
+    (
+        "PostRun",
+        {"accesses": [nnf_access(desired="unmounted", state="unmounted", ready=True)]},
+        DONE,
+        "",
+    ),
+    ("PostRun", {}, DONE, ""),
+    ("Teardown", {}, DONE, ""),
+]
+
+
+@pytest.mark.parametrize(("state", "others", "status", "message"), TOLD)
+def test_a_state_tells_what_it_waits_for_and_of_what_went_wrong(
+    state: str, others: dict[str, Any], status: str, message: str
+) -> None:
+    wf = workflow(*ALL, state=state)
+
+    writes = decide(seen(wf, **others))
+
+    assert told(writes) == (status, f"DW Directive {message}" if message else "")
+    assert [each.kind for each in writes] == [kinds.WORKFLOW]
+    assert writes == decide(seen(wf, **others))
+    assert decide(seen(after(wf, writes), **others)) == []
+
+
+def test_an_error_that_heals_is_forgotten() -> None:
+    wf = workflow(JOBDW, state="Setup")
+    failed = seen(wf, storages=[nnf_storage(error=error())])
+    later = seen(after(wf, decide(failed)), storages=[nnf_storage()])
+
+    writes = decide(later)
+
+    assert told(writes) == (WAITS, "DW Directive 0: allocation set not ready")
+    assert "error" not in driver(writes, 1)
+
+
+# What each state makes
+
+
+def test_setup_makes_the_storage_that_the_workload_manager_has_assigned() -> None:
+    wf = workflow(JOBDW, state="Setup")
+
+    writes = decide(seen(wf, breakdowns=[breakdown(0, need())], servers=[GIVEN]))
+
+    (found,) = made(writes, kinds.NNF_STORAGE)
+    assert key_of(found) == Key("default", "wf-0")
+    assert found["spec"]["fileSystemType"] == "xfs"
+    assert (found["spec"]["userID"], found["spec"]["groupID"]) == (1001, 1002)
+    (allocated,) = found["spec"]["allocationSets"]
+    assert allocated["nodes"] == [{"name": "r0", "count": 2}, {"name": "r1", "count": 1}]
+    assert told(writes) == (WAITS, "DW Directive 0: allocation set not ready")
+
+
+def test_servers_that_are_filled_in_wrongly_are_the_workload_managers_error() -> None:
+    wrong = servers(share_of(size=5, r0=1))
+    writes = decide(
+        seen(workflow(JOBDW, state="Setup"), breakdowns=[breakdown(0, need())], servers=[wrong])
+    )
+    assert not made(writes, kinds.NNF_STORAGE)
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: WLM error: set xfs has 5 bytes, and 1388314624 are needed",
+    )
+
+
+@pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])
+def test_copying_mounts_the_storage_on_its_rabbits_first(state: str, index: int) -> None:
+    writes = decide(seen(workflow(*ALL, state=state), storages=[STORAGE]))
+
+    (found,) = made(writes, kinds.NNF_ACCESS)
+    assert key_of(found) == Key("default", "wf-0-servers")
+    assert found["spec"]["target"] == "all"
+    assert found["spec"]["mountPathPrefix"] == "/mnt/nnf/uid-wf-0"
+    assert told(writes) == (WAITS, f"DW Directive {index}: pending mount")
+
+
+@pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])
+def test_then_each_allocation_has_its_copy(state: str, index: int) -> None:
+    writes = decide(seen(workflow(*ALL, state=state), **COPYING))
+    assert keys(made(writes, kinds.NNF_DATA_MOVEMENT)) == [
+        f"r0/wf-{index}-0",
+        f"r0/wf-{index}-1",
+        f"r1/wf-{index}-0",
+    ]
+    assert told(writes) == (WAITS, f"DW Directive {index}: 3 data movements to finish")
+
+
+def test_a_copy_without_storage_whose_proposal_was_forced_is_the_users_error() -> None:
+    writes = decide(seen(workflow(COPY_IN, state="DataIn")))
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: User error: this job has no jobdw named 'my-fs'",
+    )
+
+
+def test_only_the_copies_that_are_missing_are_made() -> None:
+    some = [movement(1, "r0", 0, state="Running"), movement(1, "r0", 1, **FINISHED)]
+    writes = decide(seen(workflow(*ALL, state="DataIn"), **COPYING, movements=some))
+    assert keys(made(writes, kinds.NNF_DATA_MOVEMENT)) == ["r1/wf-1-0"]
+    assert told(writes) == (WAITS, "DW Directive 1: 2 data movements to finish")
+
+
+def test_prerun_lets_the_rabbits_unmount_first() -> None:
+    writes = decide(seen(workflow(*ALL, state="PreRun"), accesses=[ON_RABBITS]))
+    assert removed(writes, kinds.NNF_ACCESS) == ["default/wf-0-servers"]
+    assert not made(writes, kinds.NNF_ACCESS)
+
+
+def test_prerun_then_mounts_on_the_computes() -> None:
+    writes = decide(seen(workflow(JOBDW, state="PreRun")))
+
+    (found,) = made(writes, kinds.NNF_ACCESS)
+    assert key_of(found) == Key("default", "wf-0-computes")
+    assert found["spec"]["target"] == "single"
+    assert found["spec"]["mountPath"] == "/mnt/nnf/uid-wf-0"
+    assert found["spec"]["clientReference"]["name"] == "wf"
+
+
+def test_prerun_names_the_jobs_storage_to_the_job() -> None:
+    mounted = [nnf_access(index=index, state="mounted", ready=True) for index in (0, 2)]
+
+    writes = decide(seen(workflow(JOBDW, COPY_IN, SECOND, state="PreRun"), accesses=mounted))
+
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert patch["status"]["ready"]
+    assert patch["status"]["env"] == {
+        "DW_JOB_my_fs": "/mnt/nnf/uid-wf-0",
+        "DW_JOB_other": "/mnt/nnf/uid-wf-2",
+        "DW_JOB_XFS": "/mnt/nnf/uid-wf-0",
+        "DW_JOBS": "my-fs:/mnt/nnf/uid-wf-0,other:/mnt/nnf/uid-wf-2",
+    }
+
+
+def test_prerun_with_one_of_two_mounts_is_not_ready() -> None:
+    mounted = nnf_access(state="mounted", ready=True)
+    writes = decide(seen(workflow(JOBDW, SECOND, state="PreRun"), accesses=[mounted]))
+    assert told(writes) == (WAITS, "DW Directive 1: pending mount")
+    assert driver(writes, 2)["completed"]
+
+
+def test_postrun_asks_the_computes_to_unmount() -> None:
+    mounted = nnf_access(state="mounted", ready=True)
+
+    writes = decide(seen(workflow(JOBDW, state="PostRun"), accesses=[mounted]))
+
+    assert changes(writes, kinds.NNF_ACCESS) == [{"spec": {"desiredState": "unmounted"}}]
+    assert told(writes) == (WAITS, "DW Directive 0: pending unmount")
+
+
+# Teardown and deletion
+
+
+HAS = {
+    "movements": [movement(1), movement(2)],
+    "accesses": [nnf_access(), nnf_access("servers")],
+    "storages": [STORAGE],
+}
+
+
+@pytest.mark.parametrize(
+    ("gone", "kind", "keys_"),
+    [
+        ((), kinds.NNF_DATA_MOVEMENT, ["r0/wf-1-0", "r0/wf-2-0"]),
+        (("movements",), kinds.NNF_ACCESS, ["default/wf-0-computes", "default/wf-0-servers"]),
+        (("movements", "accesses"), kinds.NNF_STORAGE, ["default/wf-0"]),
+    ],
+)
+@pytest.mark.parametrize("metadata", [{}, DELETING])
+def test_teardown_removes_copies_then_mounts_then_storage(
+    metadata: dict[str, str], gone: tuple[str, ...], kind: Any, keys_: list[str]
+) -> None:
+    left = {name: value for name, value in HAS.items() if name not in gone}
+    wf = workflow(*ALL, state="Teardown", metadata=metadata)
+
+    writes = [each for each in decide(seen(wf, **left)) if each.kind != kinds.WORKFLOW]
+
+    assert sorted(removed(writes, kind)) == keys_
+    assert len(writes) == len(keys_)
+
+
+def test_what_is_on_its_way_out_is_waited_for() -> None:
+    going = {
+        "movements": [movement(1, deleting=True)],
+        "accesses": [nnf_access()],
+        "storages": [STORAGE],
+    }
+    writes = decide(seen(workflow(*ALL, state="Teardown"), **going))
+    assert [each.kind for each in writes] == [kinds.WORKFLOW]
+    assert told(writes) == ("DriverWait", "DW Directive 2: delete")
+
+
+OWN = labels.WORKFLOW_FINALIZER
+LEFT = [(kinds.BREAKDOWN, Key("default", "wf-0")), (kinds.COMPUTES, Key("default", "wf"))]
+
+
+@pytest.mark.parametrize("state", ["Proposal", "PreRun"])
+def test_a_deleted_workflow_is_torn_down_from_wherever_it_is(state: str) -> None:
+    wf = workflow(*ALL, state=state, metadata=DELETING)
+    writes = decide(seen(wf, storages=[STORAGE], belongings=LEFT))
+    assert removed(writes, kinds.NNF_STORAGE) == ["default/wf-0"]
+    assert len(writes) == 1
+
+
+def test_a_deleted_workflow_then_removes_its_belongings() -> None:
+    writes = decide(seen(workflow(*ALL, metadata=DELETING), belongings=LEFT))
+    assert removed(writes, kinds.BREAKDOWN) == ["default/wf-0"]
+    assert removed(writes, kinds.COMPUTES) == ["default/wf"]
+    assert len(writes) == 2
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "patches"),
+    [([OWN], [{"metadata": {"finalizers": []}}]), ([OWN, "other"], []), (["other"], []), ([], [])],
+)
+def test_a_deleted_workflow_is_let_go_of_last(finalizers: list[str], patches: list[Any]) -> None:
+    wf = workflow(*ALL, metadata={**DELETING, "finalizers": finalizers})
+    assert changes(decide(seen(wf)), kinds.WORKFLOW) == patches
+
+
+def test_entries_keep_the_fields_that_are_not_known_here() -> None:
+    wf = workflow(JOBDW, state="Setup")
+    entry = {**wf.status.drivers[1], "taskID": "42", "novel": True}
+    drivers = [*wf.status.drivers[:1], entry, *wf.status.drivers[2:]]
+    changed = workflow(JOBDW, state="Setup", status={"drivers": drivers})
+
+    writes = decide(seen(changed, storages=[nnf_storage(ready=True)]))
+
+    assert driver(writes, 1)["novel"] is True
+    assert driver(writes, 1)["taskID"] == "42"
+    assert driver(writes, 0) == wf.status.drivers[0]

@@ -1,0 +1,372 @@
+"""Storage over rabbits, who holds it, and the rabbits themselves."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dws.builders import (
+    DELETING,
+    SIZE,
+    after,
+    changes,
+    configuration,
+    error,
+    made,
+    meta,
+    need,
+    nnf_storage,
+    rabbit,
+    removed,
+    servers,
+    share,
+    share_of,
+)
+from warren.base.bytesize import GIB, TIB
+from warren.base.objects import Key, key_of
+from warren.dws import kinds, labels, storage, system
+from warren.dws.faults import Fault
+from warren.dws.objects import AllocationNeed, NnfNode, Servers, Storage, read
+from warren.dws.servers import check, filled, report
+
+TWO = (("r0", 2), ("r1", 1))
+
+
+# NnfStorage
+
+
+def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
+    writes = storage.decide(nnf_storage(*TWO), [])
+
+    shares = made(writes, kinds.NNF_NODE_STORAGE)
+    assert [key_of(obj) for obj in shares] == [
+        Key("r0", "default-wf-0-xfs-0"),
+        Key("r1", "default-wf-0-xfs-0"),
+    ]
+    assert shares[0]["spec"] == {
+        "count": 2,
+        "capacity": SIZE,
+        "sharedAllocation": False,
+        "fileSystemType": "xfs",
+        "userID": 1001,
+        "groupID": 1002,
+    }
+    assert shares[0]["metadata"]["finalizers"] == [labels.NODE_STORAGE_FINALIZER]
+    assert labels.owner_of(shares[0]) == ("NnfStorage default/wf-0",)
+
+
+def test_a_rabbit_that_is_listed_twice_gets_two_shares() -> None:
+    twice = nnf_storage(("r0", 1), ("r1", 1), ("r0", 2))
+    assert [str(key) for key in storage.share_keys(twice)] == [
+        "r0/default-wf-0-xfs-0",
+        "r1/default-wf-0-xfs-0",
+        "r0/default-wf-0-xfs-1",
+    ]
+    assert set(storage.share_keys(twice).values()) == {"xfs"}
+
+
+def test_only_the_shares_that_are_missing_are_made() -> None:
+    writes = storage.decide(nnf_storage(*TWO), [share("r0", 2)])
+    assert [key_of(obj).namespace for obj in made(writes, kinds.NNF_NODE_STORAGE)] == ["r1"]
+
+
+@pytest.mark.parametrize(
+    ("shares", "ready"),
+    [
+        ([], False),
+        ([share("r0", ready=True)], False),
+        ([share("r0", ready=True), share("r1")], False),
+        ([share("r0", ready=True), share("r1", ready=True)], True),
+        ([share("r0", ready=True), share("r1", ready=True, error=error())], False),
+    ],
+)
+def test_storage_is_ready_when_all_its_shares_are(shares: list[Any], ready: bool) -> None:
+    patches = changes(storage.decide(nnf_storage(*TWO), shares), kinds.NNF_STORAGE)
+    assert any(patch["status"]["ready"] for patch in patches) == ready
+
+
+def test_an_error_of_a_share_is_the_storages_error_with_the_rabbits_name() -> None:
+    broken = share("r1", error=error("no room", "Fatal"))
+    writes = storage.decide(nnf_storage(*TWO), [share("r0"), broken])
+    (patch,) = changes(writes, kinds.NNF_STORAGE)
+    assert patch["status"]["error"]["userMessage"] == "r1: no room"
+    assert patch["status"]["error"]["severity"] == "Fatal"
+
+
+def test_storage_whose_share_fails_later_is_not_ready_any_more() -> None:
+    shares = [share("r0", ready=True), share("r1", error=error())]
+    (patch,) = changes(storage.decide(nnf_storage(*TWO, ready=True), shares), kinds.NNF_STORAGE)
+    assert patch["status"]["ready"] is False
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        [share("r0"), share("r1")],
+        [share("r0", ready=True), share("r1", ready=True)],
+        [share("r0", ready=True), share("r1", error=error())],
+    ],
+)
+def test_a_second_pass_over_the_same_shares_writes_nothing(shares: list[Any]) -> None:
+    first = nnf_storage(*TWO)
+    writes = storage.decide(first, shares)
+    assert not storage.decide(after(first, writes), shares)
+
+
+def test_storage_in_deletion_removes_its_shares_and_then_lets_go() -> None:
+    going = nnf_storage(*TWO, metadata=DELETING)
+
+    writes = storage.decide(going, [share("r0"), share("r1", deleting=True)])
+    assert removed(writes, kinds.NNF_NODE_STORAGE) == ["r0/default-wf-0-xfs-0"]
+    assert len(writes) == 1
+    assert storage.decide(going, [share("r1", deleting=True)]) == []
+    assert changes(storage.decide(going, []), kinds.NNF_STORAGE) == [
+        {"metadata": {"finalizers": []}}
+    ]
+
+
+def test_a_volume_is_named_after_its_rabbit_and_its_shares_uid() -> None:
+    assert storage.volume(share("r0", 2), 1) == ("r0", "uid-default-wf-0-xfs-0-1")
+
+
+# Servers, filled in
+
+
+def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> list[Any]:
+    """Give label, size and counts by rabbit of what is filled in."""
+    return [
+        (
+            each["label"],
+            each["allocationSize"],
+            {share["name"]: share["allocationCount"] for share in each["storage"]},
+        )
+        for each in filled(needs, per_rabbit, floor)
+    ]
+
+
+ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
+OST = need("ost", 10 * TIB, ACROSS)
+
+
+@pytest.mark.parametrize(
+    ("one", "per_rabbit", "size", "counts"),
+    [
+        (need("xfs", 10 * GIB), {"r0": 1}, 10 * GIB, {"r0": 1}),
+        (need("xfs", 10 * GIB), {"r0": 4, "r1": 3}, 10 * GIB, {"r0": 4, "r1": 3}),
+        (OST, {"r0": 1, "r1": 1}, 5 * TIB, {"r0": 1, "r1": 1}),
+        (OST, {"r0": 6, "r1": 3}, -(-10 * TIB // 3), {"r0": 2, "r1": 1}),
+        (OST, {"r0": 4, "r1": 3}, -(-10 * TIB // 7), {"r0": 4, "r1": 3}),
+        (need("ost", 10 * GIB, ACROSS, count=2), {"r0": 1}, 5 * GIB, {"r0": 2}),
+        (need("ost", 10 * GIB, ACROSS, count=2), {"r0": 1, "r1": 1}, 5 * GIB, {"r0": 1, "r1": 1}),
+        (need("ost", 10 * GIB, ACROSS, count=2), {"r0": 3, "r1": 6}, 5 * GIB, {"r0": 1, "r1": 1}),
+        (need("ost", 12 * GIB, ACROSS, count=3), {"r0": 3, "r1": 6}, 4 * GIB, {"r0": 1, "r1": 2}),
+        (need("mgt", 5 * GIB, SINGLE), {"r0": 3, "r1": 6}, 5 * GIB, {"r1": 1}),
+        (need("mgt", 5 * GIB, SINGLE), {"r1": 3, "r0": 3}, 5 * GIB, {"r0": 1}),
+    ],
+)  # fmt: skip
+def test_each_strategy_is_filled_in_as_flux_coral2_does(
+    one: AllocationNeed, per_rabbit: dict[str, int], size: int, counts: dict[str, int]
+) -> None:
+    assert spread([one], **per_rabbit) == [(one.label, size, counts)]
+
+
+def test_no_allocation_is_smaller_than_the_floor() -> None:
+    needs = [need(size=GIB), need("mgt", GIB, SINGLE), need("ost", GIB, ACROSS)]
+    assert [size for _, size, _ in spread(needs, floor=4 * GIB, r0=2)] == [4 * GIB] * 3
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(Fault, match="'Anywhere' is not understood"):
+        filled([need(strategy="Anywhere")], {"r0": 1}, 1)
+
+
+needs_ = st.builds(
+    lambda label, size, strategy, count: need(label, size, strategy, count),
+    st.just("x"),
+    st.integers(1, 2**45),
+    st.sampled_from(["AllocatePerCompute", ACROSS, SINGLE]),
+    st.none() | st.integers(1, 5),
+)
+
+
+@given(needs_, st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1))
+def test_what_is_filled_in_passes_the_check_of_setup(
+    one: AllocationNeed, per_rabbit: dict[str, int]
+) -> None:
+    if one.allocation_strategy == SINGLE:
+        one = need("x", one.minimum_capacity, SINGLE)
+    sets = filled([one], per_rabbit, GIB)
+    check([one], servers(*sets), per_rabbit)
+    if one.allocation_strategy == "AllocatePerCompute":
+        assert {each["name"]: each["allocationCount"] for each in sets[0]["storage"]} == per_rabbit
+    elif one.constraints.count:
+        assert sum(each["allocationCount"] for each in sets[0]["storage"]) == one.constraints.count
+
+
+# Servers, checked
+
+
+@pytest.mark.parametrize(
+    ("needs", "given_", "fault"),
+    [
+        ([need()], servers(), "has 0 allocation sets, and 1 are needed"),
+        ([need()], servers(share_of("gfs2", r0=1)), "lacks the set xfs"),
+        ([need(), need("ost")], servers(share_of(r0=1), share_of(r0=1)), "lacks the set ost"),
+        (
+            [need()],
+            servers(share_of(size=SIZE - 1, r0=2)),
+            "set xfs has 1388314623 bytes, and 1388314624 are needed",
+        ),
+        (
+            [need("ost", 10, ACROSS)],
+            servers(share_of("ost", 3, r0=2, r1=1)),
+            "set ost has 9 bytes, and 10 are needed",
+        ),
+        (
+            [need("mgt", 1, SINGLE)],
+            servers(share_of("mgt", 1, r0=2)),
+            "set mgt needs one allocation on one rabbit",
+        ),
+        (
+            [need("mgt", 1, SINGLE)],
+            servers(share_of("mgt", 1, r0=1, r1=1)),
+            "set mgt needs one allocation on one rabbit",
+        ),
+        ([need()], servers(share_of(elsewhere=1)), "there is no Storage elsewhere"),
+    ],
+)
+def test_servers_that_are_filled_in_wrongly_are_the_workload_managers_fault(
+    needs: list[AllocationNeed], given_: Servers, fault: str
+) -> None:
+    with pytest.raises(Fault, match=fault) as raised:
+        check(needs, given_, {"r0": 1, "r1": 1})
+    assert (raised.value.type, raised.value.severity) == ("WLM", "Fatal")
+
+
+# Servers, reported
+
+
+GIVEN = servers(share_of(r0=2, r1=1))
+SETS = {"default-wf-0-xfs-0": "xfs", "default-wf-0-xfs-1": "xfs"}
+
+
+def reported(given_: Servers, *shares: Any) -> Any:
+    change = report(given_, shares, SETS)
+    return None if change is None else change.patch["status"]
+
+
+def test_what_is_allocated_where_is_written_down() -> None:
+    assert reported(GIVEN, share("r0", 2, ready=True), share("r1")) == {
+        "ready": False,
+        "allocationSets": [
+            {
+                "label": "xfs",
+                "storage": {
+                    "r0": {"allocationSize": 2 * SIZE, "ready": True},
+                    "r1": {"allocationSize": 0, "ready": False},
+                },
+            }
+        ],
+    }
+
+
+def test_servers_are_ready_when_every_share_is() -> None:
+    assert reported(GIVEN, share("r0", 2, ready=True), share("r1", ready=True))["ready"]
+
+
+def test_servers_are_not_ready_while_a_share_is_missing() -> None:
+    assert not reported(GIVEN, share("r0", 2, ready=True))["ready"]
+
+
+def test_servers_that_list_a_rabbit_twice_have_two_shares_on_it() -> None:
+    twice = {**share_of(), "storage": [{"name": "r0", "allocationCount": 1}] * 2}
+    one, other = share("r0", ready=True), share("r0", number=1, ready=True)
+    assert not reported(servers(twice), one)["ready"]
+    assert reported(servers(twice), one, other)["ready"]
+
+
+def test_servers_that_were_ready_stay_so() -> None:
+    ready = servers(share_of(r0=1), ready=True)
+    assert reported(ready, share("r0"))["ready"]
+
+
+def test_servers_without_sets_are_never_ready() -> None:
+    assert reported(servers()) is None
+
+
+def test_what_is_written_down_already_is_not_written_again() -> None:
+    shares = [share("r0", 2, ready=True), share("r1", ready=True)]
+    change = report(GIVEN, shares, SETS)
+    assert change is not None
+    assert report(after(GIVEN, [change]), shares, SETS) is None
+
+
+# The rabbits of a system
+
+
+def node(name: str, **status: Any) -> NnfNode:
+    return read({"metadata": meta("nnf-nlc", name), "status": status}, NnfNode)
+
+
+READY = {"status": "Ready", "capacity": 8 * GIB}
+
+
+def settle(storages: dict[str, Storage], nodes: dict[str, NnfNode]) -> dict[str, Storage]:
+    writes = system.decide(configuration(), storages, nodes)
+    return {name: after(each, writes) for name, each in storages.items()}
+
+
+def test_each_rabbit_of_the_configuration_gets_its_storage() -> None:
+    writes = system.decide(configuration(ready=False), {"r0": rabbit("r0")}, {})
+    (found,) = made(writes, kinds.STORAGE)
+    assert key_of(found) == Key("default", "r1")
+    assert found["spec"] == {"state": "Enabled", "mode": "Live"}
+    assert found["metadata"]["labels"][labels.STORAGE_TYPE] == "Rabbit"
+    assert not changes(writes, kinds.SYSTEM_CONFIGURATION)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "says", "state", "capacity", "link"),
+    [
+        ("Enabled", READY, "Ready", 8 * GIB, "Ready"),
+        ("Enabled", None, "Starting", 0, "Offline"),
+        ("Enabled", {**READY, "status": "Degraded"}, "Degraded", 8 * GIB, "Offline"),
+        ("Disabled", READY, "Disabled", 8 * GIB, "Offline"),
+    ],
+)
+def test_a_storage_shows_what_its_rabbit_says(
+    enabled: str, says: dict[str, Any] | None, state: str, capacity: int, link: str
+) -> None:
+    old = read(
+        {"metadata": meta("r0"), "spec": {"state": enabled}, "status": {"status": "Failed"}},
+        Storage,
+    )
+    nodes = {} if says is None else {"r0": node("r0", **says)}
+
+    writes = system.decide(configuration({"r0": ("n0", "n1")}), {"r0": old}, nodes)
+
+    (patch,) = changes(writes, kinds.STORAGE)
+    disabled = "Storage node manually disabled" if enabled == "Disabled" else None
+    assert {key: patch["status"][key] for key in ("status", "message", "capacity")} == {
+        "status": state,
+        "message": disabled,
+        "capacity": capacity,
+    }
+    assert patch["status"]["access"]["computes"] == [
+        {"name": "n0", "status": link},
+        {"name": "n1", "status": link},
+    ]
+
+
+@pytest.mark.parametrize("nodes", [{}, {"r0": node("r0", **READY), "r1": node("r1", **READY)}])
+def test_a_second_pass_over_the_same_rabbits_writes_nothing(nodes: dict[str, NnfNode]) -> None:
+    storages = settle({"r0": rabbit("r0"), "r1": rabbit("r1")}, nodes)
+    assert system.decide(configuration(), storages, nodes) == []
+
+
+def test_the_configuration_is_ready_when_nothing_is_left_to_write() -> None:
+    storages = settle({"r0": rabbit("r0"), "r1": rabbit("r1")}, {})
+    writes = system.decide(configuration(ready=False), storages, {})
+    assert changes(writes, kinds.SYSTEM_CONFIGURATION) == [{"status": {"ready": True}}]
+    assert len(writes) == 1

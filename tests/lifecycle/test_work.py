@@ -1,0 +1,193 @@
+"""What a job's state asks to be done."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
+from warren.lifecycle.job import IllegalEvent, Job, begin, update
+from warren.lifecycle.states import State
+from warren.lifecycle.work import (
+    Execute,
+    Free,
+    Post,
+    RequestAllocation,
+    UnderWay,
+    WithdrawAllocation,
+    act,
+)
+from warren.rfc.eventlog import Event
+
+IDLE = UnderWay()
+ASKED = UnderWay(alloc=True)
+EXECUTING = UnderWay(execution=True)
+QUEUED = ["validate", "depend", "priority"]
+RUN = [*QUEUED, "alloc"]
+CANCEL = event("exception")
+
+
+def under(*names: str) -> UnderWay:
+    return UnderWay(events=frozenset(names))
+
+
+CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
+    ("a new job waits for its validation", [], IDLE, []),
+    ("a job without dependencies goes on", ["validate"], IDLE, [Post("depend")]),
+    ("a dependency holds it", ["dependency-add", "validate"], IDLE, []),
+    ("a dependency on its way holds it", ["validate"], under("dependency-add"), []),
+    ("what is on its way is not said twice", ["validate"], under("depend"), []),
+    ("its priority is its urgency", QUEUED[:2], IDLE, [Post("priority", {"priority": 16})]),
+    ("the priority is not said twice", QUEUED[:2], under("priority"), []),
+    (
+        "a job that goes back withdraws its request",
+        [*QUEUED, "urgency"],
+        ASKED,
+        [WithdrawAllocation(), Post("priority", {"priority": 31})],
+    ),
+    ("a queued job asks for resources", QUEUED, IDLE, [RequestAllocation()]),
+    ("it asks once", QUEUED, ASKED, []),
+    ("a job of priority 0 is held", [*QUEUED[:2], event("priority", priority=0)], IDLE, []),
+    ("a job with resources is run", RUN, IDLE, [Execute(reattach=False)]),
+    ("a prolog holds it back", [*RUN, "prolog-start"], IDLE, []),
+    ("a prolog on its way holds it back", RUN, under("prolog-start"), []),
+    ("it is run when the prolog is over", LIFE[:8], IDLE, [Execute(reattach=False)]),
+    ("it is run once", RUN, EXECUTING, []),
+    ("after a restart it is taken up again", [*RUN, "start"], IDLE, [Execute(reattach=True)]),
+    ("a cancelled job withdraws its request", [*QUEUED, CANCEL], ASKED, [WithdrawAllocation()]),
+    ("one that had nothing is cleaned up", [*QUEUED, CANCEL], IDLE, [Post("clean")]),
+    ("it is cleaned up once", [*QUEUED, CANCEL], under("clean"), []),
+    ("execution is waited for", [*RUN, "start", CANCEL], EXECUTING, []),
+    ("who knows what is left is asked", [*RUN, "start", CANCEL], IDLE, [Execute(reattach=True)]),
+    ("an open prolog holds the resources", [*RUN, "prolog-start", CANCEL], IDLE, []),
+    ("resources go back", [*RUN, CANCEL], IDLE, [Free(), Post("free")]),
+    ("resources go back once", [*RUN, CANCEL], under("free"), []),
+    ("an epilog holds the resources", [*LIFE[:12]], IDLE, []),
+    ("an epilog on its way holds them", [*RUN, CANCEL], under("epilog-start"), []),
+    ("after the epilog they go back", [*LIFE[:13]], IDLE, [Free(), Post("free")]),
+    ("then the job is clean", [*LIFE[:14]], IDLE, [Post("clean")]),
+    ("and nothing is left to do", LIFE, IDLE, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("story", "under_way", "work"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_a_state_asks_for_what_is_still_to_do(
+    story: list[Any], under_way: UnderWay, work: list[Any]
+) -> None:
+    assert act(job(*story), under_way) == work
+
+
+EVENTS = ["dependency-add", "depend", "priority", "prolog-start", "epilog-start", "free", "clean"]
+under_ways = st.builds(
+    UnderWay,
+    alloc=st.booleans(),
+    execution=st.booleans(),
+    events=st.frozensets(st.sampled_from(EVENTS)),
+)
+
+
+@given(under_ways)
+def test_an_inactive_job_asks_for_nothing_whatever_was_under_way(under_way: UnderWay) -> None:
+    assert act(job(*LIFE), under_way) == []
+
+
+class Manager:
+    """A job manager, a scheduler and an execution of one job, that do what is asked."""
+
+    def __init__(self) -> None:
+        self.job: Job = begin(ID, SUBMIT)
+        self.under_way = UnderWay()
+        self.posted: list[str] = []
+
+    def post(self, name: str, **context: Any) -> None:
+        self.posted.append(name)
+        self.job = update(self.job, Event(2.0, name, context))
+
+    def work(self) -> None:
+        """Do all that the job asks for, until it waits for somebody."""
+        while asked := act(self.job, self.under_way):
+            assert act(self.job, self.under_way) == asked
+            for each in asked:
+                match each:
+                    case Post(name, context):
+                        self.post(name, **context)
+                    case RequestAllocation():
+                        assert not self.job.allocated
+                        self.under_way = replace(self.under_way, alloc=True)
+                    case WithdrawAllocation():
+                        self.under_way = replace(self.under_way, alloc=False)
+                    case Execute(reattach):
+                        assert reattach == self.job.started
+                        self.under_way = replace(self.under_way, execution=True)
+                    case Free():
+                        assert self.job.allocated
+                        assert not self.job.prologs | self.job.epilogs
+
+    def answer(self) -> None:
+        """Let the one that is asked answer, one step further."""
+        if self.job.state is State.NEW:
+            self.post("validate")
+        elif self.under_way.alloc:
+            self.under_way = replace(self.under_way, alloc=False)
+            self.post("alloc")
+        elif self.under_way.execution:
+            if not self.job.started and not self.job.fatal:
+                self.post("start")
+            elif self.job.started and self.job.status is None:
+                self.post("finish", status=0)
+            else:
+                self.post("release", ranks="all", final=True)
+                self.under_way = replace(self.under_way, execution=False)
+        elif self.job.dependencies and self.job.state is State.DEPEND:
+            self.post("dependency-remove", description="dws-create")
+        elif self.job.prologs:
+            self.post("prolog-finish", description="dws-setup", status=0)
+        elif self.job.epilogs:
+            self.post("epilog-finish", description="dws-epilog", status=0)
+
+    def restart(self) -> None:
+        """Forget all requests, as a process that died has."""
+        self.under_way = UnderWay()
+        if self.job.state is State.SCHED:
+            self.post("flux-restart")
+
+    def happen(self, name: str) -> None:
+        """Let something come from outside, if it may come now."""
+        if (name, self.job.state) == ("exception", State.NEW):
+            return  # the job would be refused
+        if name == "prolog-start" and self.job.state is not State.RUN:
+            return
+        try:
+            self.job = update(self.job, event(name))
+            self.posted.append(name)
+        except IllegalEvent:
+            pass
+
+
+OUTSIDE = ["exception", "urgency", "jobspec-update", "memo", "dependency-add", "prolog-start"]
+turns = st.lists(st.sampled_from([*OUTSIDE, "epilog-start", "restart", "answer", "answer"]))
+
+
+@given(turns)
+def test_doing_what_is_asked_brings_every_job_to_its_end(turns: list[str]) -> None:
+    manager = Manager()
+    for turn in turns:
+        manager.work()
+        if turn == "answer":
+            manager.answer()
+        elif turn == "restart":
+            manager.restart()
+        else:
+            manager.happen(turn)
+    for _ in range(20):
+        manager.work()
+        manager.answer()
+
+    assert manager.job.state is State.INACTIVE
+    assert manager.posted.count("clean") == 1
+    assert manager.posted.count("free") == manager.posted.count("alloc") <= 1
+    assert not manager.job.allocated

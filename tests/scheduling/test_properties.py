@@ -1,0 +1,146 @@
+"""What holds for every system and every request."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.scheduling.systems import Oracle, matched, paths, system, want
+from warren.rfc import jgf
+from warren.scheduling.graph import Allocation, Graph, Refusal
+from warren.scheduling.request import Request
+
+systems = st.builds(
+    lambda chassis, cores: system(*chassis, cores=cores),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=3),
+    st.integers(1, 4),
+)
+requests = st.builds(
+    lambda nodes, each, cores, exclusive, ssd: want(
+        nodes, each * (nodes or 1), cores=cores, exclusive=exclusive and nodes is not None,
+        ssd=ssd if nodes is not None else 0,
+    ),
+    st.none() | st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from([0, 0, 1, 2, 3, 5]),
+)  # fmt: skip
+
+
+class Scheduling(RuleBasedStateMachine):
+    """Jobs come and go; a dumb oracle says of each whether there is room for it."""
+
+    @initialize(r=systems)
+    def set_up(self, r: dict[str, Any]) -> None:
+        self.graph, self.oracle = Graph(r), Oracle(r)
+        self.held: list[Allocation] = []
+
+    @rule(request=requests)
+    def come(self, request: Request) -> None:
+        found = self.graph.match(request)
+        assert isinstance(found, Allocation) == self.oracle.fits(request, self.taken())
+        if isinstance(found, Allocation):
+            self.graph.take(found)
+            self.held.append(found)
+        else:
+            assert found.never != self.oracle.fits(request, ())
+            assert self.graph.feasible(request) == (found if found.never else None)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), by_r=st.booleans())
+    def go(self, data: st.DataObject, by_r: bool) -> None:
+        gone = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        if by_r:
+            r = self.graph.encode(gone, slots=1, starttime=0.0, expiration=0.0)
+            gone = self.graph.decode(r)
+        self.graph.give_back(gone)
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def restart(self) -> None:
+        """Begin anew from the system and what the jobs hold, as their Rs tell it."""
+        told = [
+            self.graph.encode(each, slots=1, starttime=0.0, expiration=0.0) for each in self.held
+        ]
+        for each in self.held:
+            self.graph.give_back(each)
+        for r in told:
+            self.graph.take(self.graph.decode(r))
+
+    def taken(self) -> list[str]:
+        return [
+            path
+            for each in self.held
+            for kind in ("core", "ssd")
+            for path in paths(self.graph, each, kind)
+        ]
+
+    @invariant()
+    def nothing_is_held_twice(self) -> None:
+        taken = self.taken()
+        assert len(taken) == len(set(taken))
+
+
+Scheduling.TestCase.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+test_match_agrees_with_trying_everything = Scheduling.TestCase
+
+
+@given(systems, requests)
+def test_a_matched_node_has_what_was_asked_and_its_flash_beside_it(
+    r: dict[str, Any], request: Request
+) -> None:
+    graph = Graph(r)
+    found = graph.match(request)
+    if isinstance(found, Refusal):
+        return
+    vertices = {vertex.path: vertex for vertex in jgf.decode(r["scheduling"])}
+    for piece in found.pieces:
+        one = Allocation((piece,))
+        cores = paths(graph, one, "core")
+        node = cores[0].rpartition("/")[0]
+        ssds = paths(graph, one, "ssd")
+        assert {path.rpartition("/")[0] for path in cores} == {node}
+        assert {vertices[path].parent for path in ssds} <= {vertices[node].parent}
+        size = sum(vertices[path].metadata["size"] for path in ssds)
+        assert request.ssd_gib <= size
+        assert (
+            request.nodes is None or len(cores) >= request.slots_per_node * request.cores_per_slot
+        )
+    if request.nodes is None:
+        assert len(paths(graph, found, "core")) == request.slots * request.cores_per_slot
+    else:
+        assert len({piece.rank for piece in found.pieces}) == request.nodes
+
+
+@given(systems, st.lists(requests, max_size=3), requests)
+def test_an_allocation_read_back_from_r_has_the_same_cores_and_ssds(
+    r: dict[str, Any], before: list[Request], request: Request
+) -> None:
+    graph = Graph(r)
+    for each in before:
+        if graph.feasible(each) is None and isinstance(found := graph.match(each), Allocation):
+            graph.take(found)
+    found = graph.match(request)
+    if isinstance(found, Refusal):
+        return
+    back = graph.decode(graph.encode(found, slots=1, starttime=0.0, expiration=0.0))
+
+    assert [(each.rank, each.cores) for each in back.pieces] == [
+        (each.rank, each.cores) for each in found.pieces
+    ]
+    assert sorted(paths(graph, back, "ssd")) == sorted(paths(graph, found, "ssd"))
+
+
+@given(systems)
+def test_the_whole_system_can_be_taken_and_is_whole_again_afterwards(r: dict[str, Any]) -> None:
+    graph = Graph(r)
+    if not graph.nodes:
+        return
+    whole = want(graph.nodes, exclusive=True)
+    held = matched(graph, whole)
+    graph.take(held)
+    assert isinstance(graph.match(want(slots=1)), Refusal)
+    graph.give_back(held)
+    assert matched(graph, whole) == held
