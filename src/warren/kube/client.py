@@ -1,0 +1,88 @@
+"""The port to a Kubernetes API. Adapters: `local` (in process) and `http`."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from warren.base.errors import Retryable, UserMistake, WarrenError
+from warren.base.objects import Change, Key, Kind, Object, Remove
+
+
+class NotFound(WarrenError):
+    """The object is not there."""
+
+
+class AlreadyExists(WarrenError):
+    """An object of that name is there."""
+
+
+class Conflict(Retryable):
+    """The object has changed since it was seen: look again."""
+
+    delay = 0.05
+
+
+class Expired(Retryable):
+    """The watch starts too far back: list again, at once."""
+
+    delay = 0.0
+
+
+class Refused(UserMistake):
+    """The API will not have it, and says why: invalid, forbidden, denied by admission."""
+
+
+class Unavailable(Retryable):
+    """The API does not answer."""
+
+    delay = 1.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change of one object: ADDED, MODIFIED or DELETED, and the object after it."""
+
+    type: str
+    object: Object
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Objects of a kind, and the version that a watch goes on from."""
+
+    items: list[Object]
+    version: str
+
+
+class Client(Protocol):
+    """Reads and writes objects. Objects are shared, and never modified.
+
+    Every method raises Unavailable when the API does not answer, and Refused
+    when it will not do what is asked.
+    """
+
+    async def get(self, kind: Kind, key: Key) -> Object:
+        """Give one object. Raises NotFound."""
+        ...
+
+    async def list(
+        self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        """Give the objects of a namespace, or of all, that carry all the labels."""
+        ...
+
+    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+        """Give changes after version `since`, until the API ends the watch. Raises Expired."""
+        ...
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Make an object. Raises AlreadyExists."""
+        ...
+
+    async def patch(self, change: Change) -> Object:
+        """Merge into an object. Raises NotFound, and Conflict if it is not the one seen."""
+        ...
+
+    async def delete(self, remove: Remove) -> None:
+        """Delete an object, or mark it for its finalizers. Raises NotFound."""
+        ...

@@ -1,0 +1,74 @@
+"""What is served, as clients ask for it before everything else."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from warren import __version__
+from warren.kube.server.resources import Resource
+
+VERBS: Final = ["create", "delete", "get", "list", "patch", "watch"]
+
+
+def groups(resources: Iterable[Resource]) -> dict[str, Any]:
+    """Give the API groups (`/apis`)."""
+    found: dict[str, list[str]] = {}
+    for resource in resources:
+        if resource.group:
+            versions = found.setdefault(resource.group, [])
+            versions.extend(version for version in resource.versions if version not in versions)
+    return {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [group(name, versions) for name, versions in sorted(found.items())],
+    }
+
+
+def group(name: str, versions: list[str]) -> dict[str, Any]:
+    """Give one API group (`/apis/GROUP`)."""
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": name,
+        "versions": listed,
+        "preferredVersion": listed[0],
+    }
+
+
+def resources_of(resources: Iterable[Resource], group: str, version: str) -> dict[str, Any]:
+    """Give the resources of a group in a version (`/apis/GROUP/VERSION`, `/api/v1`)."""
+    listed: list[dict[str, Any]] = []
+    for resource in resources:
+        if resource.group != group or version not in resource.versions:
+            continue
+        entry = {
+            "name": resource.plural,
+            "singularName": resource.name.lower(),
+            "namespaced": resource.namespaced,
+            "kind": resource.name,
+            "verbs": VERBS,
+        }
+        listed.append(entry)
+        if resource.status:
+            listed.append({**entry, "name": f"{resource.plural}/status", "verbs": ["get", "patch"]})
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": listed,
+    }
+
+
+def version() -> dict[str, str]:
+    """Give the server's version (`/version`): the API that it follows, and who it is."""
+    return {
+        "major": "1",
+        "minor": "32",
+        "gitVersion": f"v1.32.0+warren-{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "linux/amd64",
+    }

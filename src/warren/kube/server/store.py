@@ -1,0 +1,406 @@
+"""The objects of the embedded API server: versions, conflicts, finalizers, watches.
+
+Nothing is visible before it is durable. A write is checked against the newest
+version of its object, durable or not, so that two writers cannot both win;
+reads and watches see what is on disk.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from warren.base.clock import Clock
+from warren.base.objects import Change, Key, Kind, Object, Remove, key_of, merged
+from warren.base.times import rfc3339
+from warren.journal import Journal
+from warren.journal.committer import Committer
+from warren.kube.admission import Admission
+from warren.kube.client import (
+    AlreadyExists,
+    Conflict,
+    Event,
+    Expired,
+    Listing,
+    NotFound,
+    Refused,
+)
+from warren.kube.server.resources import BUILT_IN, CRD, Resource, established, from_crd
+
+Place = tuple[str, str]
+"""A resource: its group and plural."""
+
+_HISTORY: Final = 8192
+"""Changes that a watch may start behind."""
+
+_BACKLOG: Final = 8192
+"""Changes that a slow watcher may fall behind before it is closed."""
+
+
+@dataclass(frozen=True)
+class _Changed:
+    version: int
+    place: Place
+    event: Event
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """The newest version of an object that is on its way to the disk; None is its deletion."""
+
+    version: int
+    object: Object | None
+    durable: "asyncio.Future[None]"
+
+
+class _Watcher:
+    """One open watch: its queue, and whether it was overrun."""
+
+    def __init__(self, place: Place, namespace: str) -> None:
+        self.place = place
+        self.namespace = namespace
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.overrun = False
+
+    def offer(self, change: _Changed) -> None:
+        if change.place != self.place or self.overrun:
+            return
+        obj = change.event.object
+        if self.namespace and obj["metadata"].get("namespace") != self.namespace:
+            return
+        # What waits already is told, without a gap; then it ends.
+        self.overrun = self.queue.qsize() >= _BACKLOG
+        self.queue.put_nowait(None if self.overrun else change.event)
+
+
+class Store:
+    """All objects, by resource. `run` must be running for writes to come to an end."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        admission: Admission,
+        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._clock = clock
+        self._admission = admission
+        self._new_uid = new_uid
+        self._committer = Committer(journal, self._snapshot)
+        self._objects: dict[Place, dict[Key, Object]] = {}
+        self._pending: dict[tuple[Place, Key], _Pending] = {}
+        self._resources: dict[Place, Resource] = {}
+        self._watchers: list[_Watcher] = []
+        self._history: deque[_Changed] = deque(maxlen=_HISTORY)
+        self._version = 0
+        self._durable = 0
+        self._horizon = 0
+        for resource in BUILT_IN:
+            self._serve(resource)
+        self._load(journal)
+
+    async def run(self) -> None:
+        """Commit writes until cancelled."""
+        await self._committer.run()
+
+    # Reading
+
+    def resources(self) -> list[Resource]:
+        """Give what is served now."""
+        return list(self._resources.values())
+
+    def resource(self, group: str, plural: str) -> Resource | None:
+        """Find a resource by its group and plural."""
+        return self._resources.get((group, plural))
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of the newest durable change."""
+        return str(self._durable)
+
+    def get(self, kind: Kind, key: Key) -> Object:
+        """Give one object. Raises NotFound."""
+        return _spelled(kind, self._visible(kind, key))
+
+    def list(
+        self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        """Give the objects of a kind, sorted by key."""
+        objects = self._table(kind)
+        found = [
+            _spelled(kind, objects[key])
+            for key in sorted(objects)
+            if (not namespace or key.namespace == namespace)
+            and (not labels or _carries(objects[key], labels))
+        ]
+        return Listing(found, self.version)
+
+    def everything(self, kind: Kind) -> Iterable[Object]:
+        """Give the objects of a kind, if that kind is served."""
+        return list(self._objects.get((kind.group, kind.plural), {}).values())
+
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+        """Give the changes after `since`. Raises Expired where they are not known any more."""
+        self._table(kind)
+        watcher = _Watcher((kind.group, kind.plural), namespace)
+        start = int(since or self._durable)
+        if start < self._horizon:
+            raise Expired(f"version {since} is too old: changes are known after {self._horizon}")
+        for change in self._history:
+            if change.version > start:
+                watcher.offer(change)
+        self._watchers.append(watcher)
+        try:
+            while (event := await watcher.queue.get()) is not None:
+                yield Event(event.type, _spelled(kind, event.object))
+        finally:
+            self._watchers.remove(watcher)
+        raise Expired("the watcher did not keep up with the changes")
+
+    # Writing
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Store a new object. Raises AlreadyExists, Denied, or Refused."""
+        resource = self._resource(kind)
+        _check(obj.get("metadata", {}))
+        metadata = dict(obj.get("metadata", {}))
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"] + self._new_uid()[:5]
+        if not metadata.get("name"):
+            raise Refused(f"{kind.name}: metadata.name is missing")
+        if resource.namespaced:
+            metadata["namespace"] = metadata.get("namespace") or "default"
+        else:
+            metadata.pop("namespace", None)
+        body = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        if resource.status:
+            body.pop("status", None)
+        body = dict(self._admission.create(kind, body))
+        metadata = dict(body["metadata"])
+        place, key = (kind.group, kind.plural), key_of(body)
+        if self._newest(place, key) is not None:
+            raise AlreadyExists(f"{kind} {key} exists already")
+        metadata.update(
+            uid=self._new_uid(),
+            creationTimestamp=rfc3339(self._clock.now()),
+            generation=1,
+        )
+        metadata.pop("deletionTimestamp", None)
+        if kind == CRD:
+            _served(body)
+            body["status"] = established(body, metadata["creationTimestamp"])
+        return await self._commit(kind, key, {**body, "metadata": metadata}, "ADDED")
+
+    async def patch(self, change: Change) -> Object:
+        """Merge into an object. Raises NotFound, Conflict, Denied, or Refused."""
+        kind, key = change.kind, change.key
+        resource = self._resource(kind)
+        old = self._writable(kind, key)
+        given = change.patch.get("metadata", {})
+        _check(given)
+        seen = change.seen or given.get("resourceVersion")
+        if seen is not None and seen != old["metadata"]["resourceVersion"]:
+            raise Conflict(f"{kind} {key} has changed since version {seen}")
+        new = merged(old, _allowed(change, resource.status))
+        new["metadata"] = _preserved(old["metadata"], new["metadata"])
+        if new == old:
+            await self._settled((kind.group, kind.plural), key)
+            return _spelled(kind, old)
+        self._admission.update(kind, _spelled(kind, old), _spelled(kind, new))
+        if kind == CRD:
+            _served(new)
+        if _body(new, resource.status) != _body(old, resource.status):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            return await self._commit(kind, key, new, "DELETED")
+        return await self._commit(kind, key, new, "MODIFIED")
+
+    async def delete(self, remove: Remove) -> Object:
+        """Delete an object, or mark it as deleting while it has finalizers. Raises NotFound."""
+        kind, key = remove.kind, remove.key
+        self._resource(kind)
+        old = self._writable(kind, key)
+        metadata = dict(old["metadata"])
+        if not metadata.get("finalizers"):
+            return await self._commit(kind, key, {**old, "metadata": metadata}, "DELETED")
+        if metadata.get("deletionTimestamp"):
+            await self._settled((kind.group, kind.plural), key)
+            return _spelled(kind, old)
+        metadata["deletionTimestamp"] = rfc3339(self._clock.now())
+        metadata["deletionGracePeriodSeconds"] = 0
+        return await self._commit(kind, key, {**old, "metadata": metadata}, "MODIFIED")
+
+    async def _commit(self, kind: Kind, key: Key, obj: dict[str, Any], event: str) -> Object:
+        """Give the object its version, and return once it is durable and visible."""
+        version = self._version + 1
+        place = (kind.group, kind.plural)
+        obj["metadata"]["resourceVersion"] = str(version)
+        after = None if event == "DELETED" else obj
+        try:
+            record = orjson.dumps([version, *place, *key, after])
+        except orjson.JSONEncodeError as error:
+            raise Refused(f"{kind} {key} cannot be written: {error}") from error
+        self._version = version
+        change = _Changed(version, place, Event(event, obj))
+        durable = self._committer.submit(record, lambda: self._show(change, key, after))
+        self._pending[place, key] = _Pending(version, after, durable)
+        await asyncio.shield(durable)
+        return _spelled(kind, obj)
+
+    async def _settled(self, place: Place, key: Key) -> None:
+        """Return once the newest version of an object is durable: what is told of it is true."""
+        pending = self._pending.get((place, key))
+        if pending is not None:
+            await asyncio.shield(pending.durable)
+
+    def _show(self, change: _Changed, key: Key, after: Object | None) -> None:
+        """Make a durable change visible: to readers, and to watchers, in order."""
+        self._durable = change.version
+        self._apply(change.place, key, after)
+        if self._pending[change.place, key].version == change.version:
+            del self._pending[change.place, key]
+        if len(self._history) == _HISTORY:
+            self._horizon = self._history[0].version
+        self._history.append(change)
+        for watcher in self._watchers:
+            watcher.offer(change)
+
+    def _apply(self, place: Place, key: Key, after: Object | None) -> None:
+        if after is None:
+            self._objects[place].pop(key, None)
+        else:
+            self._objects[place][key] = after
+            if place == (CRD.group, CRD.plural):
+                self._serve(from_crd(after))
+
+    def _serve(self, resource: Resource) -> None:
+        place = (resource.group, resource.plural)
+        self._resources[place] = resource
+        self._objects.setdefault(place, {})
+
+    # Restarting
+
+    def _load(self, journal: Journal) -> None:
+        for record in journal.replay():
+            version, group, plural, namespace, name, after = orjson.loads(record)
+            self._objects.setdefault((group, plural), {})
+            self._apply((group, plural), Key(namespace, name), after)
+            self._version = max(self._version, version)
+        # What came before is not known as a history: older watches must list again.
+        self._durable = self._horizon = self._version
+
+    def _snapshot(self) -> Iterable[bytes]:
+        # A record without an object keeps the version counter from going back.
+        yield orjson.dumps([self._durable, CRD.group, CRD.plural, "", "", None])
+        # Definitions first: replaying an object needs its resource.
+        for place in sorted(self._objects, key=lambda place: place != (CRD.group, CRD.plural)):
+            for key, obj in self._objects[place].items():
+                version = int(obj["metadata"]["resourceVersion"])
+                yield orjson.dumps([version, *place, *key, obj])
+
+    # Finding
+
+    def _resource(self, kind: Kind) -> Resource:
+        resource = self._resources.get((kind.group, kind.plural))
+        if resource is None or kind.version not in resource.versions:
+            raise NotFound(f"the server has no {kind} in version {kind.version}")
+        return resource
+
+    def _table(self, kind: Kind) -> dict[Key, Object]:
+        self._resource(kind)
+        return self._objects[kind.group, kind.plural]
+
+    def _visible(self, kind: Kind, key: Key) -> Object:
+        obj = self._table(kind).get(key)
+        if obj is None:
+            raise NotFound(f"{kind} {key} is not there")
+        return obj
+
+    def _newest(self, place: Place, key: Key) -> Object | None:
+        if (place, key) in self._pending:
+            return self._pending[place, key].object
+        return self._objects[place].get(key)
+
+    def _writable(self, kind: Kind, key: Key) -> Object:
+        obj = self._newest((kind.group, kind.plural), key)
+        if obj is None:
+            raise NotFound(f"{kind} {key} is not there")
+        return obj
+
+
+def _spelled(kind: Kind, obj: Object) -> Object:
+    """Give an object in the version in which it was asked for; schemas are alike in all."""
+    if obj.get("apiVersion") == kind.api_version:
+        return obj
+    return {**obj, "apiVersion": kind.api_version}
+
+
+def _carries(obj: Object, labels: Mapping[str, str]) -> bool:
+    own = obj["metadata"].get("labels") or {}
+    return all(own.get(name) == value for name, value in labels.items())
+
+
+def _check(metadata: Any) -> None:
+    """Raise Refused for metadata that readers would stumble over."""
+    if not isinstance(metadata, Mapping):
+        raise Refused("metadata: this is not an object")
+    for name in ("name", "namespace", "generateName"):
+        value = metadata.get(name) or ""
+        if not isinstance(value, str) or value in (".", "..") or "/" in value or "%" in value:
+            raise Refused(f"metadata.{name}: {value!r} cannot be part of a path")
+    for name in ("labels", "annotations"):
+        values = metadata.get(name) or {}
+        # In a patch, None takes a label away.
+        if not isinstance(values, Mapping) or not _strings(
+            value for value in values.values() if value is not None
+        ):
+            raise Refused(f"metadata.{name}: the values of names are strings")
+    finalizers = metadata.get("finalizers") or []
+    if not isinstance(finalizers, list | tuple) or not _strings(finalizers):
+        raise Refused("metadata.finalizers: this is not a list of strings")
+
+
+def _strings(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _served(crd: Object) -> None:
+    """Raise Refused for a definition that cannot be served: after the disk it is too late."""
+    try:
+        resource = from_crd(crd)
+        established(crd, "")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise Refused(f"spec: the definition is not complete: {error!r}") from error
+    if not resource.versions or not _strings(
+        (resource.group, resource.plural, resource.name, *resource.versions)
+    ):
+        raise Refused("spec: the definition serves nothing")
+
+
+def _allowed(change: Change, status: bool) -> dict[str, Any]:
+    """Give the part of a patch that its writer may write; `status` is whether that is apart."""
+    if change.status and status:
+        return {name: value for name, value in change.patch.items() if name == "status"}
+    fixed = ("apiVersion", "kind", "status") if status else ("apiVersion", "kind")
+    return {name: value for name, value in change.patch.items() if name not in fixed}
+
+
+_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation",
+          "deletionGracePeriodSeconds", "resourceVersion")  # fmt: skip
+
+
+def _preserved(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the new metadata with what no writer may change as it was."""
+    kept = {name: value for name, value in new.items() if name not in _FIXED}
+    kept.update((name, old[name]) for name in _FIXED if name in old)
+    return kept
+
+
+def _body(obj: Object, status: bool) -> dict[str, Any]:
+    """Give what counts for the generation: all but metadata, and status where it is apart."""
+    skipped = ("metadata", "status", "apiVersion") if status else ("metadata", "apiVersion")
+    return {name: value for name, value in obj.items() if name not in skipped}

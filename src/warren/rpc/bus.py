@@ -1,0 +1,124 @@
+"""Services by name, and how a request finds the one it is for.
+
+The part of a topic before its first dot is the service. A service is either a
+table of handlers in this process, or a forwarder to another one (`server`).
+"""
+
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from warren.rpc.message import Cred, Payload, Request, RpcError
+
+Answer = Callable[[Request], Awaitable[Payload]]
+Answers = Callable[[Request], AsyncIterator[Payload]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One topic of a service; `guest` says that others than the owner may ask it."""
+
+    answer: Answer
+    guest: bool = False
+
+
+@dataclass(frozen=True)
+class StreamingMethod:
+    """One topic that is answered more than once."""
+
+    answers: Answers
+    guest: bool = False
+
+
+Methods = Mapping[str, Method | StreamingMethod]
+
+
+class Forwarder:
+    """A service that lives somewhere else."""
+
+    async def rpc(self, request: Request) -> Payload:
+        raise NotImplementedError
+
+    def stream(self, request: Request) -> AsyncIterator[Payload]:
+        raise NotImplementedError
+
+
+class Bus:
+    """The services of one instance."""
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner
+        self._services: dict[str, Methods | Forwarder] = {}
+
+    def register(self, service: str, methods: Methods | Forwarder) -> None:
+        """Offer a service. Raises RpcError(EEXIST) if somebody does already."""
+        if service in self._services:
+            raise RpcError(errno.EEXIST, f"service {service} is registered already")
+        self._services[service] = methods
+
+    def unregister(self, service: str) -> None:
+        """Withdraw a service."""
+        self._services.pop(service, None)
+
+    def handle(self, userid: int | None = None) -> "Loopback":
+        """Give a connection in this process: the owner's, or another user's."""
+        userid = self.owner if userid is None else userid
+        return Loopback(self, Cred(userid, userid == self.owner))
+
+    async def ask(self, request: Request) -> Payload:
+        """Pass on a request that has one answer."""
+        service = self._find(request)
+        if isinstance(service, Forwarder):
+            return await service.rpc(request)
+        if not isinstance(service, Method):
+            raise RpcError(errno.EPROTO, f"{request.topic} is a streaming request")
+        return await service.answer(request)
+
+    async def follow(self, request: Request) -> AsyncIterator[Payload]:
+        """Pass on a request that has any number of answers."""
+        service = self._find(request)
+        if isinstance(service, Forwarder):
+            answers = service.stream(request)
+        elif isinstance(service, StreamingMethod):
+            answers = service.answers(request)
+        else:
+            raise RpcError(errno.EPROTO, f"{request.topic} is not a streaming request")
+        # Closed with this generator, whichever way it ends: a service must learn
+        # at once that nobody listens any more.
+        async with aclosing(answers) as open_answers:  # type: ignore[type-var]
+            async for answer in open_answers:
+                yield answer
+
+    def _find(self, request: Request) -> Method | StreamingMethod | Forwarder:
+        name, _, method = request.topic.partition(".")
+        service = self._services.get(name)
+        if service is None:
+            raise RpcError(errno.ENOSYS, f"no service answers {request.topic}")
+        if isinstance(service, Forwarder):
+            if not request.cred.owner:
+                raise RpcError(errno.EPERM, f"{request.topic} is for the instance owner")
+            return service
+        found = service.get(method)
+        if found is None:
+            raise RpcError(errno.ENOSYS, f"no service answers {request.topic}")
+        if not (found.guest or request.cred.owner):
+            raise RpcError(errno.EPERM, f"{request.topic} is for the instance owner")
+        return found
+
+
+class Loopback:
+    """A connection to a bus of this process."""
+
+    def __init__(self, bus: Bus, cred: Cred) -> None:
+        self._bus = bus
+        self._cred = cred
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        return await self._bus.ask(Request(topic=topic, payload=payload or {}, cred=self._cred))
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        request = Request(topic=topic, payload=payload or {}, cred=self._cred, streaming=True)
+        async with aclosing(self._bus.follow(request)) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                yield answer

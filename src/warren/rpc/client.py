@@ -1,0 +1,153 @@
+"""An instance's services, reached over its unix socket."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+
+from warren.rpc import message, sockets
+from warren.rpc.bus import Bus
+from warren.rpc.message import LONGEST, Cred, Handle, Message, Payload, Request, RpcError
+from warren.rpc.peer import Asked, Peer
+
+_NOBODY = Cred(0, False)
+
+
+class _Served(Asked):
+    """The requests that the other end passes on to services of this process."""
+
+    def __init__(self, bus: Bus | None) -> None:
+        self._bus = bus
+
+    def request(self, received: Message) -> Request:
+        assert received.topic is not None
+        return Request(
+            topic=received.topic,
+            payload=message.unpack(received.payload),
+            cred=Cred(received.userid or 0, received.owner),
+            streaming=received.streaming,
+        )
+
+    async def ask(self, request: Request) -> Payload:
+        return await self._found().ask(request)
+
+    def follow(self, request: Request) -> AsyncIterator[Payload]:
+        return self._found().follow(request)
+
+    def _found(self) -> Bus:
+        if self._bus is None:
+            raise RpcError(errno.ENOSYS, "this connection serves nothing")
+        return self._bus
+
+
+class Connection:
+    """A `Handle` over one socket connection, and the way to serve over it."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        return await self._peer.rpc(Request(topic=topic, payload=payload or {}, cred=_NOBODY))
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        request = Request(topic=topic, payload=payload or {}, cred=_NOBODY, streaming=True)
+        async with aclosing(self._peer.stream(request)) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                yield answer
+
+
+@asynccontextmanager
+async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Connection]:
+    """Connect for the length of a block. Raises RpcError(ECONNRESET) where nobody listens.
+
+    Requests for services that the block adds with `service.add` go to `serving`.
+    """
+    try:
+        opened = sockets.connect(path)
+    except OSError as error:
+        raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
+    reader, writer = await asyncio.open_unix_connection(sock=opened, limit=LONGEST)
+    peer = Peer(reader, writer, _Served(serving))
+    # Not a task group: what the block raises is to reach its caller as it is.
+    running = asyncio.create_task(peer.run())
+    try:
+        yield Connection(peer)
+    finally:
+        peer.close()
+        running.cancel()
+        await asyncio.wait({running})
+
+
+class Patient:
+    """A `Handle` for those that outlive the instance's restarts.
+
+    Opens a connection for each stretch of good luck; `rpc` asks again until the
+    instance is back, so give it only requests that may be repeated. Streams are
+    not resumed: only their reader knows where it was.
+    """
+
+    def __init__(
+        self, connector: Callable[[], AbstractAsyncContextManager[Handle]], delay: float = 0.2
+    ) -> None:
+        self._connector = connector
+        self._delay = delay
+        self._current: Handle | None = None
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep a connection while one is wanted. Runs until cancelled."""
+        while True:
+            await self._wanted.wait()
+            try:
+                async with self._connector() as handle:
+                    self._wanted.clear()
+                    self._current = handle
+                    self._announce()
+                    await self._wanted.wait()
+            except RpcError as error:
+                if not error.lost:
+                    raise
+            finally:
+                self._current = None
+            await asyncio.sleep(self._delay)
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        while True:
+            handle = await self._connected()
+            try:
+                return await handle.rpc(topic, payload)
+            except RpcError as error:
+                if not error.lost:
+                    raise
+                if error.errnum == errno.ECONNRESET:
+                    self._drop(handle)
+                await asyncio.sleep(self._delay)
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        handle = await self._connected()
+        try:
+            async with aclosing(handle.stream(topic, payload)) as answers:  # type: ignore[type-var]
+                async for answer in answers:
+                    yield answer
+        except RpcError as error:
+            if error.errnum == errno.ECONNRESET:
+                self._drop(handle)
+            raise
+
+    async def _connected(self) -> Handle:
+        while self._current is None:
+            self._wanted.set()
+            changed = self._changed
+            await changed.wait()
+        return self._current
+
+    def _drop(self, handle: Handle) -> None:
+        if self._current is handle:
+            self._current = None
+            self._wanted.set()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,105 @@
+"""Messages, and the errors that travel in them (RFC 3, RFC 6)."""
+
+import errno
+import os
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NewType, Protocol
+
+import msgspec
+
+from warren.base.errors import WarrenError
+
+Payload = Mapping[str, Any]
+Errno = NewType("Errno", int)
+
+LONGEST: Final = 16 * 2**20
+"""Bytes of the longest message that is read; a longer one ends the connection."""
+
+
+class Cred(msgspec.Struct, frozen=True):
+    """Who sends: the user, and whether it is the owner of the instance."""
+
+    userid: int
+    owner: bool
+
+
+class RpcError(WarrenError):
+    """An answer that is an error: an errno, and words if there are any."""
+
+    def __init__(self, errnum: int, text: str | None = None) -> None:
+        super().__init__(text or os.strerror(errnum))
+        self.errnum = errnum
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody is known to have acted on the request: asking again may help."""
+        return self.errnum in (errno.ENOSYS, errno.EHOSTUNREACH, errno.ECONNRESET)
+
+
+class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One line on the wire. A request has a topic; a response has an errnum."""
+
+    tag: int
+    """Matches responses with their request on one connection."""
+    topic: str | None = None
+    errnum: int | None = None
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    error: str | None = None
+    streaming: bool = False
+    userid: int | None = None
+    owner: bool = False
+    """Who sent it: filled in by the bus for requests that it passes on, ignored from others."""
+
+
+_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises: the last two for bytes that are no text, and for nests without end."""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """Write a message as its line."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Read a line. Raises RpcError(EPROTO) where it is no message."""
+    try:
+        return _decoder.decode(line)
+    except _NOT_JSON as error:
+        raise RpcError(errno.EPROTO, f"a malformed message: {error}") from None
+
+
+def pack(payload: Payload) -> msgspec.Raw:
+    """Write a payload, once, for however many messages carry it."""
+    return msgspec.Raw(_encoder.encode(payload))
+
+
+def unpack(payload: msgspec.Raw) -> Payload:
+    """Read a payload, which must be an object. Raises RpcError(EPROTO) otherwise."""
+    try:
+        return msgspec.json.decode(payload, type=dict[str, Any])
+    except _NOT_JSON as error:
+        raise RpcError(errno.EPROTO, f"a malformed payload: {error}") from None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a service is asked, and by whom."""
+
+    topic: str
+    payload: Payload
+    cred: Cred
+    streaming: bool = False
+
+
+class Handle(Protocol):
+    """A connection to the services of an instance, as its user sees it."""
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        """Ask, and give the answer. Raises RpcError."""
+        ...
+
+    def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        """Ask, and give the answers until there are no more. Raises RpcError."""
+        ...

@@ -1,0 +1,185 @@
+"""One connection between two processes. Both ends may ask, and both may serve."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+
+from warren.rpc import message
+from warren.rpc.bus import Forwarder
+from warren.rpc.message import Message, Payload, Request, RpcError
+
+log = structlog.get_logger()
+
+CANCEL: Final = "rpc.cancel"
+"""The sender of a streaming request wants no more answers to it. Not answered."""
+
+_WAITING: Final = 1000
+"""Answers of one stream that may wait for their reader before it is cut off."""
+
+
+class Peer(Forwarder):
+    """The other end of a connection. `run` must be running for anything to happen."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        asked: "Asked",
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._asked = asked
+        self._tag = 0
+        self._pending: dict[int, asyncio.Queue[Message | None]] = {}
+        self._answering: dict[int, asyncio.Task[None]] = {}
+        self._closed = False
+
+    async def run(self) -> None:
+        """Read until the other end is gone; then fail what is pending, and end what it asked."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    while line := await self._reader.readline():
+                        self._receive(message.decode(line), tasks)
+                except (ConnectionError, ValueError, RpcError) as error:
+                    log.debug("connection ends", error=str(error))
+                finally:
+                    self._closed = True
+                    for answering in self._answering.values():
+                        answering.cancel()
+        finally:
+            self._closed = True
+            for queue in self._pending.values():
+                queue.put_nowait(None)
+            self._writer.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+
+    async def rpc(self, request: Request) -> Payload:
+        tag, queue = self._open()
+        try:
+            await self._send(self._message(tag, request))
+            return self._payload(await queue.get())
+        finally:
+            del self._pending[tag]
+
+    async def stream(self, request: Request) -> AsyncIterator[Payload]:
+        tag, queue = self._open()
+        ended = False
+        try:
+            await self._send(self._message(tag, request))
+            while True:
+                received = await queue.get()
+                if received is not None and received.errnum == errno.ENODATA:
+                    ended = True
+                    return
+                ended = received is None or received.errnum not in (0, errno.EOVERFLOW)
+                yield self._payload(received)
+        finally:
+            del self._pending[tag]
+            if not ended and not self._closed:
+                self._write(Message(tag=tag, topic=CANCEL))
+
+    def _open(self) -> tuple[int, "asyncio.Queue[Message | None]"]:
+        if self._closed:
+            raise RpcError(errno.ECONNRESET, "the connection is closed")
+        self._tag += 1
+        queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._pending[self._tag] = queue
+        return self._tag, queue
+
+    @staticmethod
+    def _message(tag: int, request: Request) -> Message:
+        return Message(
+            tag=tag,
+            topic=request.topic,
+            payload=message.pack(request.payload),
+            streaming=request.streaming,
+            userid=request.cred.userid,
+            owner=request.cred.owner,
+        )
+
+    @staticmethod
+    def _payload(received: Message | None) -> Payload:
+        if received is None:
+            raise RpcError(errno.ECONNRESET, "the connection was lost")
+        if received.errnum:
+            raise RpcError(received.errnum, received.error)
+        return message.unpack(received.payload)
+
+    def _receive(self, received: Message, tasks: asyncio.TaskGroup) -> None:
+        if received.topic is None:
+            queue = self._pending.get(received.tag)
+            if queue is None:
+                return  # an answer to a request that was given up
+            if queue.qsize() > _WAITING:
+                return
+            if queue.qsize() == _WAITING:
+                # A reader that does not keep up is told so, after what came before without a
+                # gap; it hangs up then.
+                received = Message(tag=received.tag, errnum=errno.EOVERFLOW)
+            queue.put_nowait(received)
+        elif received.topic == CANCEL:
+            answering = self._answering.get(received.tag)
+            if answering is not None:
+                answering.cancel()
+        elif received.tag in self._answering:
+            raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
+        else:
+            task = tasks.create_task(self._answer(received))
+            self._answering[received.tag] = task
+            task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
+
+    async def _answer(self, received: Message) -> None:
+        assert received.topic is not None
+        tag = received.tag
+        try:
+            request = self._asked.request(received)
+            if received.streaming:
+                async with aclosing(self._asked.follow(request)) as answers:  # type: ignore[type-var]
+                    async for answer in answers:
+                        await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
+                await self._send(Message(tag=tag, errnum=errno.ENODATA))
+            else:
+                answer = await self._asked.ask(request)
+                await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
+        except RpcError as error:
+            # A file's name in it may be no text.
+            text = str(error).encode(errors="replace").decode()
+            self._write(Message(tag=tag, errnum=error.errnum, error=text))
+        except ConnectionError:
+            pass  # nobody is left to tell
+        except Exception:  # a bug costs one request, not the connection
+            log.exception("request failed", topic=received.topic)
+            self._write(Message(tag=tag, errnum=errno.EIO, error="internal error; see the log"))
+
+    async def _send(self, sent: Message) -> None:
+        self._write(sent)
+        try:
+            await self._writer.drain()
+        except ConnectionError as error:
+            raise RpcError(errno.ECONNRESET, "the connection was lost") from error
+
+    def _write(self, sent: Message) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(message.encode(sent))
+
+
+class Asked:
+    """What this end does with the other end's requests."""
+
+    def request(self, received: Message) -> Request:
+        """Make the request of a message, with the credentials it deserves."""
+        raise NotImplementedError
+
+    async def ask(self, request: Request) -> Payload:
+        raise NotImplementedError
+
+    def follow(self, request: Request) -> AsyncIterator[Payload]:
+        raise NotImplementedError

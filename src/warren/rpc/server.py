@@ -1,0 +1,100 @@
+"""A bus on a unix socket.
+
+The user is who the kernel says is at the other end; whatever a message claims
+is ignored. The instance's owner may also serve over its connection: it asks
+`service.add`, and from then on the service's requests come to it.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from warren.rpc import message, sockets
+from warren.rpc.bus import Bus
+from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
+from warren.rpc.peer import Asked, Peer
+
+
+class _Connection(Asked):
+    """One client: its user, and the services it offers."""
+
+    def __init__(self, bus: Bus, cred: Cred) -> None:
+        self._bus = bus
+        self._cred = cred
+        self.offered: list[str] = []
+        self.peer: Peer | None = None
+
+    def request(self, received: Message) -> Request:
+        assert received.topic is not None
+        return Request(
+            topic=received.topic,
+            payload=message.unpack(received.payload),
+            cred=self._cred,
+            streaming=received.streaming,
+        )
+
+    async def ask(self, request: Request) -> Payload:
+        if request.topic == "service.add":
+            return self._offer(request)
+        return await self._bus.ask(request)
+
+    def follow(self, request: Request) -> AsyncIterator[Payload]:
+        return self._bus.follow(request)
+
+    def _offer(self, request: Request) -> Payload:
+        if not self._cred.owner:
+            raise RpcError(errno.EPERM, "only the instance owner offers services")
+        name = request.payload.get("service")
+        if not isinstance(name, str) or not name:
+            raise RpcError(errno.EPROTO, "service.add names no service")
+        assert self.peer is not None
+        self._bus.register(name, self.peer)
+        self.offered.append(name)
+        return {}
+
+
+async def serve(bus: Bus, path: Path) -> None:
+    """Serve until cancelled. Raises OSError if the socket cannot be made."""
+    listener = sockets.listen(path)
+    try:
+        async with asyncio.TaskGroup() as connections:
+
+            def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                attending = _attend(bus, reader, writer)
+                try:
+                    task = connections.create_task(attending)
+                except RuntimeError:  # the server stops: it comes too late
+                    attending.close()
+                    writer.close()
+                else:
+                    # Also where it is cancelled before it has begun.
+                    task.add_done_callback(lambda _: writer.close())
+
+            server = await asyncio.start_unix_server(accept, sock=listener, limit=LONGEST)
+            try:
+                # Not serve_forever: from Python 3.12 on that waits for the connections, which
+                # end only after it.
+                await asyncio.Event().wait()
+            finally:
+                server.close()
+    finally:
+        sockets.remove(path)
+
+
+async def _attend(bus: Bus, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    user = sockets.peer(_socket(writer))
+    connection = _Connection(bus, Cred(user, user == bus.owner))
+    connection.peer = Peer(reader, writer, connection)
+    try:
+        await connection.peer.run()
+    finally:
+        for service in connection.offered:
+            bus.unregister(service)
+
+
+def _socket(writer: asyncio.StreamWriter) -> socket.socket:
+    found = writer.get_extra_info("socket")
+    # asyncio wraps the socket; the wrapper passes getsockopt on.
+    return found  # type: ignore[no-any-return]

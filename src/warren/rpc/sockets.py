@@ -1,0 +1,62 @@
+"""Unix sockets by path, however long the path is, and who is at the other end."""
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PEERCRED = struct.Struct("3i")
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Give a name of `path` that fits into a socket address, which holds 107 bytes."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def listen(path: Path, mode: int = 0o600) -> socket.socket:
+    """Listen at `path`, in place of a socket that a dead process has left there."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    previous = os.umask(0o777 & ~mode)
+    try:
+        with _short(path) as name:
+            listener.bind(name)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(previous)
+    listener.setblocking(False)
+    return listener
+
+
+def remove(path: Path) -> None:
+    """Remove a socket's name; its connections live on."""
+    path.unlink(missing_ok=True)
+
+
+def connect(path: Path) -> socket.socket:
+    """Connect to the socket at `path`. Raises OSError where nobody listens."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as name:
+            connection.connect(name)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def peer(connection: socket.socket) -> int:
+    """Give the user id of the process at the other end, as the kernel knows it."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+    _, uid, _ = _PEERCRED.unpack(data)
+    return int(uid)

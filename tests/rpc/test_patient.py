@@ -1,0 +1,195 @@
+"""The patient handle: it outlives the instance's restarts."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.journal.running import really, virtually
+from tests.rpc.services import OWNER, Services, bus_with, eventually, serving
+from warren.rpc.bus import Bus
+from warren.rpc.client import Patient, connect
+from warren.rpc.message import Handle, Payload, RpcError
+
+
+class Fickle:
+    """An instance that is there or not, and connections that are lost when it goes."""
+
+    def __init__(self) -> None:
+        self.bus: Bus | None = None
+        self.connections = 0
+        self._gone = asyncio.Event()
+
+    def come(self, bus: Bus) -> None:
+        self.bus = bus
+        self._gone = asyncio.Event()
+
+    def go(self) -> None:
+        self.bus = None
+        self._gone.set()
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Handle]:
+        if self.bus is None:
+            raise RpcError(errno.ECONNRESET)
+        self.connections += 1
+        yield FickleHandle(self.bus.handle(), self._gone)
+
+
+class FickleHandle:
+    def __init__(self, handle: Handle, gone: asyncio.Event) -> None:
+        self._handle = handle
+        self._gone = gone
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if self._gone.is_set():
+            raise RpcError(errno.ECONNRESET)
+        asked = asyncio.ensure_future(self._handle.rpc(topic, payload))
+        gone = asyncio.ensure_future(self._gone.wait())
+        await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if asked.done():
+            return asked.result()
+        asked.cancel()
+        raise RpcError(errno.ECONNRESET)
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        if self._gone.is_set():
+            raise RpcError(errno.ECONNRESET)
+        async with aclosing(self._handle.stream(topic, payload)) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                if self._gone.is_set():
+                    raise RpcError(errno.ECONNRESET)
+                yield answer
+
+
+@asynccontextmanager
+async def patient_of(fickle: Fickle) -> AsyncIterator[Patient]:
+    patient = Patient(fickle.connect)
+    running = asyncio.ensure_future(patient.run())
+    try:
+        yield patient
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+@virtually
+async def test_it_waits_for_an_instance_that_is_not_there_yet() -> None:
+    fickle = Fickle()
+    async with patient_of(fickle) as patient:
+        asked = [asyncio.ensure_future(patient.rpc("test.echo", {"n": n})) for n in range(3)]
+        await asyncio.sleep(1000)
+        assert not any(each.done() for each in asked)
+        fickle.come(bus_with(Services()))
+        assert await asyncio.gather(*asked) == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert fickle.connections == 1
+
+
+@virtually
+async def test_it_connects_for_nobody_before_it_is_asked() -> None:
+    fickle = Fickle()
+    fickle.come(bus_with(Services()))
+    async with patient_of(fickle):
+        await asyncio.sleep(1000)
+        assert fickle.connections == 0
+
+
+@virtually
+async def test_it_asks_again_when_the_instance_went_before_the_answer() -> None:
+    fickle, first, second = Fickle(), Services(), Services()
+    fickle.come(bus_with(first))
+    async with patient_of(fickle) as patient:
+        asked = asyncio.ensure_future(patient.rpc("test.wait", {"name": "x"}))
+        await asyncio.sleep(1)
+        assert first.running == {"x"}
+        fickle.go()
+        await asyncio.sleep(1000)
+        fickle.come(bus_with(second))
+        await asyncio.sleep(1)
+        assert second.running == {"x"}
+        second.gate.set()
+        assert await asked == {"name": "x"}
+        assert fickle.connections == 2
+
+
+@virtually
+async def test_it_waits_for_a_service_that_is_not_offered_yet() -> None:
+    fickle, bus = Fickle(), Bus(OWNER)
+    fickle.come(bus)
+    async with patient_of(fickle) as patient:
+        asked = asyncio.ensure_future(patient.rpc("test.echo"))
+        await asyncio.sleep(1000)
+        assert not asked.done()
+        bus.register("test", Services().methods())
+        assert await asked == {}
+        assert fickle.connections == 1
+
+
+@virtually
+async def test_an_answer_that_is_an_error_is_an_answer() -> None:
+    fickle = Fickle()
+    fickle.come(bus_with(Services()))
+    async with patient_of(fickle) as patient:
+        for errnum in (errno.ENOENT, errno.EPERM, errno.EIO, errno.EPROTO):
+            with pytest.raises(RpcError) as failed:
+                await patient.rpc("test.fail", {"errnum": errnum})
+            assert failed.value.errnum == errnum
+
+
+@virtually
+async def test_a_stream_waits_for_the_instance_but_is_not_resumed() -> None:
+    fickle = Fickle()
+    async with patient_of(fickle) as patient:
+        answers = patient.stream("test.for-ever")
+        first = asyncio.ensure_future(anext(answers))
+        await asyncio.sleep(1000)
+        fickle.come(bus_with(Services()))
+        assert (await first)["number"] == 0
+        fickle.go()
+        with pytest.raises(RpcError) as failed:
+            await anext(answers)
+        assert failed.value.errnum == errno.ECONNRESET
+
+        fickle.come(bus_with(Services()))
+        again = [answer["number"] async for answer in patient.stream("test.count")]
+        assert again == [0, 1, 2]
+
+
+@virtually
+async def test_what_is_more_than_a_lost_connection_ends_it() -> None:
+    @asynccontextmanager
+    async def forbidden() -> AsyncIterator[Handle]:
+        raise RpcError(errno.EPERM)
+        yield
+
+    patient = Patient(forbidden)
+    asked = asyncio.ensure_future(patient.rpc("test.echo"))
+    with pytest.raises(RpcError) as failed:
+        await patient.run()
+    assert failed.value.errnum == errno.EPERM
+    asked.cancel()
+
+
+@really
+async def test_it_outlives_a_real_server(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    patient = Patient(lambda: connect(path), delay=0.01)
+    running = asyncio.ensure_future(patient.run())
+    asked = asyncio.ensure_future(patient.rpc("test.echo", {"n": 1}))
+    services = Services()
+    async with serving(bus_with(services), path):
+        assert await asked == {"n": 1}
+        asked = asyncio.ensure_future(patient.rpc("test.wait"))
+        await eventually(lambda: services.running == {"wait"})
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    again = Services()
+    again.gate.set()
+    async with serving(bus_with(again), path):
+        assert await asked == {"name": "wait"}
+        running.cancel()
+        await asyncio.wait({running})
