@@ -1,0 +1,154 @@
+"""One pass over one job: look at the job and its Workflow, decide, act.
+
+News of either wakes a pass. Nothing is remembered between passes but when a
+Workflow was first seen in TransientCondition.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.errors import UserMistake
+from warren.base.objects import Change, Create, Key, Kind, Object, Remove
+from warren.conductor.port import WorkloadManager
+from warren.dws import conduct, kinds, labels
+from warren.dws.conduct import PREFIX, Action, Job, Phase
+from warren.dws.faults import Fault
+from warren.dws.objects import (
+    Computes,
+    DirectiveBreakdown,
+    Servers,
+    SystemConfiguration,
+    Workflow,
+    read,
+)
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+log = structlog.get_logger()
+
+_CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
+
+
+class Conductor:
+    """Leads the Workflows of all jobs. `run` lives until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        jobs: WorkloadManager,
+        clock: Clock,
+        floor: int,
+    ) -> None:
+        """`floor` is the least size of one allocation, in bytes."""
+        self._client = client
+        self._informers = informers
+        self._jobs = jobs
+        self._clock = clock
+        self._floor = floor
+        self._transient: dict[int, float] = {}
+        self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
+        jobs.listen(self._reconciler.add)
+        for kind in (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES):
+            informers.of(kind).listen(self._belonging_changed)
+        informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
+        informers.of(kinds.SYSTEM_CONFIGURATION)
+
+    async def run(self) -> None:
+        """Lead until cancelled, from when everything is known."""
+        await self._informers.wait_synced()
+        await self._jobs.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reconciler.run())
+            for job in self._jobs.jobs():
+                self._reconciler.add(job)
+
+    async def reconcile(self, job: int) -> float | None:
+        """Make one pass over a job."""
+        seen = self._observe(job)
+        mistake = None
+        delay = None
+        try:
+            delay = await self._act(seen.job, conduct.decide(seen))
+        except (Fault, UserMistake) as error:
+            mistake = str(error)
+            log.info("job refused", job=job, reason=mistake)
+            if not seen.job.failed and seen.job.phase not in (Phase.ENDING, Phase.OVER):
+                await self._jobs.fail(seen.job, _exception(seen.job), mistake)
+        self._jobs.passed(job, mistake)
+        return delay
+
+    def _observe(self, job: int) -> conduct.Seen:
+        known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER)
+        raw = self._informers.of(kinds.WORKFLOW).get(known.workflow)
+        breakdowns = [read(obj, DirectiveBreakdown) for obj in self._of(kinds.BREAKDOWN, known)]
+        servers = [read(obj, Servers) for obj in self._of(kinds.SERVERS, known)]
+        computes = self._informers.of(kinds.COMPUTES).get(known.workflow)
+        configuration = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
+        workflow = read(raw, Workflow) if raw is not None else None
+        return conduct.Seen(
+            job=known,
+            workflow=workflow,
+            raw=raw,
+            breakdowns={each.metadata.name: each for each in breakdowns},
+            servers={each.metadata.name: each for each in servers},
+            computes=read(computes, Computes) if computes else None,
+            configuration=read(configuration, SystemConfiguration) if configuration else None,
+            floor=self._floor,
+            transient=self._transient_for(job, workflow),
+        )
+
+    def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
+        return self._informers.of(kind).by("workflow", str(job.workflow))
+
+    def _transient_for(self, job: int, workflow: Workflow | None) -> float | None:
+        if workflow is None or workflow.status.status != "TransientCondition":
+            self._transient.pop(job, None)
+            return None
+        now = self._clock.now()
+        return now - self._transient.setdefault(job, now)
+
+    async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
+        """Do what was decided, in order; give the seconds after which to look again."""
+        delay = None
+        for action in actions:
+            match action:
+                case Create() | Change() | Remove():
+                    await perform(self._client, [action])
+                case conduct.Release(resources):
+                    await self._jobs.release(job, resources)
+                case conduct.Start(variables):
+                    await self._jobs.start(job, variables)
+                case conduct.Finish():
+                    await self._jobs.finish(job)
+                case conduct.Fail(type_, note):
+                    await self._jobs.fail(job, type_, note)
+                case conduct.Note(key, value):
+                    await self._jobs.note(job, key, value)
+                case conduct.Memo(values):
+                    await self._jobs.memo(job, values)
+                case conduct.Later(seconds):
+                    delay = seconds
+        return delay
+
+    def _workflow_changed(self, obj: Object) -> None:
+        self._wake(obj["metadata"]["name"])
+
+    def _belonging_changed(self, obj: Object) -> None:
+        for workflow in labels.workflow_of(obj):
+            self._wake(workflow.partition("/")[2])
+
+    def _wake(self, name: str) -> None:
+        number = name.removeprefix(PREFIX)
+        if name.startswith(PREFIX) and number.isdecimal():
+            self._reconciler.add(int(number))
+
+
+def _exception(job: Job) -> str:
+    """Give the type of exception for a job that cannot go on, by where it is."""
+    return {Phase.HELD: "dws-create", Phase.STARTING: "dws-setup"}.get(job.phase, "exception")

@@ -1,0 +1,57 @@
+"""What the conductor needs of a workload manager."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from warren.dws.conduct import Job
+
+
+class WorkloadManager(Protocol):
+    """The jobs that have storage directives, and what may be done for them.
+
+    Every deed may be repeated, and does nothing for a job that is past it.
+    """
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Tell `listener` the id of every job that changes."""
+        ...
+
+    async def wait_synced(self) -> None:
+        """Return once all jobs are known: from then on, an unknown one is over."""
+        ...
+
+    def job(self, job: int) -> Job | None:
+        """Give a job as of now."""
+        ...
+
+    def jobs(self) -> Iterable[int]:
+        """Give the ids of the jobs that are known."""
+        ...
+
+    async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
+        """Let the scheduler have the job, with these resources."""
+        ...
+
+    async def start(self, job: Job, variables: Mapping[str, str]) -> None:
+        """Let the job's tasks start, with these environment variables."""
+        ...
+
+    async def finish(self, job: Job) -> None:
+        """Let the job go."""
+        ...
+
+    async def fail(self, job: Job, type: str, note: str) -> None:
+        """End the job with an exception."""
+        ...
+
+    async def note(self, job: Job, key: str, value: Any) -> None:
+        """Keep a value with the job's record."""
+        ...
+
+    async def memo(self, job: Job, values: Mapping[str, str]) -> None:
+        """Show values in listings of the job."""
+        ...
+
+    def passed(self, job: int, mistake: str | None) -> None:
+        """Hear that a pass over a job is done, or what was wrong with what it asked for."""
+        ...

@@ -1,0 +1,76 @@
+"""NnfAccesses: ClientMounts on nodes (decided in `dws.access`)."""
+
+from collections.abc import Sequence
+
+from warren.base.objects import Key, Object, key_of
+from warren.dws import access, kinds, labels
+from warren.dws.objects import (
+    ClientMount,
+    Computes,
+    NnfAccess,
+    NnfNodeStorage,
+    NnfStorage,
+    SystemConfiguration,
+    read,
+)
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
+
+
+class AccessController:
+    """Reconciles every NnfAccess."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._accesses = informers.of(kinds.NNF_ACCESS)
+        self._storages = informers.of(kinds.NNF_STORAGE)
+        self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._computes = informers.of(kinds.COMPUTES)
+        self._mounts = informers.of(kinds.CLIENT_MOUNT)
+        self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
+        self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._mounts.listen(self._mount_changed)
+        for informer in (self._shares, self._computes):
+            informer.listen(self._job_changed)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Make one pass over an NnfAccess."""
+        raw = self._accesses.get(key)
+        if raw is not None:
+            seen = read(raw, NnfAccess)
+            mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
+            if seen.metadata.deleting and not mounts:
+                # About to let go: a mount that was just made may not have been seen yet.
+                own = labels.of_owner(kinds.NNF_ACCESS, seen.metadata)
+                mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+            await perform(self._client, access.decide(self._observe(seen, mounts)))
+        return None
+
+    def _observe(self, seen: NnfAccess, mounts: Sequence[Object]) -> access.Seen:
+        storage = self._storages.get(seen.spec.storage_reference.key)
+        shares = f"{kinds.NNF_STORAGE.name} {seen.spec.storage_reference.key}"
+        clients = seen.spec.client_reference
+        computes = self._computes.get(clients.key) if clients else None
+        configuration = self._configurations.get(CONFIGURATION)
+        return access.Seen(
+            access=seen,
+            storage=read(storage, NnfStorage) if storage else None,
+            shares=[read(obj, NnfNodeStorage) for obj in self._shares.by("owner", shares)],
+            computes=read(computes, Computes) if computes else None,
+            configuration=read(configuration, SystemConfiguration) if configuration else None,
+            mounts=[read(obj, ClientMount) for obj in mounts],
+        )
+
+    def _mount_changed(self, obj: Object) -> None:
+        for owner in labels.owner_of(obj):
+            self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))
+
+    def _job_changed(self, obj: Object) -> None:
+        for workflow in labels.workflow_of(obj):
+            for each in self._accesses.by("workflow", workflow):
+                self.reconciler.add(key_of(each))

@@ -1,0 +1,86 @@
+"""ClientMounts, on the node they are for. Compute nodes and rabbits alike."""
+
+from warren.base.objects import Change, Key, Object, key_of
+from warren.controllers.machine import Machine
+from warren.dws import kinds, labels
+from warren.dws.node import NodeTrouble
+from warren.dws.objects import ClientMount, read
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+
+class MountReconciler:
+    """Makes one node's mounts what its ClientMounts say."""
+
+    def __init__(self, client: Client, informers: Informers, machine: Machine) -> None:
+        self._client = client
+        self._machine = machine
+        self._mounts = informers.of(kinds.CLIENT_MOUNT)
+        self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile)
+        self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Make one pass over a ClientMount."""
+        raw = self._mounts.get(key)
+        if raw is None:
+            return None
+        seen = read(raw, ClientMount)
+        if seen.metadata.deleting:
+            await self._unmount(seen)
+            patch = labels.finalized(seen.metadata, labels.CLIENT_MOUNT_FINALIZER)
+            await self._write(seen, patch)
+            return None
+        trouble = None
+        try:
+            if seen.spec.desired_state == "mounted":
+                await self._mount(seen)
+            else:
+                await self._unmount(seen)
+        except NodeTrouble as error:
+            trouble = error
+        await self._report(seen, trouble)
+        if trouble is not None and not trouble.fatal:
+            raise trouble
+        return None
+
+    async def _mount(self, seen: ClientMount) -> None:
+        for mount in seen.spec.mounts:
+            lvm = mount.device.lvm
+            if lvm is None:
+                raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
+            await self._machine.mount(
+                lvm.volume_group, lvm.logical_volume, mount.type, mount.mount_path
+            )
+
+    async def _unmount(self, seen: ClientMount) -> None:
+        for mount in reversed(seen.spec.mounts):
+            await self._machine.unmount(mount.mount_path)
+
+    async def _report(self, seen: ClientMount, trouble: NodeTrouble | None) -> None:
+        state = seen.spec.desired_state
+        if trouble is None and seen.all_in(state):
+            return
+        error = None
+        if trouble is not None:
+            error = {
+                "debugMessage": str(trouble),
+                "type": "Internal",
+                "severity": trouble.severity,
+            }
+            if seen.status.error is not None and seen.status.error.debug_message == str(trouble):
+                return
+        mounts = [{"state": state, "ready": trouble is None} for _ in seen.spec.mounts]
+        status = {"mounts": mounts, "allReady": trouble is None, "error": error}
+        await self._write(seen, {"status": status}, status=True)
+
+    async def _write(self, seen: ClientMount, patch: Object, *, status: bool = False) -> None:
+        change = Change(
+            kind=kinds.CLIENT_MOUNT,
+            key=seen.metadata.key,
+            patch=patch,
+            seen=seen.metadata.resource_version,
+            status=status,
+        )
+        await perform(self._client, [change])

@@ -1,0 +1,117 @@
+"""NnfNodeStorages, on their rabbit; and the rabbit's own word, its NnfNode."""
+
+from warren.base.objects import Change, Create, Key, Object, key_of
+from warren.controllers.machine import Machine
+from warren.dws import kinds, labels, system
+from warren.dws.node import NodeTrouble, Volume
+from warren.dws.objects import NnfNode, NnfNodeStorage, read
+from warren.dws.storage import volume
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+
+class RabbitReconciler:
+    """Makes one rabbit's volumes what its NnfNodeStorages say."""
+
+    def __init__(self, client: Client, informers: Informers, machine: Machine, rabbit: str) -> None:
+        self._client = client
+        self._machine = machine
+        self._rabbit = rabbit
+        self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._nodes = informers.of(kinds.NNF_NODE)
+        self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile)
+        self.announcer: Reconciler[Key] = Reconciler("rabbit node", self.announce, workers=1)
+        self._shares.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
+        self.announcer.add(Key(rabbit, system.NODE_NAME))
+
+    async def announce(self, key: Key) -> float | None:
+        """Say that the rabbit is here, and what it has."""
+        raw = self._nodes.get(key)
+        if raw is None:
+            node = {
+                "metadata": {"name": key.name, "namespace": key.namespace},
+                "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
+            }
+            await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
+            return None
+        seen = read(raw, NnfNode)
+        capacity = await self._machine.capacity()
+        if (seen.status.status, seen.status.capacity) != ("Ready", capacity):
+            status = {"status": "Ready", "health": "OK", "capacity": capacity}
+            change = Change(
+                kind=kinds.NNF_NODE,
+                key=key,
+                patch={"status": status},
+                seen=seen.metadata.resource_version,
+                status=True,
+            )
+            await perform(self._client, [change])
+        return None
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Make one pass over an NnfNodeStorage."""
+        raw = self._shares.get(key)
+        if raw is None:
+            return None
+        seen = read(raw, NnfNodeStorage)
+        if seen.metadata.deleting:
+            # First the flash, then the record of it: whoever dies in between leaves the
+            # record behind, and the next pass releases once more, which is harmless.
+            for number in range(seen.spec.count):
+                await self._machine.release(*volume(seen, number))
+            patch = labels.finalized(seen.metadata, labels.NODE_STORAGE_FINALIZER)
+            await self._write(seen, patch)
+            return None
+        trouble = None
+        try:
+            for number in range(seen.spec.count):
+                await self._machine.make(_volume(seen, number))
+        except NodeTrouble as error:
+            trouble = error
+        await self._report(seen, trouble)
+        if trouble is not None and not trouble.fatal:
+            raise trouble
+        return None
+
+    async def _report(self, seen: NnfNodeStorage, trouble: NodeTrouble | None) -> None:
+        known = seen.status.error
+        if trouble is None and seen.status.ready and known is None:
+            return
+        if trouble is not None and known is not None and known.debug_message == str(trouble):
+            return
+        error = None
+        if trouble is not None:
+            error = {
+                "debugMessage": str(trouble),
+                "type": "Internal",
+                "severity": trouble.severity,
+            }
+        ready = trouble is None
+        allocations = [{"ready": ready} for _ in range(seen.spec.count)]
+        status = {"ready": ready, "allocations": allocations, "error": error}
+        await self._write(seen, {"status": status}, status=True)
+
+    async def _write(self, seen: NnfNodeStorage, patch: Object, *, status: bool = False) -> None:
+        change = Change(
+            kind=kinds.NNF_NODE_STORAGE,
+            key=seen.metadata.key,
+            patch=patch,
+            seen=seen.metadata.resource_version,
+            status=status,
+        )
+        await perform(self._client, [change])
+
+
+def _volume(share: NnfNodeStorage, number: int) -> Volume:
+    group, name = volume(share, number)
+    return Volume(
+        group=group,
+        name=name,
+        size=share.spec.capacity,
+        file_system=share.spec.file_system_type,
+        userid=share.spec.user_id,
+        groupid=share.spec.group_id,
+    )

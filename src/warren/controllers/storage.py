@@ -1,0 +1,49 @@
+"""NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
+
+from warren.base.objects import Key, Object, Write, key_of
+from warren.dws import kinds, labels, servers, storage
+from warren.dws.objects import NnfNodeStorage, NnfStorage, Servers, read
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+
+class StorageController:
+    """Reconciles every NnfStorage, and the Servers of the same name."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._storages = informers.of(kinds.NNF_STORAGE)
+        self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._servers = informers.of(kinds.SERVERS)
+        self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
+        self._storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._shares.listen(self._share_changed)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Make one pass over an NnfStorage."""
+        raw = self._storages.get(key)
+        if raw is not None:
+            seen = read(raw, NnfStorage)
+            found = self._shares.by("owner", f"{kinds.NNF_STORAGE.name} {key}")
+            if seen.metadata.deleting and not found:
+                # About to let go: a share that was just made may not have been seen yet.
+                own = labels.of_owner(kinds.NNF_STORAGE, seen.metadata)
+                found = (await self._client.list(kinds.NNF_NODE_STORAGE, labels=own)).items
+            shares = [read(obj, NnfNodeStorage) for obj in found]
+            writes = [*storage.decide(seen, shares), *self._report(seen, shares)]
+            await perform(self._client, writes)
+        return None
+
+    def _report(self, seen: NnfStorage, shares: list[NnfNodeStorage]) -> list[Write]:
+        raw = self._servers.get(seen.metadata.key)
+        if raw is None or seen.metadata.deleting:
+            return []
+        sets = {key.name: label for key, label in storage.share_keys(seen).items()}
+        change = servers.report(read(raw, Servers), shares, sets)
+        return [] if change is None else [change]
+
+    def _share_changed(self, obj: Object) -> None:
+        for owner in labels.owner_of(obj):
+            self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))

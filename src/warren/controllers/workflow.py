@@ -1,0 +1,106 @@
+"""Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from warren.base.clock import Clock
+from warren.base.objects import Key, Kind, Object, key_of
+from warren.dws import driver, kinds, labels
+from warren.dws.objects import (
+    Computes,
+    DirectiveBreakdown,
+    LustreFileSystem,
+    NnfAccess,
+    NnfDataMovement,
+    NnfStorage,
+    Servers,
+    Storage,
+    Workflow,
+    read,
+)
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+T = TypeVar("T")
+
+_BELONGINGS: Final = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES)
+"""What has no life of its own, and goes with its Workflow."""
+
+_CHILDREN: Final = (
+    *_BELONGINGS,
+    kinds.NNF_STORAGE,
+    kinds.NNF_ACCESS,
+    kinds.NNF_DATA_MOVEMENT,
+)
+
+
+class WorkflowController:
+    """Reconciles every Workflow."""
+
+    def __init__(
+        self, client: Client, informers: Informers, clock: Clock, mount_prefix: str
+    ) -> None:
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._mount_prefix = mount_prefix
+        self.reconciler: Reconciler[Key] = Reconciler("workflow", self.reconcile)
+        add = self.reconciler.add
+        informers.of(kinds.WORKFLOW).listen(lambda obj: add(key_of(obj)))
+        informers.of(kinds.LUSTRE)
+        informers.of(kinds.STORAGE)
+        for kind in _CHILDREN:
+            informers.of(kind).listen(_of_workflow(add))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Make one pass over a Workflow."""
+        raw = self._informers.of(kinds.WORKFLOW).get(key)
+        if raw is None:
+            return None
+        workflow = read(raw, Workflow)
+        children = {kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN}
+        seen = self._seen(workflow, children)
+        if driver.wants_fresh(seen):
+            own = labels.of_workflow(workflow)
+            children = {
+                kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN
+            }
+            seen = self._seen(workflow, children)
+        await perform(self._client, driver.decide(seen))
+        return None
+
+    def _seen(self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]) -> driver.Seen:
+        def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
+            return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
+
+        return driver.Seen(
+            workflow=workflow,
+            breakdowns=by_name(kinds.BREAKDOWN, DirectiveBreakdown),
+            servers=by_name(kinds.SERVERS, Servers),
+            storages=by_name(kinds.NNF_STORAGE, NnfStorage),
+            accesses=by_name(kinds.NNF_ACCESS, NnfAccess),
+            movements=[read(obj, NnfDataMovement) for obj in children[kinds.NNF_DATA_MOVEMENT]],
+            computes=next((read(obj, Computes) for obj in children[kinds.COMPUTES]), None),
+            file_systems=[
+                read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
+            ],
+            rabbits={
+                obj["metadata"]["name"]: read(obj, Storage)
+                for obj in self._informers.of(kinds.STORAGE).all()
+            },
+            belongings=[(kind, key_of(obj)) for kind in _BELONGINGS for obj in children[kind]],
+            mount_prefix=self._mount_prefix,
+            now=self._clock.now(),
+        )
+
+
+def _of_workflow(add: Callable[[Key], None]) -> Callable[[Object], None]:
+    """Wake the Workflow that an object belongs to."""
+
+    def listen(obj: Object) -> None:
+        for name in labels.workflow_of(obj):
+            add(Key(*name.split("/", 1)))
+
+    return listen

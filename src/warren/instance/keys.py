@@ -1,0 +1,32 @@
+"""Where a job's data is in the KVS (RFC 16)."""
+
+from warren.instance.kvs import Operation, append
+from warren.rfc import eventlog, fluid
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+
+
+def of(job: int, key: str) -> str:
+    """Give the KVS key of something in a job's directory."""
+    return f"{fluid.kvs(job)}.{key}"
+
+
+def guest(job: int) -> str:
+    """Give the name of a job's guest namespace."""
+    return f"job-{job}"
+
+
+def job_of(namespace: str) -> JobId | None:
+    """Give the job that a guest namespace belongs to; None for any other namespace."""
+    prefix, _, number = namespace.partition("-")
+    return JobId(int(number)) if prefix == "job" and number.isdecimal() else None
+
+
+def log_event(job: int, event: Event) -> Operation:
+    """Append to a job's primary eventlog."""
+    return append(of(job, "eventlog"), eventlog.encode(event).encode())
+
+
+def log_execution(job: int, event: Event) -> Operation:
+    """Append to the eventlog of a job's execution, in its guest namespace."""
+    return append("exec.eventlog", eventlog.encode(event).encode(), guest(job))

@@ -1,0 +1,97 @@
+"""A `Launcher` whose shells are started by a parent in another process (`shell.parent`).
+
+The parent comes and goes; with each coming it says which shells it has. What it
+does not know then is lost.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from warren.instance.execution import ShellsLost
+from warren.instance.shell.parent import SERVICE
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Handle, Payload, Request, RpcError
+
+_RETRY: Final = 0.2
+
+
+class RemoteLauncher:
+    """Asks the parent of shells, whenever there is one."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._shells: dict[tuple[JobId, int], int | None] = {}
+        """The shells that the parent has, with the wait status of those that have ended."""
+        self._changed = asyncio.Event()
+        self._greeted = asyncio.Event()
+
+    def methods(self) -> Methods:
+        """Give the `job-exec` service, where the parent tells what it has."""
+        return {"hello": Method(self._hello), "exited": Method(self._exited)}
+
+    async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        await self._greeted.wait()
+        if (job, rank) not in self._shells:
+            # Before asking, since the end may be told before the answer is read; and after
+            # it, since a parent that was restarted meanwhile has told of no shell yet.
+            self._shells[job, rank] = None
+            await self._ask("start", {"id": job, "rank": rank, "host": host, "userid": userid})
+            self._shells.setdefault((job, rank), None)
+
+    async def known(self) -> Mapping[JobId, frozenset[int]]:
+        await self._greeted.wait()
+        found: dict[JobId, set[int]] = {}
+        for job, rank in self._shells:
+            found.setdefault(job, set()).add(rank)
+        return {job: frozenset(ranks) for job, ranks in found.items()}
+
+    async def wait(self, job: JobId, rank: int) -> int:
+        await self._greeted.wait()
+        while True:
+            if (job, rank) not in self._shells:
+                raise ShellsLost("the job's shells were lost: their parent process was restarted")
+            status = self._shells[job, rank]
+            if status is not None:
+                return status
+            await self._changed.wait()
+
+    async def kill(self, job: JobId, signum: int) -> None:
+        await self._ask("kill", {"id": job, "signum": signum})
+
+    async def forget(self, job: JobId) -> None:
+        for place in [place for place in self._shells if place[0] == job]:
+            del self._shells[place]
+        await self._ask("forget", {"id": job})
+
+    async def _ask(self, method: str, payload: Payload) -> None:
+        """Ask the parent, as often as it takes: everything that it is asked may be repeated."""
+        while True:
+            try:
+                await self._handle.rpc(f"{SERVICE}.{method}", payload)
+            except RpcError as error:
+                if not error.lost:
+                    raise
+                await asyncio.sleep(_RETRY)
+            else:
+                return
+
+    async def _hello(self, request: Request) -> Payload:
+        self._shells = {
+            (JobId(job), rank): status for job, rank, status in request.payload["shells"]
+        }
+        self._greeted.set()
+        self._wake()
+        return {}
+
+    async def _exited(self, request: Request) -> Payload:
+        place = (JobId(request.payload["id"]), request.payload["rank"])
+        if place in self._shells:
+            self._shells[place] = request.payload["status"]
+        self._wake()
+        return {}
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,113 @@
+"""Execution without processes: real shells, whose tasks only take time.
+
+For tests, benchmarks and emulation, on a virtual clock or a real one. Tasks do
+what a `Play` says; everything else of a shell is the real thing.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from warren.instance.execution import ShellsLost
+from warren.instance.shell.shell import Shell
+from warren.instance.shell.tasks import Task
+from warren.rfc.fluid import JobId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """What a task does: prints, takes its time, and ends with a wait status."""
+
+    output: bytes = b""
+    seconds: float = 1.0
+    status: int = 0
+    stubborn: bool = False
+    """Whether it ignores every signal but SIGKILL."""
+
+
+class _Task:
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._left = {"stdout": play.output, "stderr": b""}
+        self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+
+    async def read(self, stream: str) -> bytes:
+        chunk, self._left[stream] = self._left[stream], b""
+        if not chunk:
+            await self._over.wait()
+        return chunk
+
+    async def wait(self) -> int:
+        try:
+            async with asyncio.timeout(self._play.seconds):
+                return await asyncio.shield(self._killed)
+        except TimeoutError:
+            return self._play.status
+        finally:
+            self._over.set()
+
+    def signal(self, signum: int) -> None:
+        heeded = signum == signal.SIGKILL or not self._play.stubborn
+        if heeded and not self._killed.done():
+            self._killed.set_result(signum)
+
+
+class SimulatedSpawner:
+    """A `Spawner` whose tasks do what `play` says of their command and environment."""
+
+    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], Play]) -> None:
+        self._play = play
+
+    async def start(
+        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None
+    ) -> Task:
+        return _Task(self._play(command, environment))
+
+    async def clean_up(self) -> None:
+        return None
+
+
+class SimulatedLauncher:
+    """A `Launcher` whose shells are tasks of a group that outlives the instance."""
+
+    def __init__(self, group: asyncio.TaskGroup, shell: Callable[[JobId, int, str], Shell]) -> None:
+        self._group = group
+        self._make = shell
+        self._shells: dict[tuple[JobId, int], tuple[Shell, asyncio.Task[int]]] = {}
+
+    async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        if (job, rank) not in self._shells:
+            shell = self._make(job, rank, host)
+            self._shells[job, rank] = (shell, self._group.create_task(shell.run()))
+
+    async def known(self) -> Mapping[JobId, frozenset[int]]:
+        return {
+            job: frozenset(rank for other, rank in self._shells if other == job)
+            for job, _ in self._shells
+        }
+
+    async def wait(self, job: JobId, rank: int) -> int:
+        if (job, rank) not in self._shells:
+            raise ShellsLost("the job's shells are gone")
+        _, running = self._shells[job, rank]
+        try:
+            return await asyncio.shield(running) << 8
+        except asyncio.CancelledError:
+            if running.cancelled():
+                return int(signal.SIGKILL)
+            raise
+
+    async def kill(self, job: JobId, signum: int) -> None:
+        for (other, _), (shell, running) in self._shells.items():
+            if other == job:
+                if signum == signal.SIGKILL:
+                    running.cancel()
+                else:
+                    shell.deliver(signum)
+
+    async def forget(self, job: JobId) -> None:
+        for place in [place for place in self._shells if place[0] == job]:
+            _, running = self._shells.pop(place)
+            running.cancel()

@@ -1,0 +1,190 @@
+"""Mount namespaces: each emulated node has one of its own, with a process that holds it.
+
+One path names a job's file system on every node, so each node needs a mount
+table of its own. Root unshares a mount namespace; an ordinary user a user
+namespace as well, in which it may mount. The holder outlives the agent that
+started it, and with it everything that is mounted.
+"""
+
+import asyncio
+import ctypes
+import os
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from warren.dws.node import NodeTrouble
+from warren.node import commands
+
+_CLONE_NEWNS: Final = 0x00020000
+_CLONE_NEWUSER: Final = 0x10000000
+
+_PAUSE: Final = 0.02
+_LOOKS: Final = 100
+"""How often to look for the record of a holder that somebody else is starting."""
+
+_HOLD: Final = (
+    'mount -t tmpfs -o mode=0755 none "$1" && echo $$ > "$0.new" && mv "$0.new" "$0" && '
+    "echo held && exec sleep infinity >/dev/null 2>&1"
+)
+"""What a holder does: make room for mount points, write its own record, say so, and wait."""
+
+
+class Namespace:
+    """The namespace of one node.
+
+    `directory` remembers who holds it. Over `prefix` the node has a file system
+    of its own, for its mount points: a mount point shared with other namespaces
+    could be pulled from under them.
+    """
+
+    def __init__(self, directory: Path, prefix: Path) -> None:
+        self._directory = directory
+        self._prefix = prefix
+
+    @property
+    def prefix(self) -> Path:
+        """Where the node has a file system of its own."""
+        return self._prefix
+
+    @property
+    def holder(self) -> int | None:
+        """The process that holds the namespace, if it is alive."""
+        return _holder(self._directory)
+
+    async def ensure(self) -> int:
+        """Start a holder if there is none, and give its process id. Raises NodeTrouble."""
+        holder = self.holder
+        if holder is not None:
+            return holder
+        try:
+            for directory in (self._directory, self._prefix):
+                directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+        record = self._directory / "holder"
+        unshare = ["unshare", *_unshared(), "--propagation", "slave"]
+        # The lock is held by the holder itself, so that two agents cannot both start one;
+        # the holder writes its own record, so that none is left behind unknown.
+        lock = ["flock", "--nonblock", "--no-fork", f"{record}.lock"]
+        said = await commands.run(
+            ["setsid", "--fork", *lock, *unshare,
+             "sh", "-c", _HOLD, str(record), str(self._prefix)],
+            merged=True,
+        )  # fmt: skip
+        for _ in range(_LOOKS):
+            holder = self.holder
+            if holder is not None:
+                return holder
+            if said:
+                break
+            # Not a word: somebody else has the lock, and is about to write the record.
+            await asyncio.sleep(_PAUSE)
+        raise NodeTrouble(
+            f"the mount namespace of {self._directory.name} could not be made: {said.strip()}"
+        )
+
+    async def enter(self) -> list[str]:
+        """Give the words to put before a command that is to run in the namespace."""
+        target = f"--target={await self.ensure()}"
+        if os.geteuid() == 0:
+            return ["nsenter", target, "--mount"]
+        return ["nsenter", target, "--user", "--mount", "--preserve-credentials"]
+
+    def mounts(self) -> set[str]:
+        """Give the mount points of the namespace; none if it is not held."""
+        holder = self.holder
+        if holder is None:
+            return set()
+        return mount_points(holder)
+
+    def end(self) -> None:
+        """Kill the holder, and so unmount everything that no process uses any more."""
+        holder = self.holder
+        if holder is not None:
+            with suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGKILL)
+
+
+def mount_points(process: int) -> set[str]:
+    """Give the mount points that a process sees. The kernel writes blanks as octal."""
+    try:
+        table = Path(f"/proc/{process}/mountinfo").read_bytes()
+    except OSError:
+        return set()
+    lines = table.removesuffix(b"\n").split(b"\n")
+    return {os.fsdecode(_unescaped(line.split(b" ", 5)[4])) for line in lines}
+
+
+def _unescaped(field: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)
+
+
+def _holder(directory: Path) -> int | None:
+    """Read the record, and believe it only if that process still is a holder of this node."""
+    try:
+        process = int((directory / "holder").read_text())
+        environ = Path(f"/proc/{process}/fd").is_dir()
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return None
+    if not environ or command != b"sleep\0infinity\0":
+        return None
+    return process if _holds_lock(process, directory / "holder.lock") else None
+
+
+def _holds_lock(process: int, lock: Path) -> bool:
+    """Tell whether a process has the lock file open, which a recycled process id has not."""
+    try:
+        wanted = lock.stat()
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                found = entry.stat()
+                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def join(process: int) -> None:
+    """Move this process into the namespaces of a holder. It must be single-threaded.
+
+    An ordinary user keeps its own user id: a further user namespace maps it back,
+    and takes away the power over the mounts that the node's own has. Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    userid, groupid = os.geteuid(), os.getegid()
+    if userid != 0:
+        _set_namespace(libc, process, "user", _CLONE_NEWUSER)
+    _set_namespace(libc, process, "mnt", _CLONE_NEWNS)
+    if userid != 0:
+        if libc.unshare(_CLONE_NEWUSER) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{userid} 0 1")
+        Path("/proc/self/gid_map").write_text(f"{groupid} 0 1")
+
+
+def _set_namespace(libc: ctypes.CDLL, process: int, name: str, kind: int) -> None:
+    opened = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(opened, kind) != 0:
+            raise OSError(ctypes.get_errno(), f"setns {name}")
+    finally:
+        os.close(opened)
+
+
+async def available() -> str | None:
+    """Say why nodes cannot have mount namespaces of their own here; None if they can."""
+    try:
+        await commands.run(["unshare", *_unshared(), "mount", "-t", "tmpfs", "none", "/tmp"])
+    except NodeTrouble as trouble:
+        return str(trouble)
+    return None
+
+
+def _unshared() -> list[str]:
+    return ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]

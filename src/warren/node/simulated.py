@@ -1,0 +1,75 @@
+"""A node that does nothing, and keeps the promises of one that does.
+
+It refuses what a real one refuses: more than its flash holds, mounting what is
+not there, releasing what is mounted. Its `Flash` outlives its agent.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from warren.dws.node import Copy, NodeTrouble, Progress, Volume
+
+
+@dataclass
+class Flash:
+    """What is on a simulated machine, shared by the nodes of one chassis: the disks."""
+
+    capacity: int
+    volumes: dict[tuple[str, str], Volume] = field(default_factory=dict)
+    mounts: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """(node, path) -> (group, name)."""
+    copies: list[Copy] = field(default_factory=list)
+    """The copies that came to their end."""
+
+
+class SimulatedMachine:
+    """A `Machine` of a name, on some flash. Copies take `seconds` for `bytes`."""
+
+    def __init__(self, name: str, flash: Flash, *, bytes: int = 2**20, seconds: float = 1) -> None:
+        self._name = name
+        self._flash = flash
+        self._bytes = bytes
+        self._seconds = seconds
+
+    async def capacity(self) -> int:
+        return self._flash.capacity
+
+    async def make(self, volume: Volume) -> None:
+        place = (volume.group, volume.name)
+        if place in self._flash.volumes:
+            return
+        used = sum(each.size for each in self._flash.volumes.values() if each.group == volume.group)
+        if used + volume.size > self._flash.capacity:
+            raise NodeTrouble(
+                f"{volume.group} has {self._flash.capacity - used} bytes of flash left, "
+                f"and {volume.size} are asked for",
+                fatal=True,
+            )
+        self._flash.volumes[place] = volume
+
+    async def release(self, group: str, name: str) -> None:
+        if (group, name) in self._flash.mounts.values():
+            raise NodeTrouble(f"{group}/{name} is mounted")
+        self._flash.volumes.pop((group, name), None)
+
+    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+        if (group, name) not in self._flash.volumes:
+            raise NodeTrouble(f"{group}/{name} does not exist")
+        self._flash.mounts[self._name, path] = (group, name)
+
+    async def unmount(self, path: str) -> None:
+        self._flash.mounts.pop((self._name, path), None)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        steps = 4
+        for step in range(1, steps + 1):
+            await asyncio.sleep(self._seconds / steps)
+            yield Progress(
+                bytes=self._bytes * step // steps,
+                total_bytes=self._bytes,
+                files=step // steps,
+                total_files=1,
+                seconds=self._seconds * step / steps,
+            )
+        self._flash.copies.append(copy)

@@ -1,0 +1,212 @@
+"""A small instance in virtual time: real shells, whose tasks only take time."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tests.harness.virtual import VirtualClock
+from tests.instance.parts import OWNER, living, settle
+from warren.instance import keys
+from warren.instance.barrier import Barriers
+from warren.instance.execution import JobExec, Launcher
+from warren.instance.ingest import Ingest
+from warren.instance.jobinfo import JobInfo
+from warren.instance.kvs import Kvs
+from warren.instance.manager import JobManager
+from warren.instance.scheduler import FirstCome
+from warren.instance.service import JobManagerService
+from warren.instance.shell.shell import Shell, ShellPlugin
+from warren.instance.shell.tasks import Spawner
+from warren.instance.simulated import Play, SimulatedLauncher, SimulatedSpawner
+from warren.journal import MemoryJournal
+from warren.lifecycle.job import Job
+from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
+from warren.rpc.client import Patient
+from warren.rpc.message import Handle, Payload, RpcError
+from warren.scheduling.graph import Graph
+
+NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
+
+Playwright = Callable[[Sequence[str], Mapping[str, str]], Play]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One life of an instance."""
+
+    kvs: Kvs
+    manager: JobManager
+    bus: Bus
+    launcher: Launcher
+
+    async def submit(self, **options: Any) -> JobId:
+        spec = jobspec.make(**{"command": ["app"], "nodes": 1, **options})
+        token = signed_request.wrap(orjson.dumps(spec), OWNER)
+        answer = await self.bus.handle().rpc("job-ingest.submit", {"J": token})
+        return JobId(answer["id"])
+
+    async def cancel(self, job: JobId) -> None:
+        await self.bus.handle().rpc("job-manager.raise", {"id": job})
+
+    def log(self, job: JobId, key: str = "eventlog") -> list[Event]:
+        text = self.kvs.get(keys.of(job, key))
+        return eventlog.decode(text.decode()) if text is not None else []
+
+    def names(self, job: JobId, key: str = "eventlog") -> list[str]:
+        return [event.name for event in self.log(job, key)]
+
+    async def until(self, job: JobId, name: str = "clean", key: str = "eventlog") -> float:
+        """Wait for an event, and give the moment of it."""
+        async with asyncio.timeout(100_000):
+            while name not in self.names(job, key):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await settle()
+        return next(event.timestamp for event in self.log(job, key) if event.name == name)
+
+    def took(self, job: JobId) -> float:
+        """The seconds from a job's start to its end."""
+        moments = {event.name: event.timestamp for event in self.log(job)}
+        return moments["finish"] - moments["start"]
+
+    def job(self, job: JobId) -> Job:
+        found = self.manager.find(job)
+        assert found is not None
+        return found.job
+
+    def printed(self, job: JobId, stream: str = "stdout") -> dict[str, bytes]:
+        """What the tasks have printed, by rank."""
+        found: dict[str, bytes] = {}
+        for piece in stdio.read(self.log(job, "guest.output")):
+            if piece.stream == stream:
+                found[piece.rank] = found.get(piece.rank, b"") + piece.data
+        return found
+
+    def complaints(self, job: JobId) -> list[str]:
+        """What the shells have told the job's author."""
+        events = self.log(job, "guest.output")
+        return [event.context["message"] for event in events if event.name == "log"]
+
+    def failures(self, job: JobId) -> list[tuple[str, str]]:
+        """The fatal exceptions, and their notes."""
+        problems = self.job(job).problems
+        return [(each.type, each.note) for each in problems if each.severity == 0]
+
+    async def assert_nothing_left(self) -> None:
+        assert dict(await self.launcher.known()) == {}
+        assert list(self.kvs._namespaces) == ["primary"]
+
+
+class Machine:
+    """What outlives an instance: its journal, and the shells with their tasks."""
+
+    def __init__(self, group: asyncio.TaskGroup, play: Playwright) -> None:
+        self.journal: MemoryJournal = MemoryJournal()
+        self.clock = VirtualClock()
+        self.spawner: Callable[[int], Spawner] = lambda rank: SimulatedSpawner(play)
+        """Makes the spawner of a shell."""
+        self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
+        self.launcher: Launcher = SimulatedLauncher(group, self._shell)
+        self._group = group
+        self._bus: Bus | None = None
+        self._lost = asyncio.Event()
+
+    def power_cut(self) -> None:
+        """Lose all shells, and what was known of them."""
+        self.launcher = SimulatedLauncher(self._group, self._shell)
+
+    @asynccontextmanager
+    async def instance(
+        self, launcher: Callable[[Bus], Launcher] | None = None
+    ) -> AsyncIterator[Instance]:
+        """Live once. The shells of one life are those of the next."""
+        kvs, bus, barriers = Kvs(self.journal, OWNER), Bus(OWNER), Barriers()
+        manager = JobManager(kvs, self.clock, bus.handle())
+        graph = Graph(resource_set.encode(NODES))
+        scheduler = FirstCome(kvs, self.clock, graph, manager.allocated)
+        chosen = launcher(bus) if launcher is not None else self.launcher
+        execution = JobExec(kvs, self.clock, chosen, barriers, manager.executed)
+        manager.connect(scheduler, execution)
+        bus.register("kvs", kvs.methods())
+        bus.register("barrier", barriers.methods())
+        bus.register("job-manager", JobManagerService(manager, execution).methods())
+        bus.register("job-ingest", Ingest(manager, self.clock, ()).methods())
+        bus.register("job-info", JobInfo(kvs, manager).methods())
+        try:
+            async with living(kvs.run, manager.run, scheduler.run, execution.run):
+                self._bus = bus
+                await settle()
+                yield Instance(kvs, manager, bus, chosen)
+        finally:
+            self._bus = None
+            self._lost.set()
+            self._lost = asyncio.Event()
+
+    def _shell(self, job: JobId, rank: int, host: str) -> Shell:
+        patient = Patient(self._connected)
+        connected = self._group.create_task(patient.run())
+        shell = Shell(
+            handle=patient,
+            spawner=self.spawner(rank),
+            clock=self.clock,
+            plugins=self.plugins(rank),
+            job=job,
+            rank=rank,
+            uri="local://virtual",
+        )
+        life = shell.run
+
+        async def run() -> int:
+            try:
+                return await life()
+            finally:
+                connected.cancel()
+
+        shell.run = run  # type: ignore[method-assign]
+        return shell
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Handle]:
+        if self._bus is None:
+            raise RpcError(errno.ECONNRESET)
+        yield _Losing(self._bus.handle(), self._lost)
+
+
+class _Losing:
+    """A connection that is lost when the instance ends."""
+
+    def __init__(self, handle: Handle, lost: asyncio.Event) -> None:
+        self._handle = handle
+        self._lost = lost
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        answer = asyncio.ensure_future(self._handle.rpc(topic, payload))
+        lost = asyncio.ensure_future(self._lost.wait())
+        try:
+            await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise RpcError(errno.ECONNRESET)
+        finally:
+            for waiting in (answer, lost):
+                waiting.cancel()
+
+    def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        return self._handle.stream(topic, payload)
+
+
+@asynccontextmanager
+async def machine(
+    play: Play | Playwright = lambda command, environment: Play(),
+) -> AsyncIterator[Machine]:
+    """A machine for the length of a block. All tasks do what `play` says."""
+    playwright = (lambda command, environment: play) if isinstance(play, Play) else play
+    async with asyncio.TaskGroup() as group:
+        yield Machine(group, playwright)

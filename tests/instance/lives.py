@@ -1,0 +1,274 @@
+"""Lives of a job manager on a journal, with a scheduler and an execution that are paper."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tests.harness.virtual import VirtualClock
+from tests.instance.parts import OWNER, living, settle
+from warren.instance import keys
+from warren.instance.ingest import Ingest, Validator
+from warren.instance.jobinfo import JobInfo, JobList
+from warren.instance.jobtap import Jobtap, Plugin
+from warren.instance.kvs import Kvs, put
+from warren.instance.manager import JobManager
+from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.service import JobManagerService
+from warren.journal import Journal, MemoryJournal
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+from warren.rfc import eventlog, jobspec, resource_set, signed_request
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
+
+PLAIN = [
+    *["submit", "validate", "depend", "priority", "alloc"],
+    *["start", "finish", "release", "free", "clean"],
+]
+"""The events of a job of which there is nothing to tell."""
+
+R = resource_set.encode([resource_set.Rank(0, "node0", (0,))], slots=1, scheduling={"graph": {}})
+
+Reply = Callable[[Message], None]
+
+
+class PaperScheduler:
+    """A `Scheduler` that has enough for everybody, and gives it at once if it is generous."""
+
+    def __init__(self, kvs: Kvs, reply: Reply, *, generous: bool) -> None:
+        self._kvs = kvs
+        self._reply = reply
+        self._generous = generous
+        self._news: asyncio.Queue[JobId] = asyncio.Queue()
+        self.deaf = False
+        """Whether cancellations come too late for it."""
+        self.waiting: dict[JobId, Message] = {}
+        self.given: dict[JobId, Message] = {}
+
+    async def run(self) -> None:
+        while True:
+            job = await self._news.get()
+            if self._generous:
+                await self.give(job)
+
+    def alloc(self, message: Message) -> None:
+        assert message["id"] not in self.waiting
+        self.waiting[message["id"]] = message
+        self._news.put_nowait(message["id"])
+
+    def cancel(self, job: JobId) -> None:
+        if not self.deaf and self.waiting.pop(job, None) is not None:
+            self._reply({"id": job, "type": CANCEL})
+
+    def free(self, job: JobId, r: Message) -> None:
+        assert r == self.given.pop(job)
+
+    def hello(self, job: JobId, r: Message) -> None:
+        self.given[job] = r
+
+    async def give(self, job: JobId) -> None:
+        """Answer with resources, once that is written down."""
+        if job in self.waiting:
+            await self._kvs.commit([put(keys.of(job, "R"), orjson.dumps(R))])
+            self.say_given(job)
+
+    def say_given(self, job: JobId) -> None:
+        if self.waiting.pop(job, None) is not None:
+            self.given[job] = R
+            self._reply({"id": job, "type": SUCCESS, "R": R, "annotations": {"sched": {"a": 1}}})
+
+    def deny(self, job: JobId, note: str) -> None:
+        del self.waiting[job]
+        self._reply({"id": job, "type": DENY, "note": note})
+
+    def explain(self, job: JobId, reason: str) -> None:
+        annotations = {"sched": {"reason_pending": reason}}
+        self._reply({"id": job, "type": ANNOTATE, "annotations": annotations})
+
+
+class PaperExecution:
+    """An `Execution` whose jobs take their time, and end early when they are told to."""
+
+    def __init__(self, reply: Reply, seconds: float) -> None:
+        self._reply = reply
+        self._seconds = seconds
+        self._starts: asyncio.Queue[Message] = asyncio.Queue()
+        self._ends: dict[JobId, asyncio.Future[int]] = {}
+        self.started: list[Message] = []
+        self.told: list[tuple[JobId, str]] = []
+        self.signals: list[tuple[JobId, int]] = []
+        self.asked_at_restart: list[JobId] | None = None
+        """What was asked for when it was said that everything has been."""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as jobs:
+            while True:
+                jobs.create_task(self._live(await self._starts.get()))
+
+    def start(self, message: Message) -> None:
+        assert message["id"] not in self._ends
+        self.started.append(message)
+        self._ends[message["id"]] = asyncio.get_running_loop().create_future()
+        self._starts.put_nowait(message)
+
+    def exception(self, job: JobId, type: str) -> None:
+        self.told.append((job, type))
+        self._end(job, 15)
+
+    def kill(self, job: JobId, signum: int) -> None:
+        self.signals.append((job, signum))
+        self._end(job, signum)
+
+    def restarted(self) -> None:
+        self.asked_at_restart = [message["id"] for message in self.started]
+
+    def _end(self, job: JobId, status: int) -> None:
+        end = self._ends.get(job)
+        if end is not None and not end.done():
+            end.set_result(status)
+
+    async def _live(self, message: Message) -> None:
+        job = message["id"]
+        self._reply({"id": job, "type": "start", "data": {}})
+        try:
+            async with asyncio.timeout(self._seconds):
+                status = await self._ends[job]
+        except TimeoutError:
+            status = 0
+        self._reply({"id": job, "type": "finish", "data": {"status": status}})
+        del self._ends[job]
+        self._reply({"id": job, "type": "release", "data": {"ranks": "all", "final": True}})
+
+
+class Perilog:
+    """A plugin that holds a job at its dependency, its prolog and its epilog.
+
+    It goes by the job alone, so that it may be restarted. What it holds it lets go at once,
+    but for the events that it is told to sit on.
+    """
+
+    name = "perilog"
+
+    def __init__(self, *holds: str) -> None:
+        self.holds = set(holds)
+
+    def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
+        self.tap = tap
+        topics = ["job.state.depend", "job.state.run", "job.event.finish", "job.event.exception"]
+        return dict.fromkeys([*topics, "job.state.cleanup", "job.restart"], self.step)
+
+    def step(self, job: Job) -> None:
+        job = self.tap.foreseen(job.id) or job
+        if job.state is State.DEPEND:
+            if "wait" not in job.ever_depended:
+                self.tap.dependency_add(job.id, "wait")
+                job = self.tap.foreseen(job.id) or job
+            if "wait" in job.dependencies and "dependency" not in self.holds:
+                self.tap.dependency_remove(job.id, "wait")
+        if job.state is State.RUN:
+            if "before" not in job.ever_prologs:
+                self.tap.prolog_start(job.id, "before")
+            self._finish(job.id)
+        if job.state is State.CLEANUP:
+            self._finish(job.id)
+            tasks_gone = job.status is not None or not self.tap.executing(job.id)
+            if "after" not in job.ever_epilogs and tasks_gone:
+                self.tap.epilog_start(job.id, "after")
+            job = self.tap.foreseen(job.id) or job
+            if "after" in job.epilogs and "epilog" not in self.holds:
+                self.tap.epilog_finish(job.id, "after", 0)
+
+    def _finish(self, job_id: JobId) -> None:
+        job = self.tap.foreseen(job_id)
+        if job is not None and "before" in job.prologs and "prolog" not in self.holds:
+            self.tap.prolog_finish(job_id, "before", 0)
+
+    def let_go(self, job: JobId) -> None:
+        """Let go of everything."""
+        self.holds.clear()
+        foreseen = self.tap.foreseen(job)
+        if foreseen is not None:
+            self.step(foreseen)
+
+
+@dataclass(frozen=True)
+class Life:
+    """A job manager with everything around it."""
+
+    kvs: Kvs
+    manager: JobManager
+    scheduler: PaperScheduler
+    execution: PaperExecution
+    bus: Bus
+
+    async def submit(self, userid: int = OWNER, **options: Any) -> JobId:
+        """Submit a job, as a user would."""
+        return await self.submit_spec(spec(**options), userid)
+
+    async def submit_spec(self, jobspec: Any, userid: int = OWNER, **request: Any) -> JobId:
+        token = signed_request.wrap(orjson.dumps(jobspec), userid)
+        answer = await self.bus.handle(userid).rpc("job-ingest.submit", {"J": token, **request})
+        return JobId(answer["id"])
+
+    def log(self, job: JobId) -> list[Event]:
+        """A job's events, as far as they are durable."""
+        text = self.kvs.get(keys.of(job, "eventlog"))
+        return eventlog.decode(text.decode()) if text is not None else []
+
+    def names(self, job: JobId) -> list[str]:
+        return [event.name for event in self.log(job)]
+
+    async def until(self, job: JobId, name: str = "clean") -> list[str]:
+        """Wait for an event to be durable, and give the names of all."""
+        async with asyncio.timeout(3600):
+            while name not in self.names(job):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await settle()
+        return self.names(job)
+
+    async def cancel(self, job: JobId, type: str = "cancel", severity: int = 0) -> None:
+        request = {"id": job, "type": type, "severity": severity, "note": "enough"}
+        await self.bus.handle().rpc("job-manager.raise", request)
+
+    def job(self, job: JobId) -> Job:
+        found = self.manager.find(job)
+        assert found is not None
+        return found.job
+
+
+def spec(**options: Any) -> dict[str, Any]:
+    return jobspec.make(**{"command": ["app"], "tasks": 1, **options})
+
+
+@asynccontextmanager
+async def alive(
+    journal: Journal | None = None,
+    *,
+    plugins: Sequence[Plugin] = (),
+    validators: Sequence[Validator] = (),
+    generous: bool = True,
+    seconds: float = 1.0,
+) -> AsyncIterator[Life]:
+    """One life. What it does not leave in the journal, the next one does not know."""
+    clock = VirtualClock()
+    kvs = Kvs(journal or MemoryJournal(), OWNER)
+    bus = Bus(OWNER)
+    manager = JobManager(kvs, clock, bus.handle())
+    scheduler = PaperScheduler(kvs, manager.allocated, generous=generous)
+    execution = PaperExecution(manager.executed, seconds)
+    manager.connect(scheduler, execution)
+    for plugin in plugins:
+        manager.load(plugin)
+    bus.register("kvs", kvs.methods())
+    bus.register("job-manager", JobManagerService(manager, execution).methods())
+    bus.register("job-ingest", Ingest(manager, clock, validators).methods())
+    bus.register("job-info", JobInfo(kvs, manager).methods())
+    bus.register("job-list", JobList(manager).methods())
+    async with living(kvs.run, manager.run, scheduler.run, execution.run):
+        await settle()
+        yield Life(kvs, manager, scheduler, execution, bus)

@@ -1,0 +1,317 @@
+"""The parent of shells as a real process, on a real socket, under a real launcher."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.instance.parts import living, refused
+from warren.instance.execution import ShellsLost
+from warren.instance.launcher import RemoteLauncher
+from warren.instance.shell.processes import marked, parents
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
+from warren.rpc.server import serve
+
+JOB = JobId(7)
+PROGRAM = Path(__file__).with_name("toy_parent.py")
+
+
+@dataclass
+class Site:
+    """Where shells and instances come and go."""
+
+    place: Path
+    marker: str
+
+    def __post_init__(self) -> None:
+        self._parents: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def socket(self) -> Path:
+        return self.place / "local"
+
+    def parent(self) -> "subprocess.Popen[bytes]":
+        """Start a parent."""
+        words = [str(self.socket), self.marker, str(self.place)]
+        started = subprocess.Popen([sys.executable, str(PROGRAM), *words])
+        self._parents.append(started)
+        return started
+
+    def end(self) -> None:
+        for parent in self._parents:
+            parent.terminate()
+            parent.wait(10)
+
+    async def shell(self, job: int, rank: int, but: int = 0) -> list[int]:
+        """Wait for a shell, and give its process and what it has left behind."""
+        place = self.place / f"{job}-{rank}"
+        await until(lambda: place.exists() and int(place.read_text().split()[0]) != but)
+        process, _, *left = place.read_text().split()
+        return [int(process), *map(int, left)]
+
+    def let_end(self, job: int, rank: int, code: int) -> None:
+        (self.place / f"{job}-{rank}.end").write_text(str(code))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what other processes are about to do."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def gone(*processes: int) -> None:
+    await until(lambda: not set(processes) & parents().keys())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A site of whose shells none is left."""
+    site = Site(tmp_path, f"TOY={uuid.uuid4()}")
+    yield site
+    site.end()
+    assert marked(site.marker) == []
+
+
+@asynccontextmanager
+async def instance(site: Site) -> AsyncIterator[RemoteLauncher]:
+    """One life of an instance."""
+    bus = Bus(os.geteuid())
+    launcher = RemoteLauncher(bus.handle())
+    bus.register("job-exec", launcher.methods())
+    async with living(lambda: serve(bus, site.socket)):
+        yield launcher
+
+
+async def start(launcher: RemoteLauncher, job: int, rank: int = 0, host: str = "node0") -> None:
+    await launcher.start(JobId(job), rank, host, os.geteuid())
+
+
+def lived(life: Callable[[], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            await life()
+
+    asyncio.run(main())
+
+
+def test_shells_are_started_and_their_ends_are_told(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0)
+            await start(launcher, JOB, 1)
+            assert await launcher.known() == {JOB: frozenset({0, 1})}
+            for rank, code in ((1, 3), (0, 0)):
+                await site.shell(JOB, rank)
+                site.let_end(JOB, rank, code)
+                assert await launcher.wait(JOB, rank) == code << 8
+
+    lived(main)
+
+
+def test_an_end_is_told_to_all_who_wait_for_it_and_to_who_comes_after(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB)
+            waiting = asyncio.gather(launcher.wait(JOB, 0), launcher.wait(JOB, 0))
+            site.let_end(JOB, 0, 5)
+            assert await waiting == [5 << 8, 5 << 8]
+            assert await launcher.wait(JOB, 0) == 5 << 8
+
+    lived(main)
+
+
+def test_a_parent_may_be_there_before_the_instance_is(site: Site) -> None:
+    parent = site.parent()
+
+    async def main() -> None:
+        await asyncio.sleep(0.5)
+        assert parent.poll() is None
+        async with instance(site) as launcher:
+            assert await launcher.known() == {}
+
+    lived(main)
+
+
+def test_a_shell_that_has_started_is_not_started_again(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB)
+            first = await site.shell(JOB, 0)
+            await start(launcher, JOB)
+        (site.place / f"{JOB}-0").unlink()
+        async with instance(site) as launcher:
+            # This one does not know, and asks.
+            launcher._greeted.set()
+            await start(launcher, JOB)
+            assert parents()[first[0]]
+            assert not (site.place / f"{JOB}-0").exists()
+
+    lived(main)
+
+
+def test_shells_live_on_while_the_instance_restarts(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            for rank in (0, 1):
+                await start(launcher, JOB, rank)
+            ended, running = [(await site.shell(JOB, rank))[0] for rank in (0, 1)]
+        site.let_end(JOB, 0, 9)
+        await gone(ended)
+        async with instance(site) as launcher:
+            assert await launcher.known() == {JOB: frozenset({0, 1})}
+            assert await launcher.wait(JOB, 0) == 9 << 8
+            assert running in parents()
+            site.let_end(JOB, 1, 0)
+            assert await launcher.wait(JOB, 1) == 0
+
+    lived(main)
+
+
+def test_a_signal_goes_to_the_shells_of_its_job(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            other = JobId(8)
+            for job, rank in ((JOB, 0), (JOB, 1), (other, 0)):
+                await start(launcher, job, rank)
+                await site.shell(job, rank)
+            await launcher.kill(JOB, signal.SIGTERM)
+            for rank in (0, 1):
+                assert await launcher.wait(JOB, rank) == signal.SIGTERM
+            assert (await site.shell(other, 0))[0] in parents()
+
+    lived(main)
+
+
+def test_a_kill_reaches_what_the_shells_have_started(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, host="messy")
+            shell, left = await site.shell(JOB, 0)
+            assert marked(site.marker) == [left]
+            await launcher.kill(JOB, signal.SIGKILL)
+            assert await launcher.wait(JOB, 0) == signal.SIGKILL
+            await gone(shell, left)
+
+    lived(main)
+
+
+def test_signals_to_shells_that_have_ended_are_no_trouble(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            site.let_end(JOB, 0, 0)
+            await start(launcher, JOB)
+            await launcher.wait(JOB, 0)
+            for signum in (signal.SIGTERM, signal.SIGKILL):
+                await launcher.kill(JOB, signum)
+                await launcher.kill(JobId(99), signum)
+            await launcher.forget(JobId(99))
+
+    lived(main)
+
+
+def test_a_job_that_is_forgotten_can_be_started_anew(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB)
+            (first,) = await site.shell(JOB, 0)
+            await launcher.forget(JOB)
+            assert await launcher.known() == {}
+            await gone(first)
+
+            await start(launcher, JOB)
+            (second,) = await site.shell(JOB, 0, but=first)
+            assert second in parents()
+            with pytest.raises(ShellsLost):
+                await launcher.wait(JOB, 1)
+
+    lived(main)
+
+
+def test_a_shell_with_a_bug_ends_with_a_status(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, host="broken")
+            assert await launcher.wait(JOB, 0) == 1 << 8
+
+    lived(main)
+
+
+def test_shells_end_with_their_parent(site: Site) -> None:
+    parent = site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0, "messy")
+            await start(launcher, JOB, 1)
+            processes = [*await site.shell(JOB, 0), *await site.shell(JOB, 1)]
+            parent.terminate()
+            await asyncio.to_thread(parent.wait, 10)
+            assert not set(processes) & parents().keys()
+
+    lived(main)
+
+
+def test_a_new_parent_ends_what_is_left_of_an_old_one_and_its_shells_are_lost(site: Site) -> None:
+    parent = site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, host="messy")
+            shell, left = await site.shell(JOB, 0)
+            waiting = asyncio.ensure_future(launcher.wait(JOB, 0))
+            parent.kill()
+            await gone(shell)
+            assert left in parents()
+
+            site.parent()
+            with pytest.raises(ShellsLost, match="parent process was restarted"):
+                await waiting
+            assert left not in parents()
+            assert await launcher.known() == {}
+
+    lived(main)
+
+
+def test_what_a_parent_does_not_understand_it_refuses_and_goes_on(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.known()
+            ask = launcher._handle.rpc
+            for topic in ("dance", "start"):
+                assert await refused(ask(f"shells.{topic}", {})) == errno.EPROTO
+            await start(launcher, JOB)
+            await site.shell(JOB, 0)
+
+    lived(main)

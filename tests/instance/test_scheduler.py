@@ -1,0 +1,327 @@
+"""First come, first served: who gets what, when, and what the others are told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+
+from tests.harness.virtual import EPOCH, VirtualClock
+from tests.instance.lives import spec
+from tests.instance.parts import OWNER, SlowDisk, living, settle, virtually
+from warren.base.bytesize import GIB
+from warren.instance import keys
+from warren.instance.kvs import Kvs
+from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.scheduler import FirstCome
+from warren.journal import Journal, MemoryJournal
+from warren.rfc import resource_set
+from warren.rfc.fluid import JobId
+from warren.scheduling.graph import Graph
+from warren.scheduling.system import Chassis, describe
+
+HOSTS = ("node0", "node1", "node2", "node3")
+SYSTEM = describe("test", [Chassis(rabbit="rabbit0", capacity=4 * GIB, hosts=HOSTS)], cores=2)
+
+
+class Desk:
+    """A scheduler on four nodes with two cores each, and all of its answers."""
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.kvs = Kvs(journal or MemoryJournal(), OWNER)
+        self.answers: list[Message] = []
+        clock, graph = VirtualClock(), Graph(SYSTEM)
+        self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
+
+    def ask(self, job: int, nodes: int = 4, priority: int = 16, **options: Any) -> None:
+        self.scheduler.alloc(
+            {
+                "id": job,
+                "priority": priority,
+                "userid": OWNER,
+                "t_submit": EPOCH,
+                "jobspec": spec(tasks=None, nodes=nodes, **options),
+            }
+        )
+
+    def of_type(self, type_: int) -> list[int]:
+        return [each["id"] for each in self.answers if each["type"] == type_]
+
+    @property
+    def served(self) -> list[int]:
+        return self.of_type(SUCCESS)
+
+    @property
+    def told(self) -> list[tuple[int, str]]:
+        return [
+            (each["id"], each["annotations"]["sched"]["reason_pending"])
+            for each in self.answers
+            if each["type"] == ANNOTATE
+        ]
+
+    def r(self, job: int) -> Message:
+        (found,) = (each for each in self.answers if each["type"] == SUCCESS and each["id"] == job)
+        r: Message = found["R"]
+        return r
+
+    def hosts(self, job: int) -> list[str]:
+        return resource_set.nodelist(self.r(job))
+
+    async def give_back(self, job: int) -> None:
+        self.scheduler.free(JobId(job), self.r(job))
+        await settle()
+
+
+@asynccontextmanager
+async def opened(journal: Journal | None = None) -> AsyncIterator[Desk]:
+    desk = Desk(journal)
+    async with living(desk.kvs.run, desk.scheduler.run):
+        yield desk
+
+
+@virtually
+async def test_who_fits_is_served_at_once() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=2)
+        desk.ask(2, nodes=2)
+        await settle()
+
+        assert desk.served == [1, 2]
+        assert desk.hosts(1) == ["node0", "node1"]
+        assert desk.hosts(2) == ["node2", "node3"]
+
+
+@virtually
+async def test_resources_are_written_down_before_they_are_given() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        desk.ask(1)
+        await settle()
+        assert desk.answers == []
+
+        disk.free.set()
+        await settle()
+        assert desk.served == [1]
+        assert orjson.loads(desk.kvs.lookup(keys.of(1, "R"))) == desk.r(1)
+
+
+@virtually
+async def test_an_allocation_says_until_when_it_lasts() -> None:
+    async with opened() as desk:
+        await asyncio.sleep(5)
+        desk.ask(1, nodes=1, duration=60.0)
+        desk.ask(2, nodes=1)
+        await settle()
+
+        limited, unlimited = desk.r(1)["execution"], desk.r(2)["execution"]
+        assert limited["starttime"] == unlimited["starttime"] == EPOCH + 5
+        assert limited["expiration"] == EPOCH + 65
+        assert unlimited["expiration"] == 0.0
+
+
+@virtually
+async def test_nobody_overtakes_the_first_who_waits() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=3)
+        desk.ask(2, nodes=2)
+        desk.ask(3, nodes=1)
+        await settle()
+        assert desk.served == [1]
+
+        await desk.give_back(1)
+        assert desk.served == [1, 2, 3]
+
+
+@virtually
+async def test_who_has_more_priority_comes_first_and_among_equals_the_older() -> None:
+    async with opened() as desk:
+        desk.ask(1)
+        await settle()
+        for job, priority in ((2, 16), (3, 31), (4, 16), (5, 31), (6, 0)):
+            desk.ask(job, priority=priority)
+        for job in (1, 3, 5, 2, 4):
+            await settle()
+            await desk.give_back(job)
+
+        assert desk.served == [1, 3, 5, 2, 4, 6]
+
+
+@virtually
+async def test_the_first_who_waits_is_told_what_for_once() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=3)
+        desk.ask(2, nodes=2)
+        desk.ask(3, nodes=1)
+        await settle()
+        desk.ask(4, nodes=1)
+        await settle()
+
+        assert desk.told == [(2, "waits for 1 more of 2 nodes")]
+
+
+@virtually
+async def test_who_waits_is_told_when_the_reason_changes() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=1)
+        desk.ask(2, nodes=3)
+        desk.ask(3, nodes=4)
+        await settle()
+        await desk.give_back(1)
+
+        assert desk.told == [
+            (3, "waits for 4 more of 4 nodes"),
+            (3, "waits for 3 more of 4 nodes"),
+        ]
+
+
+@virtually
+async def test_the_reason_is_taken_back_with_the_resources() -> None:
+    async with opened() as desk:
+        desk.ask(1)
+        desk.ask(2)
+        await settle()
+        await desk.give_back(1)
+
+        sched = desk.answers[-1]["annotations"]["sched"]
+        assert sched == {"resource_summary": "node[0-3]", "reason_pending": None}
+
+
+@virtually
+async def test_the_next_one_is_told_when_it_comes_to_the_front() -> None:
+    async with opened() as desk:
+        for job in (1, 2, 3):
+            desk.ask(job)
+        await settle()
+        desk.scheduler.cancel(JobId(2))
+        await settle()
+
+        assert [job for job, _ in desk.told] == [2, 3]
+
+
+@virtually
+async def test_who_wants_no_more_is_answered_and_makes_way() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=3)
+        desk.ask(2, nodes=2)
+        desk.ask(3, nodes=1)
+        await settle()
+        desk.scheduler.cancel(JobId(2))
+        await settle()
+
+        assert desk.of_type(CANCEL) == [2]
+        assert desk.served == [1, 3]
+
+
+@virtually
+async def test_cancelling_what_has_been_given_or_never_was_is_not_answered() -> None:
+    async with opened() as desk:
+        desk.ask(1)
+        await settle()
+        desk.scheduler.cancel(JobId(1))
+        desk.scheduler.cancel(JobId(7))
+        await settle()
+
+        assert desk.of_type(CANCEL) == []
+
+
+@virtually
+async def test_who_leaves_while_others_are_being_served_is_not_served() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        desk.ask(1, nodes=1)
+        desk.ask(2, nodes=1)
+        desk.ask(3, nodes=1)
+        await settle()
+        desk.scheduler.cancel(JobId(2))
+        disk.free.set()
+        await settle()
+
+        assert desk.of_type(CANCEL) == [2]
+        assert desk.served == [1, 3]
+        assert desk.hosts(3) == ["node1"]
+
+
+@virtually
+async def test_who_changes_its_mind_while_others_are_being_served_gets_what_it_wants_now() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        desk.ask(1, nodes=1)
+        desk.ask(2, nodes=1)
+        await settle()
+        desk.scheduler.cancel(JobId(2))
+        desk.ask(2, nodes=3)
+        disk.free.set()
+        await settle()
+
+        assert desk.served == [1, 2]
+        assert desk.hosts(2) == ["node1", "node2", "node3"]
+
+
+@virtually
+async def test_what_can_never_be_is_denied_and_does_not_hold_up_the_others() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=5)
+        desk.ask(2, nodes=1, cores=3)
+        desk.ask(3, nodes=1)
+        await settle()
+
+        assert desk.of_type(DENY) == [1, 2]
+        assert desk.served == [3]
+        notes = {each["id"]: each["note"] for each in desk.answers if each["type"] == DENY}
+        assert notes[1] == "5 nodes are asked for, and the cluster has 4."
+
+
+@virtually
+async def test_a_jobspec_that_cannot_be_understood_is_denied() -> None:
+    async with opened() as desk:
+        jobspec = spec()
+        jobspec["resources"] = [{"type": "switch", "count": 1, "with": jobspec["resources"]}]
+        desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
+        await settle()
+
+        assert desk.of_type(DENY) == [1]
+        assert "switch" in desk.answers[0]["note"]
+
+
+@virtually
+async def test_what_jobs_had_before_a_restart_they_still_have() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        desk.ask(1, nodes=3)
+        await settle()
+        r = orjson.loads(desk.kvs.lookup(keys.of(1, "R")))
+
+    async with opened(journal) as desk:
+        desk.scheduler.hello(JobId(1), r)
+        desk.ask(2, nodes=2)
+        await settle()
+        assert desk.told == [(2, "waits for 1 more of 2 nodes")]
+
+        desk.scheduler.free(JobId(1), r)
+        await settle()
+        assert desk.served == [2]
+
+
+def flash(gib: int) -> Any:
+    """The resources of a job that wants flash beside each of its nodes."""
+    node = {"type": "node", "count": 1, "exclusive": True, "with": [{"type": "slot", "count": 1,
+            "label": "task", "with": [{"type": "core", "count": 1}]}]}  # fmt: skip
+    ssd = {"type": "ssd", "count": gib, "exclusive": True}
+    return [{"type": "slot", "count": 1, "label": "rabbit", "with": [node, ssd]}]
+
+
+@virtually
+async def test_flash_that_is_not_ready_is_waited_for() -> None:
+    async with opened() as desk:
+        desk.scheduler.set_ssds("rabbit0", up=False)
+        jobspec = {**spec(tasks=1), "resources": flash(1)}
+        desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
+        await settle()
+        ((job, reason),) = desk.told
+        assert job == 1
+        assert reason.endswith("not ready: rabbit0")
+
+        desk.scheduler.set_ssds("rabbit0", up=True)
+        await settle()
+        assert desk.served == [1]

@@ -1,0 +1,201 @@
+"""Tasks as processes. The spawner changes its process for good, so it runs in one of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warren.instance.shell.processes import descendants, marked, parents
+
+
+def spawning(program: str, *words: str) -> Any:
+    """Run the body of a coroutine that has a `spawner`; give what it returns."""
+    body = textwrap.indent(textwrap.dedent(program).strip(), "    ")
+    script = f"""
+import asyncio, json, os, signal, sys, time
+from warren.instance.shell.tasks import CannotStart, ProcessSpawner
+
+async def ended(task):
+    outputs = []
+    for stream in ("stdout", "stderr"):
+        text = b""
+        while chunk := await task.read(stream):
+            text += chunk
+        outputs.append(text.decode())
+    return [await task.wait(), *outputs]
+
+async def main(*words):
+    spawner = ProcessSpawner()
+{body}
+
+print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
+"""
+    command = [sys.executable, "-W", "error", "-c", script, *words]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == ""
+    return json.loads(said.stdout)
+
+
+def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> Any:
+    """Run one task to its end: its wait status, its output, its complaints."""
+    program = """
+    command, environment, cwd = map(json.loads, words)
+    try:
+        return await ended(await spawner.start(command, environment, cwd))
+    except CannotStart as error:
+        return str(error)
+    """
+    place = None if cwd is None else str(cwd)
+    return spawning(program, *map(json.dumps, (command, environment, place)))
+
+
+@pytest.fixture
+def mark() -> dict[str, str]:
+    """An environment entry to know a test's processes by."""
+    return {"PATH": os.environ["PATH"], "MARK": str(uuid.uuid4())}
+
+
+def left(mark: dict[str, str]) -> list[int]:
+    return marked(f"MARK={mark['MARK']}")
+
+
+def test_a_task_gives_its_output_and_its_status(mark: dict[str, str]) -> None:
+    script = "echo out; echo err >&2; exit 3"
+
+    assert run(["sh", "-c", script], mark) == [3 << 8, "out\n", "err\n"]
+
+
+def test_a_task_that_was_killed_gives_its_signal(mark: dict[str, str]) -> None:
+    assert run(["sh", "-c", "kill -9 $$"], mark) == [9, "", ""]
+
+
+def test_a_task_has_its_own_environment_and_no_other(mark: dict[str, str]) -> None:
+    _, output, _ = run(["env"], mark)
+
+    assert sorted(output.splitlines()) == sorted(f"{name}={value}" for name, value in mark.items())
+
+
+def test_a_task_begins_in_its_directory(mark: dict[str, str], tmp_path: Path) -> None:
+    assert run(["pwd"], mark, tmp_path) == [0, f"{tmp_path}\n", ""]
+
+
+def test_a_task_reads_nothing(mark: dict[str, str]) -> None:
+    assert run(["cat"], mark) == [0, "", ""]
+
+
+def test_a_task_that_prints_much_prints_all_of_it(mark: dict[str, str]) -> None:
+    status, output, _ = run(["sh", "-c", "yes | head -c 1000000"], mark)
+
+    assert (status, len(output)) == (0, 1_000_000)
+
+
+def test_why_a_task_cannot_start_is_told_in_a_sentence(
+    mark: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "text").touch(0o644)
+    nowhere = tmp_path / "nowhere"
+
+    assert run(["no-such-program"], mark) == "no-such-program: No such file or directory"
+    assert run([str(tmp_path / "text")], mark) == f"{tmp_path}/text: Permission denied"
+    told = run(["true"], mark, nowhere)
+    assert told == f"working directory {nowhere}: No such file or directory"
+
+
+def test_a_signal_goes_to_the_task_and_all_of_its_group(mark: dict[str, str]) -> None:
+    program = """
+    task = await spawner.start(["sh", "-c", "sleep 1000 & echo on; wait"], dict([words]), None)
+    await task.read("stdout")
+    task.signal(signal.SIGTERM)
+    return await ended(task)
+    """
+
+    assert spawning(program, "MARK", mark["MARK"]) == [15, "", ""]
+    assert left(mark) == []
+
+
+def test_a_signal_to_a_task_that_is_over_is_no_trouble(mark: dict[str, str]) -> None:
+    program = """
+    task = await spawner.start(["true"], {}, None)
+    await ended(task)
+    task.signal(signal.SIGTERM)
+    """
+
+    assert spawning(program) is None
+
+
+LEAVING = {
+    "in its group": "sleep 1000 >&- 2>&- &",
+    "in a session of its own": "setsid sleep 1000 >&- 2>&- &",
+    "twice removed": "setsid sh -c 'sleep 1000 & exec sleep 1000' >&- 2>&- &",
+    "with its output open": "sleep 1000 &",
+    "deaf": "setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000; sleep 1000' >&- 2>&- &",
+}
+
+
+@pytest.mark.parametrize("leaving", LEAVING.values(), ids=LEAVING)
+def test_what_tasks_leave_behind_is_ended(mark: dict[str, str], leaving: str) -> None:
+    program = """
+    task = await spawner.start(["sh", "-c", words[0] + " exit 0"], json.loads(words[1]), None)
+    status = await task.wait()
+    await asyncio.sleep(0.1)
+    await spawner.clean_up()
+    return [*await ended(task), status]
+    """
+
+    assert spawning(program, leaving, json.dumps(mark)) == [0, "", "", 0]
+    assert left(mark) == []
+
+
+def test_cleaning_up_where_nothing_is_left_is_no_trouble(mark: dict[str, str]) -> None:
+    assert spawning("await spawner.clean_up()") is None
+
+
+# Looking at processes
+
+
+def test_processes_are_known_with_their_parents() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=-1) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+
+        assert parents()[child] == process.pid
+        assert {process.pid, child} <= set(descendants(os.getpid()))
+        assert descendants(process.pid) == [child]
+        assert descendants(child) == []
+        os.kill(child, 9)
+
+
+def test_a_process_that_has_ended_is_not_alive_though_nobody_has_buried_it() -> None:
+    with subprocess.Popen(["true"]) as process:
+        while Path(f"/proc/{process.pid}/stat").read_text().split()[2] != "Z":
+            continue
+        assert process.pid not in parents()
+
+
+def test_processes_are_found_by_a_whole_entry_of_their_environment(mark: dict[str, str]) -> None:
+    longer = {**mark, "MARK": mark["MARK"] + "x"}
+    with (
+        subprocess.Popen(["sleep", "1000"], env=mark) as wanted,
+        subprocess.Popen(["sleep", "1000"], env=longer) as other,
+    ):
+        for process in (wanted, other):
+            while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+                continue
+        try:
+            assert left(mark) == [wanted.pid]
+        finally:
+            wanted.kill()
+            other.kill()
+
+
+def test_nobody_finds_itself_by_its_mark() -> None:
+    name, value = next(iter(os.environ.items()))
+
+    assert os.getpid() not in marked(f"{name}={value}")

@@ -1,0 +1,103 @@
+"""Nodes to test with, and the proof that nothing is left of them."""
+
+import asyncio
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.node.processes import alive, eventually
+from warren.node import namespaces
+from warren.node.namespaces import Namespace, mount_points
+
+
+@cache
+def reason() -> str | None:
+    """Why there are no mount namespaces here, in the kernel's words."""
+    return asyncio.run(namespaces.available())
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The emulated nodes of one test. The same paths are there on all of them."""
+
+    root: Path
+
+    @property
+    def prefix(self) -> Path:
+        """Where every node has its mount points."""
+        return self.root / "nnf"
+
+    def directory(self, name: str) -> Path:
+        """Where it is remembered who holds a node."""
+        return self.root / "nodes" / name
+
+    def namespace(self, name: str = "node1") -> Namespace:
+        return Namespace(self.directory(name), self.prefix)
+
+    def names(self) -> list[str]:
+        return [directory.name for directory in self.root.glob("nodes/*")]
+
+    def mounts(self, name: str = "node1") -> set[str]:
+        """What is mounted on a node, besides the file system that it has for mount points."""
+        prefix = f"{self.prefix}/"
+        return {path for path in self.namespace(name).mounts() if path.startswith(prefix)}
+
+    def seen(self) -> set[str]:
+        """Every mount point of any node that any process still sees."""
+        below = f"{self.root}/"
+        return {
+            path for process in alive() for path in mount_points(process) if path.startswith(below)
+        }
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Nodes of which no mount and no holder is left, when the test has unmounted what it has."""
+    why = reason()
+    if why is not None:
+        pytest.skip(f"no mount namespaces here: {why}")
+    nodes = Nodes(tmp_path)
+    yield nodes
+    mounted = {name: nodes.mounts(name) for name in nodes.names()}
+    holders = {nodes.namespace(name).holder for name in nodes.names()}
+    for name in nodes.names():
+        nodes.namespace(name).end()
+    eventually(lambda: not holders & alive())
+    eventually(lambda: not nodes.seen())
+    assert not any(mounted.values()), mounted
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom copies are made for: somebody without power, even where we are root."""
+
+    userid: int
+    groupid: int
+
+
+@pytest.fixture(scope="session")
+def user() -> User:
+    if os.geteuid() != 0:
+        return User(os.geteuid(), os.getegid())
+    nobody = pwd.getpwnam("nobody")
+    return User(nobody.pw_uid, nobody.pw_gid)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory where every user may do what it likes."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o777)
+    yield place
+    for directory, below, _ in os.walk(place):
+        for name in below:
+            if not os.path.islink(os.path.join(directory, name)):
+                os.chmod(os.path.join(directory, name), 0o700)
+    shutil.rmtree(place)

@@ -1,0 +1,35 @@
+"""Looking at the processes of the machine, and waiting for what is about to happen."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from warren.instance.shell.processes import parents
+
+
+def alive() -> set[int]:
+    """The processes that run; those that have ended and are not buried do not count."""
+    return set(parents())
+
+
+def zombies() -> set[int]:
+    """Our children that have ended, and that nobody has waited for."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (OSError, ValueError):
+                continue
+            if state == "Z" and int(parent) == os.getpid():
+                found.add(int(entry.name))
+    return found
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait for what the kernel is about to do, and no longer than it may take."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it has not happened"
+        time.sleep(0.01)

@@ -1,0 +1,159 @@
+"""Programs that a node runs: their words, their failures, and their end."""
+
+import asyncio
+import shlex
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.node.processes import alive, eventually, zombies
+from warren.dws.node import NodeTrouble
+from warren.node import commands
+
+LASTS = "sleep 1000 & echo $! > {pid}; echo begun; wait"
+"""A program whose child would outlive it, and writes down who that is."""
+
+
+def lasting(pid: Path) -> list[str]:
+    return ["sh", "-c", LASTS.format(pid=shlex.quote(str(pid)))]
+
+
+def child_of(pid: Path) -> int:
+    eventually(lambda: pid.exists() and pid.read_text().strip())
+    return int(pid.read_text())
+
+
+def test_a_command_gives_what_it_printed_and_not_its_complaints() -> None:
+    assert asyncio.run(commands.run(["sh", "-c", "echo out; echo err >&2"])) == "out\n"
+
+
+def test_complaints_are_given_too_where_they_are_wanted() -> None:
+    said = asyncio.run(commands.run(["sh", "-c", "echo err >&2; echo out"], merged=True))
+
+    assert said == "err\nout\n"
+
+
+def test_words_are_passed_on_as_they_are_and_no_shell_reads_them() -> None:
+    said = asyncio.run(commands.run(["echo", "a  b", "$HOME", "; exit 1"]))
+
+    assert said == "a  b $HOME ; exit 1\n"
+
+
+def test_a_command_does_not_read_what_its_agent_is_told() -> None:
+    program = "import asyncio; from warren.node import commands; "
+    program += "print(asyncio.run(commands.run(['cat'])))"
+    said = subprocess.check_output([sys.executable, "-c", program], input="words", text=True)
+
+    assert said == "\n"
+
+
+def test_output_that_is_not_utf_8_is_no_trouble() -> None:
+    assert asyncio.run(commands.run(["printf", r"\377ok"])) == "\ufffdok"
+
+
+def test_a_failure_is_told_in_the_commands_own_words() -> None:
+    with pytest.raises(NodeTrouble, match=r"^sh: no luck today$") as caught:
+        asyncio.run(commands.run(["sh", "-c", "echo 'no  luck\n today' >&2; exit 3"]))
+
+    assert not caught.value.fatal
+
+
+def test_of_many_words_the_last_ones_are_told() -> None:
+    program = "import sys; sys.stderr.write('x' * 100_000 + ' the end'); sys.exit(1)"
+
+    with pytest.raises(NodeTrouble, match=r"x the end$") as caught:
+        asyncio.run(commands.run([sys.executable, "-c", program]))
+
+    assert len(str(caught.value)) < 5000
+
+
+def test_a_failure_without_words_is_told_by_its_status() -> None:
+    with pytest.raises(NodeTrouble, match=r"^false: exit status 1$"):
+        asyncio.run(commands.run(["false"]))
+
+
+def test_a_command_that_was_killed_is_told_by_its_signal() -> None:
+    with pytest.raises(NodeTrouble, match=r"^sh: killed by signal 9$"):
+        asyncio.run(commands.run(["sh", "-c", "kill -9 $$"]))
+
+
+def test_a_program_that_is_not_there_is_a_trouble() -> None:
+    with pytest.raises(NodeTrouble, match="no-such-program cannot be run: No such file"):
+        asyncio.run(commands.run(["no-such-program"]))
+
+
+def test_the_time_limit_ends_a_command_with_all_that_it_has_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    with pytest.raises(NodeTrouble, match=r"^sh did not end within 0\.5 s$"):
+        asyncio.run(commands.run(lasting(pid), seconds=0.5))
+
+    child = child_of(pid)
+    eventually(lambda: child not in alive())
+
+
+def test_a_command_that_nobody_waits_for_any_more_is_ended_and_buried(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    async def main() -> None:
+        running = asyncio.create_task(commands.run(lasting(pid)))
+        await asyncio.to_thread(child_of, pid)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    child = child_of(pid)
+    eventually(lambda: child not in alive())
+    assert zombies() == set()
+
+
+def test_lines_come_while_the_command_runs(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = f"echo one; while [ ! -e {shlex.quote(str(go))} ]; do sleep 0.01; done; echo two"
+    seen = []
+
+    async def main() -> None:
+        async for line in commands.lines(["sh", "-c", waits]):
+            seen.append(line)
+            go.touch()
+
+    asyncio.run(main())
+    assert seen == ["one\n", "two\n"]
+
+
+def test_lines_end_in_a_trouble_if_the_command_fails() -> None:
+    seen = []
+
+    async def main() -> None:
+        async for line in commands.lines(["sh", "-c", "echo one; echo too bad >&2; exit 1"]):
+            seen.append(line)
+
+    with pytest.raises(NodeTrouble, match=r"^too bad$"):
+        asyncio.run(main())
+    assert seen == ["one\n"]
+
+
+def test_a_flood_of_complaints_does_not_stop_the_lines() -> None:
+    program = "import sys; sys.stderr.write('x' * 1_000_000); print('done')"
+
+    async def main() -> list[str]:
+        return [line async for line in commands.lines([sys.executable, "-c", program])]
+
+    assert asyncio.run(main()) == ["done\n"]
+
+
+def test_closing_the_lines_ends_the_command_with_all_that_it_has_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    async def main() -> None:
+        async with aclosing(commands.lines(lasting(pid))) as lines:  # type: ignore[type-var]
+            assert await anext(lines) == "begun\n"
+
+    asyncio.run(main())
+    child = child_of(pid)
+    eventually(lambda: child not in alive())
+    assert zombies() == set()

@@ -1,0 +1,112 @@
+"""Directories as flash: what a crash leaves behind, and whose the files are."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.node.conftest import User
+from warren.dws.node import NodeTrouble, Volume
+from warren.node.directory import Directories, own_path
+
+
+@pytest.fixture
+def flash(tmp_path: Path) -> Directories:
+    return Directories(tmp_path, 1000)
+
+
+def volume(name: str = "a", size: int = 100, user: User | None = None) -> Volume:
+    user = user or User(os.geteuid(), os.getegid())
+    return Volume(
+        group="rabbit1",
+        name=name,
+        size=size,
+        file_system="xfs",
+        userid=user.userid,
+        groupid=user.groupid,
+    )
+
+
+def test_a_volume_belongs_to_its_user(flash: Directories, user: User) -> None:
+    flash.make(volume(user=user))
+
+    found = flash.place("rabbit1", "a").stat()
+    assert (found.st_uid, found.st_gid) == (user.userid, user.groupid)
+    assert found.st_mode & 0o777 == 0o755
+
+
+def test_a_narrow_umask_does_not_shut_the_user_out(flash: Directories) -> None:
+    before = os.umask(0o077)
+    try:
+        flash.make(volume())
+    finally:
+        os.umask(before)
+
+    assert flash.place("rabbit1", "a").stat().st_mode & 0o777 == 0o755
+
+
+def test_no_rabbit_has_volumes_before_the_first_is_made(flash: Directories) -> None:
+    assert flash.volumes("rabbit1") == {}
+
+
+def test_volumes_are_found_again_by_another_process(flash: Directories, tmp_path: Path) -> None:
+    flash.make(volume("a", 700))
+
+    again = Directories(tmp_path, 1000)
+    assert again.volumes("rabbit1") == {"a": 700}
+    with pytest.raises(NodeTrouble, match="300 bytes of flash left"):
+        again.make(volume("b", 700))
+
+
+def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
+    flash: Directories, tmp_path: Path
+) -> None:
+    unfinished = tmp_path / "rabbit1" / ".new-a" / "files"
+    unfinished.mkdir(parents=True)
+    (unfinished / "rubbish").touch()
+    (unfinished.parent / "volume.json").write_text(json.dumps({"size": 1000}))
+
+    flash.make(volume("a", 1000))
+
+    assert flash.volumes("rabbit1") == {"a": 1000}
+    assert list(flash.place("rabbit1", "a").iterdir()) == []
+
+
+def test_a_volume_that_was_being_released_takes_no_room_and_goes_with_the_next_try(
+    flash: Directories, tmp_path: Path
+) -> None:
+    flash.make(volume())
+    (tmp_path / "rabbit1" / "a").rename(tmp_path / "rabbit1" / ".old-a")
+    assert flash.volumes("rabbit1") == {}
+
+    flash.release("rabbit1", "a")
+
+    assert list((tmp_path / "rabbit1").iterdir()) == []
+
+
+def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
+    flash: Directories, tmp_path: Path
+) -> None:
+    (tmp_path / "rabbit1" / ".old-a" / "files").mkdir(parents=True)
+    flash.make(volume())
+    flash.release("rabbit1", "a")
+
+    assert list((tmp_path / "rabbit1").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/mnt/nnf", "/node/mnt/nnf"),
+        ("/mnt/nnf/job/0", "/node/mnt/nnf/job/0"),
+        ("/mnt/nnf/job/", "/node/mnt/nnf/job/"),
+        ("/mnt/nnf2/job", "/mnt/nnf2/job"),
+        ("/mnt", "/mnt"),
+        ("/home/somebody", "/home/somebody"),
+    ],
+)
+def test_a_node_without_a_namespace_has_paths_of_its_own_below_the_prefix_alone(
+    path: str, own: str
+) -> None:
+    assert own_path(Path("/node"), Path("/mnt/nnf"), path) == own

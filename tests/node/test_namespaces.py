@@ -1,0 +1,357 @@
+"""Mount namespaces of emulated nodes, and the processes that hold them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.node.conftest import Nodes
+from tests.node.processes import alive, eventually
+from warren.dws.node import NodeTrouble, Volume
+from warren.node import commands, namespaces
+from warren.node.directory import Directories, DirectoryMachine
+from warren.node.namespaces import Namespace, mount_points
+
+
+def run(namespace: Namespace, *command: str) -> str:
+    """Run a command on a node."""
+
+    async def main() -> str:
+        return await commands.run([*await namespace.enter(), *command])
+
+    return asyncio.run(main())
+
+
+def mount(namespace: Namespace, path: Path) -> None:
+    run(namespace, "mkdir", "-p", str(path))
+    run(namespace, "mount", "-t", "tmpfs", "none", str(path))
+
+
+# Holders
+
+
+def test_nobody_holds_a_node_before_it_is_wanted(nodes: Nodes) -> None:
+    namespace = nodes.namespace()
+
+    assert namespace.holder is None
+    assert namespace.mounts() == set()
+    namespace.end()
+
+
+def test_a_node_is_held_once(nodes: Nodes) -> None:
+    namespace = nodes.namespace()
+    holder = asyncio.run(namespace.ensure())
+
+    assert holder in alive()
+    assert asyncio.run(namespace.ensure()) == holder
+
+
+def test_a_holder_outlives_who_started_it_and_is_found_again(nodes: Nodes) -> None:
+    program = """
+import asyncio, pathlib, sys
+from warren.node.namespaces import Namespace
+print(asyncio.run(Namespace(*map(pathlib.Path, sys.argv[1:])).ensure()))
+"""
+    words = [str(nodes.directory("node1")), str(nodes.prefix)]
+    said = subprocess.check_output([sys.executable, "-c", program, *words], text=True)
+
+    assert nodes.namespace().holder == int(said)
+    assert asyncio.run(nodes.namespace().ensure()) == int(said)
+
+
+def test_those_who_want_a_node_at_once_get_the_same_holder(nodes: Nodes) -> None:
+    async def main() -> list[int]:
+        return await asyncio.gather(*(nodes.namespace().ensure() for _ in range(5)))
+
+    assert len(set(asyncio.run(main()))) == 1
+
+
+def test_a_node_that_was_ended_can_be_had_again_empty(nodes: Nodes) -> None:
+    namespace = nodes.namespace()
+    mount(namespace, nodes.prefix / "job")
+    before = asyncio.run(namespace.ensure())
+    namespace.end()
+    eventually(lambda: before not in alive())
+
+    assert namespace.holder is None
+    assert asyncio.run(namespace.ensure()) != before
+    assert nodes.mounts() == set()
+
+
+def test_ending_twice_is_no_trouble(nodes: Nodes) -> None:
+    asyncio.run(nodes.namespace().ensure())
+    nodes.namespace().end()
+    nodes.namespace().end()
+
+
+@contextmanager
+def sleeper() -> Iterator[int]:
+    """A process that looks like a holder, and is none."""
+    with subprocess.Popen(["sleep", "infinity"]) as process:
+        try:
+            eventually(
+                lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes() == b"sleep\0infinity\0"
+            )
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_a_process_that_has_got_a_holders_number_is_not_believed(nodes: Nodes) -> None:
+    namespace = nodes.namespace()
+    before = asyncio.run(namespace.ensure())
+    namespace.end()
+    eventually(lambda: before not in alive())
+    with sleeper() as stranger:
+        (nodes.directory("node1") / "holder").write_text(str(stranger))
+
+        assert namespace.holder is None
+        namespace.end()
+        assert stranger in alive()
+        assert asyncio.run(namespace.ensure()) != stranger
+
+
+def test_the_holder_of_another_node_is_not_believed(nodes: Nodes) -> None:
+    other = asyncio.run(nodes.namespace("node2").ensure())
+    asyncio.run(nodes.namespace("node1").ensure())
+    nodes.namespace("node1").end()
+    record = nodes.directory("node1") / "holder"
+    record.write_text(str(other))
+
+    assert nodes.namespace("node1").holder is None
+
+
+@pytest.mark.parametrize("record", ["", "rubbish", "999999999", "-1", "0", "1"])
+def test_a_record_that_names_no_holder_is_not_believed(nodes: Nodes, record: str) -> None:
+    nodes.directory("node1").mkdir(parents=True)
+    (nodes.directory("node1") / "holder").write_text(record)
+
+    assert nodes.namespace().holder is None
+    asyncio.run(nodes.namespace().ensure())
+
+
+def test_a_place_for_mount_points_that_cannot_be_made_is_a_trouble(nodes: Nodes) -> None:
+    nodes.prefix.touch()
+
+    with pytest.raises(NodeTrouble, match="/nnf: File exists"):
+        asyncio.run(nodes.namespace().ensure())
+
+
+def test_a_refusal_of_the_kernel_is_told_in_its_words(nodes: Nodes, forbidden: None) -> None:
+    with pytest.raises(NodeTrouble, match=r"node1 could not be made: .*Operation not permitted"):
+        asyncio.run(nodes.namespace().ensure())
+
+
+def test_nodes_are_available_here_and_asking_leaves_nothing_mounted(nodes: Nodes) -> None:
+    before = mount_points(os.getpid())
+
+    assert asyncio.run(namespaces.available()) is None
+    assert mount_points(os.getpid()) == before
+
+
+def test_nodes_are_not_available_where_the_kernel_refuses(forbidden: None) -> None:
+    assert asyncio.run(namespaces.available()) == (
+        "unshare: unshare failed: Operation not permitted"
+    )
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that does not let us have namespaces."""
+    unshare = tmp_path / "bin" / "unshare"
+    unshare.parent.mkdir()
+    unshare.write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2; exit 1\n")
+    unshare.chmod(0o755)
+    monkeypatch.setenv("PATH", str(unshare.parent), prepend=os.pathsep)
+
+
+# What is seen where
+
+
+def test_what_is_mounted_on_a_node_is_not_seen_outside(nodes: Nodes) -> None:
+    path = nodes.prefix / "job"
+    mount(nodes.namespace(), path)
+    run(nodes.namespace(), "touch", str(path / "inside"))
+
+    assert str(path) in nodes.mounts()
+    assert str(path) not in mount_points(os.getpid())
+    assert list(nodes.prefix.iterdir()) == []
+
+    run(nodes.namespace(), "umount", str(path))
+
+
+def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> None:
+    flash = Directories(nodes.root / "flash", 1000)
+    path = str(nodes.prefix / "job")
+    machines = [DirectoryMachine(flash, nodes.namespace(name)) for name in ("node1", "node2")]
+
+    async def both() -> None:
+        for machine, name in zip(machines, "ab", strict=True):
+            await machine.make(_volume(name))
+            (flash.place("rabbit1", name) / f"of-{name}").touch()
+            await machine.mount("rabbit1", name, "xfs", path)
+
+    asyncio.run(both())
+
+    assert run(nodes.namespace("node1"), "ls", path) == "of-a\n"
+    assert run(nodes.namespace("node2"), "ls", path) == "of-b\n"
+
+    asyncio.run(machines[0].unmount(path))
+    assert nodes.mounts("node1") == set()
+    assert run(nodes.namespace("node2"), "ls", path) == "of-b\n"
+    asyncio.run(machines[1].unmount(path))
+
+
+def test_two_nodes_may_have_the_same_volume(nodes: Nodes) -> None:
+    flash = Directories(nodes.root / "flash", 1000)
+    machines = [DirectoryMachine(flash, nodes.namespace(name)) for name in ("node1", "node2")]
+
+    path = str(nodes.prefix / "job")
+
+    async def mounted() -> None:
+        await machines[0].make(_volume("a"))
+        for machine in machines:
+            await machine.mount("rabbit1", "a", "xfs", path)
+
+    asyncio.run(mounted())
+    run(nodes.namespace("node1"), "touch", f"{path}/file")
+
+    assert run(nodes.namespace("node2"), "ls", path) == "file\n"
+
+    for machine in machines:
+        asyncio.run(machine.unmount(path))
+
+
+def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
+    flash = Directories(nodes.root / "flash", 1000)
+    path = str(nodes.prefix / "job")
+
+    async def before() -> None:
+        machine = DirectoryMachine(flash, nodes.namespace())
+        await machine.make(_volume("a"))
+        await machine.mount("rabbit1", "a", "xfs", path)
+
+    async def after() -> None:
+        machine = DirectoryMachine(flash, nodes.namespace())
+        await machine.mount("rabbit1", "a", "xfs", path)
+        assert nodes.mounts() == {path}
+        await machine.unmount(path)
+
+    asyncio.run(before())
+    asyncio.run(after())
+
+
+def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
+    flash = Directories(nodes.root / "flash", 1000)
+    machine = DirectoryMachine(flash, nodes.namespace())
+    path = str(nodes.prefix / "job")
+
+    async def begin() -> list[str]:
+        await machine.make(_volume("a"))
+        await machine.mount("rabbit1", "a", "xfs", path)
+        return await nodes.namespace().enter()
+
+    words = [*asyncio.run(begin()), "sh", "-c", 'cd "$0" && echo in && read never', path]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        assert user.stdout.readline() == b"in\n"
+        with pytest.raises(NodeTrouble, match="busy") as caught:
+            asyncio.run(machine.unmount(path))
+        assert nodes.mounts() == {path}
+
+    assert not caught.value.fatal
+    asyncio.run(machine.unmount(path))
+
+
+def _volume(name: str) -> Volume:
+    return Volume(
+        group="rabbit1",
+        name=name,
+        size=100,
+        file_system="xfs",
+        userid=os.geteuid(),
+        groupid=os.getegid(),
+    )
+
+
+# Going there
+
+
+JOIN = """
+import os, sys
+from warren.node.namespaces import join
+
+child = os.fork()
+if child == 0:
+    join(int(sys.argv[1]))
+    print(os.getuid(), os.geteuid(), os.getgid(), flush=True)
+    print(sorted(os.listdir(sys.argv[2])), flush=True)
+    os.execvp(sys.argv[3], sys.argv[3:])
+_, status = os.waitpid(child, 0)
+print(os.path.exists(sys.argv[2] + "/of-the-job"))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""What a shell does: fork, join, and become something else."""
+
+
+def joined(nodes: Nodes, *command: str) -> list[str]:
+    """What a process says that has joined a node where something is mounted."""
+    path = nodes.prefix / "job"
+    mount(nodes.namespace(), path)
+    run(nodes.namespace(), "touch", str(path / "of-the-job"))
+    words = [str(nodes.namespace().holder), str(path), *command]
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", JOIN, *words], stdout=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        run(nodes.namespace(), "umount", str(path))
+    return [*ended.stdout.splitlines(), str(ended.returncode)]
+
+
+def test_a_process_that_joins_a_node_sees_its_mounts_and_stays_who_it_is(nodes: Nodes) -> None:
+    said = joined(nodes, "id", "-u")
+
+    user, group = os.getuid(), os.getgid()
+    assert said == [f"{user} {user} {group}", "['of-the-job']", str(user), "False", "0"]
+
+
+def test_a_user_who_joins_a_node_has_no_power_over_its_mounts(nodes: Nodes) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root has power over every mount")
+
+    *_, status = joined(nodes, "umount", str(nodes.prefix / "job"))
+
+    assert status != "0"
+
+
+def test_nobody_joins_a_node_that_is_not_held(nodes: Nodes) -> None:
+    program = "import sys; from warren.node.namespaces import join; join(int(sys.argv[1]))"
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(gone.pid)], capture_output=True, check=False
+    )
+
+    assert b"FileNotFoundError" in ended.stderr
+
+
+def test_no_process_has_no_mount_points() -> None:
+    with subprocess.Popen(["true"]) as gone:
+        pass
+
+    assert mount_points(gone.pid) == set()
+
+
+def test_a_holder_that_is_killed_is_replaced(nodes: Nodes) -> None:
+    holder = asyncio.run(nodes.namespace().ensure())
+    os.kill(holder, signal.SIGKILL)
+    eventually(lambda: nodes.namespace().holder is None)
+
+    assert asyncio.run(nodes.namespace().ensure()) != holder
