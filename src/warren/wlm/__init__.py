@@ -1,0 +1,1 @@
+"""Bindings: how the conductor meets a workload manager. One package for each."""

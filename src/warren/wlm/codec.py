@@ -1,0 +1,98 @@
+"""The messages between the `dws` plugin of a job manager and the conductor.
+
+Their topics and payloads are those of flux-coral2, to the letter, so that the C
+plugin of a real Flux and the plugin of the embedded instance are interchangeable
+(coral2-spec section 3).
+"""
+
+import errno
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warren.rpc.message import Payload, RpcError
+
+T = TypeVar("T")
+
+DEPENDENCY: Final = "dws-create"
+PROLOG: Final = "dws-setup"
+EPILOG: Final = "dws-epilog"
+ENVIRONMENT: Final = "dws_environment"
+EPILOG_TIMEOUT: Final = "dws-epilog-timeout"
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class Create(_Struct, frozen=True):
+    """`dws.create`: a job with directives waits for what it needs."""
+
+    jobid: int
+    userid: int
+    dw_directives: str | list[str]
+    resources: Sequence[Mapping[str, Any]]
+    failure_tolerance: int = 0
+
+
+class Setup(_Struct, frozen=True):
+    """`dws.setup`: the job has its nodes."""
+
+    jobid: int
+    R: Mapping[str, Any]
+
+
+class PostRun(_Struct, frozen=True):
+    """`dws.post_run`: the job's tasks are gone, or were never started."""
+
+    jobid: int
+    run_started: bool
+
+
+class OfJob(_Struct, frozen=True):
+    """`dws.teardown`, `dws.abort`."""
+
+    jobid: int
+
+
+class ResourceUpdate(_Struct, frozen=True):
+    """`job-manager.dws.resource-update`: the job may be scheduled, with these resources."""
+
+    id: int
+    resources: Sequence[Mapping[str, Any]]
+    exclude: Mapping[str, Any] | None
+    errmsg: str | None = None
+
+
+class PrologRemove(_Struct, frozen=True):
+    """`job-manager.dws.prolog-remove`: the tasks may start, with these variables."""
+
+    id: int
+    variables: Mapping[str, str]
+
+
+class EpilogRemove(_Struct, frozen=True):
+    """`job-manager.dws.epilog-remove`: the job may go."""
+
+    id: int
+
+
+class Reply(_Struct, frozen=True, omit_defaults=True):
+    """The answer to every `dws.*` request; a failure is an answer, too."""
+
+    success: bool
+    errstr: str | None = None
+
+
+def read(payload: Payload, kind: type[T]) -> T:
+    """Read a payload. Raises RpcError(EPROTO) with the path of what is wrong."""
+    try:
+        return msgspec.convert(payload, type=kind)
+    except msgspec.ValidationError as error:
+        raise RpcError(errno.EPROTO, f"received malformed request: {error}") from None
+
+
+def write(message: msgspec.Struct) -> Payload:
+    """Write a message."""
+    return msgspec.to_builtins(message)  # type: ignore[no-any-return]

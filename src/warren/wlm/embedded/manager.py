@@ -1,0 +1,229 @@
+"""The embedded instance as the conductor's workload manager.
+
+Jobs are observed through the job manager's journal, which tells everything
+again to whoever comes anew. The `dws.*` requests of the plugin only wake a pass,
+and are answered with what came of it.
+"""
+
+import asyncio
+import errno
+import pwd
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from warren.dws.conduct import Job, Phase
+from warren.lifecycle import job as lifecycle
+from warren.lifecycle.states import State
+from warren.rfc import fluid, treeobj
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Handle, Payload, Request, RpcError
+from warren.wlm import codec, view
+
+log = structlog.get_logger()
+
+_SENTINEL: Final = -1
+_RETRY: Final = 0.5
+_JOURNAL_SECONDS: Final = 5.0
+"""How far the journal may be behind the plugin."""
+
+_ORDER: Final = list(Phase)
+
+
+@dataclass
+class _Known:
+    """A job with directives, as the journal has told of it so far."""
+
+    job: lifecycle.Job
+    jobspec: Mapping[str, Any]
+    r: Mapping[str, Any] | None = None
+
+
+class EmbeddedJobs:
+    """A `WorkloadManager`."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._known: dict[int, _Known] = {}
+        self._synced = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._listeners: list[Callable[[int], None]] = []
+        self._requests: dict[int, list[asyncio.Future[str | None]]] = {}
+
+    # Observing
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        self._listeners.append(listener)
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    def job(self, job: int) -> Job | None:
+        known = self._known.get(job)
+        if known is None:
+            return None
+        return view.of(known.job, known.jobspec, known.r, _group(known.job.userid))
+
+    def jobs(self) -> Iterable[int]:
+        return list(self._known)
+
+    async def run(self) -> None:
+        """Follow the journal until cancelled."""
+        while True:
+            try:
+                journal = self._handle.stream("job-manager.events-journal")
+                async with aclosing(journal) as told:  # type: ignore[type-var]
+                    self._known.clear()
+                    async for entry in told:
+                        self._take(entry)
+            except RpcError as error:
+                log.warning("the journal has ended", reason=str(error))
+            self._synced.clear()
+            await asyncio.sleep(_RETRY)
+
+    def _take(self, entry: Payload) -> None:
+        job = entry["id"]
+        if job == _SENTINEL:
+            self._synced.set()
+            return
+        for told in entry["events"]:
+            event = Event(told["timestamp"], told["name"], told.get("context", {}))
+            self._apply(job, event, entry)
+        known = self._known.get(job)
+        if known is None:
+            return
+        known.r = entry.get("R", known.r)
+        if known.job.state is State.INACTIVE:
+            del self._known[job]
+        self._tell(job)
+
+    def _apply(self, job: int, event: Event, entry: Payload) -> None:
+        if event.name == "submit":
+            if "dw" in jobspecs.system(entry["jobspec"]):
+                begun = lifecycle.begin(JobId(job), event)
+                self._known[job] = _Known(begun, entry["jobspec"])
+            return
+        known = self._known.get(job)
+        if known is None:
+            return
+        known.job = lifecycle.update(known.job, event)
+        if event.name == "jobspec-update":
+            known.jobspec = jobspecs.updated(known.jobspec, event.context)
+
+    def _tell(self, job: int) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for listener in self._listeners:
+            listener(job)
+
+    # Acting
+
+    async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
+        message = codec.ResourceUpdate(id=job.id, resources=resources, exclude=None)
+        await self._handle.rpc("job-manager.dws.resource-update", codec.write(message))
+
+    async def start(self, job: Job, variables: Mapping[str, str]) -> None:
+        message = codec.PrologRemove(id=job.id, variables=variables)
+        await self._handle.rpc("job-manager.dws.prolog-remove", codec.write(message))
+
+    async def finish(self, job: Job) -> None:
+        message = codec.EpilogRemove(id=job.id)
+        await self._handle.rpc("job-manager.dws.epilog-remove", codec.write(message))
+
+    async def fail(self, job: Job, type: str, note: str) -> None:
+        if self._requests.get(job.id):
+            # The plugin waits for an answer, and raises the exception that fits its question.
+            self.passed(job.id, note)
+            return
+        await self._ask_about(
+            "job-manager.raise", {"id": job.id, "type": type, "severity": 0, "note": note}
+        )
+
+    async def note(self, job: Job, key: str, value: Any) -> None:
+        operation = {
+            "key": f"{fluid.kvs(job.id)}.{key}",
+            "flags": 0,
+            "dirent": treeobj.val(orjson.dumps(value)),
+        }
+        await self._handle.rpc("kvs.commit", {"ops": [operation]})
+
+    async def memo(self, job: Job, values: Mapping[str, str]) -> None:
+        await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
+
+    async def _ask_about(self, topic: str, payload: Payload) -> None:
+        try:
+            await self._handle.rpc(topic, payload)
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+            # The job is over: there is nobody to tell any more.
+
+    # Answering the plugin
+
+    def methods(self) -> Methods:
+        """Give the `dws` service."""
+        return {
+            "create": Method(self._create),
+            "setup": Method(self._setup),
+            "post_run": Method(self._post_run),
+            "teardown": Method(self._teardown),
+            "abort": Method(self._teardown),
+            "status": Method(self._status),
+        }
+
+    async def _create(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.Create)
+        return await self._settled(message.jobid, {Phase.HELD})
+
+    async def _setup(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.Setup)
+        return await self._settled(message.jobid, {Phase.STARTING})
+
+    async def _post_run(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.PostRun)
+        return await self._settled(message.jobid, {Phase.ENDING, Phase.OVER})
+
+    async def _teardown(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.OfJob)
+        return await self._settled(message.jobid, set(Phase))
+
+    async def _status(self, request: Request) -> Payload:
+        return {"success": True, "workflows": sorted(self._known)}
+
+    async def _settled(self, job: int, phases: set[Phase]) -> Payload:
+        """Have a pass made over a job that has come to one of the phases; say how it went."""
+        last = max(_ORDER.index(each) for each in phases)
+        try:
+            async with asyncio.timeout(_JOURNAL_SECONDS):
+                while (seen := self.job(job)) is None or _ORDER.index(seen.phase) <= last:
+                    if seen is not None and seen.phase in phases:
+                        break
+                    await self._changed.wait()
+        except TimeoutError:
+            log.warning("the journal does not tell of a job", job=job)
+        passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._requests.setdefault(job, []).append(passed)
+        self._tell(job)
+        mistake = await passed
+        return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
+
+    def passed(self, job: int, mistake: str | None) -> None:
+        for request in self._requests.pop(job, ()):
+            if not request.done():
+                request.set_result(mistake)
+
+
+def _group(userid: int) -> int:
+    """Give a user's primary group, for the storage to belong to."""
+    try:
+        return pwd.getpwuid(userid).pw_gid
+    except KeyError:
+        raise BadFormat(f"user {userid} has no entry in the password file") from None

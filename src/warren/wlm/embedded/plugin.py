@@ -1,0 +1,193 @@
+"""The `dws` jobtap plugin: holds jobs while their storage is made ready, and given back.
+
+What it does next is decided from the job alone, so that it may be restarted at
+any moment. What it sends is what the C plugin of flux-coral2 sends; an answer
+that never comes changes nothing, for the conductor sees the job itself.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from warren.instance.jobtap import Jobtap
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request, RpcError
+from warren.wlm import codec
+from warren.wlm.codec import DEPENDENCY, ENVIRONMENT, EPILOG, EPILOG_TIMEOUT, PROLOG
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Keep the job from the scheduler, and ask for a Workflow."""
+
+
+@dataclass(frozen=True)
+class HoldStart:
+    """Keep the job's tasks from starting, and ask for its storage."""
+
+
+@dataclass(frozen=True)
+class LetStart:
+    """Stop keeping the tasks from starting: the job has failed."""
+
+
+@dataclass(frozen=True)
+class HoldEnd:
+    """Keep the job from ending, and ask for its storage to be taken down."""
+
+    started: bool
+
+
+Deed = Hold | HoldStart | LetStart | HoldEnd
+
+
+def decide(job: Job, *, executing: bool) -> list[Deed]:
+    """Give what is to be done for a job with directives, in whatever state it is found."""
+    match job.state:
+        case State.DEPEND if DEPENDENCY not in job.ever_depended:
+            return [Hold()]
+        case State.RUN if PROLOG not in job.ever_prologs:
+            return [HoldStart()]
+        case State.CLEANUP:
+            deeds: list[Deed] = [LetStart()] if PROLOG in job.prologs else []
+            # Not before the tasks are gone: they have the storage mounted. A job that was
+            # being started when it failed is let go of by execution first.
+            gone = job.status is not None if job.started else not executing
+            if EPILOG not in job.ever_epilogs and gone:
+                deeds.append(HoldEnd(started=job.started))
+            return deeds
+        case _:
+            return []
+
+
+class DwsPlugin:
+    """The plugin."""
+
+    name: Final = "dws"
+
+    def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
+        self._tap = tap
+        tap.register(
+            {
+                "resource-update": Method(self._resource_update),
+                "prolog-remove": Method(self._prolog_remove),
+                "epilog-remove": Method(self._epilog_remove),
+            }
+        )
+        step = self._step
+        return {
+            "job.state.depend": step,
+            "job.state.run": step,
+            "job.state.cleanup": step,
+            "job.event.finish": step,
+            "job.event.release": step,
+            "job.event.exception": self._exception,
+            "job.restart": step,
+        }
+
+    def _step(self, job: Job) -> None:
+        if "dw" not in jobspecs.system(self._tap.jobspec(job.id)):
+            return
+        # As it will be: of two callbacks for one event, the second must see what the first did.
+        foreseen = self._tap.foreseen(job.id) or job
+        for deed in decide(foreseen, executing=self._tap.executing(job.id)):
+            self._do(job, deed)
+
+    def _do(self, job: Job, deed: Deed) -> None:
+        match deed:
+            case Hold():
+                self._tap.dependency_add(job.id, DEPENDENCY)
+                self._send("create", self._create(job), DEPENDENCY)
+            case HoldStart():
+                self._tap.prolog_start(job.id, PROLOG)
+                setup = codec.Setup(jobid=job.id, R=self._tap.resources(job.id) or {})
+                self._send("setup", setup, PROLOG)
+            case LetStart():
+                self._tap.prolog_finish(job.id, PROLOG, 1)
+            case HoldEnd(started):
+                self._tap.epilog_start(job.id, EPILOG)
+                post_run = codec.PostRun(jobid=job.id, run_started=started)
+                self._send("post_run", post_run, EPILOG)
+
+    def _create(self, job: Job) -> codec.Create:
+        spec = self._tap.jobspec(job.id)
+        system = jobspecs.system(spec)
+        return codec.Create(
+            jobid=job.id,
+            userid=job.userid,
+            dw_directives=system["dw"],
+            resources=spec["resources"],
+            failure_tolerance=system.get("dw_failure_tolerance", 0),
+        )
+
+    def _send(self, method: str, message: Any, exception: str) -> None:
+        job = JobId(message.jobid)
+
+        def answered(answer: Payload | RpcError) -> None:
+            if isinstance(answer, RpcError):
+                # The conductor is away. It will see the job when it is back.
+                log.warning("the conductor did not answer", method=method, reason=str(answer))
+                return
+            reply = codec.read(answer, codec.Reply)
+            if not reply.success and self._tap.foreseen(job) is not None:
+                note = f"DWS workflow interactions failed: {reply.errstr}"
+                self._tap.raise_exception(job, exception, 0, note)
+
+        self._tap.rpc(f"dws.{method}", codec.write(message), answered)
+
+    def _exception(self, job: Job) -> None:
+        """An exception that comes while the storage is being given back."""
+        self._step(job)
+        latest = job.problems[-1]
+        if latest.severity != 0 or EPILOG not in job.epilogs:
+            return
+        if latest.type == EPILOG_TIMEOUT:
+            self._send("abort", codec.OfJob(jobid=job.id), EPILOG)
+            self._tap.epilog_finish(job.id, EPILOG, 1)
+        else:
+            self._send("teardown", codec.OfJob(jobid=job.id), EPILOG)
+
+    # What the conductor asks. All may be repeated: a job that is past it is left alone.
+
+    async def _resource_update(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.ResourceUpdate)
+        job = self._tap.foreseen(JobId(message.id))
+        if job is not None and DEPENDENCY in job.dependencies:
+            if message.errmsg is not None:
+                note = f"DWS workflow interactions failed: {message.errmsg}"
+                self._tap.raise_exception(job.id, DEPENDENCY, 0, note)
+                return {}
+            updates: dict[str, Any] = {"resources": message.resources}
+            if message.exclude is not None:
+                updates["attributes.system.constraints"] = self._constraints(job.id, message)
+            self._tap.update_jobspec(job.id, updates)
+            self._tap.dependency_remove(job.id, DEPENDENCY)
+        return {}
+
+    def _constraints(self, job: JobId, message: codec.ResourceUpdate) -> Any:
+        """Add what excludes nodes to the constraints that the job has."""
+        own = jobspecs.system(self._tap.jobspec(job)).get("constraints")
+        return {"and": [own, message.exclude]} if own else message.exclude
+
+    async def _prolog_remove(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.PrologRemove)
+        job = self._tap.foreseen(JobId(message.id))
+        if job is not None and PROLOG in job.prologs and job.state is State.RUN:
+            self._tap.post(job.id, ENVIRONMENT, {"variables": message.variables})
+            self._tap.prolog_finish(job.id, PROLOG, 0)
+        return {}
+
+    async def _epilog_remove(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.EpilogRemove)
+        job = self._tap.foreseen(JobId(message.id))
+        if job is not None and EPILOG in job.epilogs:
+            self._tap.epilog_finish(job.id, EPILOG, 0)
+        return {}

@@ -1,0 +1,56 @@
+"""A job's events, seen as the conductor sees a job."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from warren.directives.parse import split
+from warren.dws.conduct import Job, Phase
+from warren.lifecycle import job as lifecycle
+from warren.lifecycle.states import State
+from warren.rfc import fluid, resource_set
+from warren.rfc import jobspec as jobspecs
+from warren.wlm.codec import DEPENDENCY, EPILOG, PROLOG
+
+
+def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Give a job's directives, one in each string; None if it has no `dw` attribute."""
+    system = jobspecs.system(spec)
+    if "dw" not in system:
+        return None
+    given = system["dw"]
+    blocks = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return tuple(each for block in blocks if isinstance(block, str) for each in split(block))
+
+
+def of(
+    job: lifecycle.Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, groupid: int
+) -> Job:
+    """Give the conductor's view of a job."""
+    return Job(
+        id=job.id,
+        phase=phase(job),
+        userid=job.userid,
+        groupid=groupid,
+        label=fluid.f58plain(job.id),
+        directives=directives(spec) or (),
+        resources=spec["resources"],
+        nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
+        ran=job.started,
+        failed=job.fatal is not None,
+        abandoned=any(each.severity == 0 and each.during_epilog for each in job.problems),
+    )
+
+
+def phase(job: lifecycle.Job) -> Phase:
+    """Give where a job is, as far as its storage is concerned."""
+    if EPILOG in job.epilogs:
+        return Phase.ENDING
+    if job.state is State.INACTIVE or EPILOG in job.ever_epilogs:
+        return Phase.OVER
+    if DEPENDENCY in job.dependencies and job.state is State.DEPEND:
+        return Phase.HELD
+    if PROLOG in job.prologs and job.state is State.RUN:
+        return Phase.STARTING
+    if job.started:
+        return Phase.RUNNING
+    return Phase.QUEUED

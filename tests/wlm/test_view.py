@@ -1,0 +1,71 @@
+"""A job's events, seen as the conductor sees a job."""
+
+import pytest
+
+from warren.dws.conduct import Phase
+from warren.lifecycle.job import Job, replay
+from warren.rfc import jobspec
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.wlm import view
+
+SUBMIT = Event(1.0, "submit", {"userid": 1000, "urgency": 16, "flags": 0, "version": 1})
+STORY = [
+    (Event(1.0, "validate"), Phase.QUEUED),
+    (Event(1.0, "dependency-add", {"description": "dws-create"}), Phase.HELD),
+    (Event(1.0, "dependency-remove", {"description": "dws-create"}), Phase.QUEUED),
+    (Event(1.0, "depend"), Phase.QUEUED),
+    (Event(1.0, "priority", {"priority": 16}), Phase.QUEUED),
+    (Event(1.0, "alloc"), Phase.QUEUED),
+    (Event(1.0, "prolog-start", {"description": "dws-setup"}), Phase.STARTING),
+    (Event(1.0, "prolog-finish", {"description": "dws-setup", "status": 0}), Phase.QUEUED),
+    (Event(1.0, "start"), Phase.RUNNING),
+    (Event(1.0, "finish", {"status": 0}), Phase.RUNNING),
+    (Event(1.0, "epilog-start", {"description": "dws-epilog"}), Phase.ENDING),
+    (Event(1.0, "release", {"ranks": "all", "final": True}), Phase.ENDING),
+    (Event(1.0, "epilog-finish", {"description": "dws-epilog", "status": 0}), Phase.OVER),
+    (Event(1.0, "free"), Phase.OVER),
+    (Event(1.0, "clean"), Phase.OVER),
+]
+
+
+def after(count: int, *more: Event) -> Job:
+    return replay(JobId(1), [SUBMIT, *(event for event, _ in STORY[:count]), *more])
+
+
+def test_every_event_of_a_life_leads_to_its_phase() -> None:
+    phases = [view.phase(after(count + 1)) for count in range(len(STORY))]
+
+    assert phases == [phase for _, phase in STORY]
+
+
+def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
+    exception = Event(1.0, "exception", {"type": "cancel", "severity": 0, "note": ""})
+    spec = jobspec.make(["true"], nodes=1)
+    before = view.of(after(9, exception), spec, None, 100)
+    during = view.of(after(11, exception), spec, None, 100)
+
+    assert (before.failed, before.abandoned) == (True, False)
+    assert (during.failed, during.abandoned) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("dw", "found"),
+    [
+        ("#DW jobdw a=b", ("#DW jobdw a=b",)),
+        ("#DW one #DW two", ("#DW one", "#DW two")),
+        ("#DW one\n#DW\ttwo", ("#DW one", "#DW two")),
+        (["#DW one", "#DW two #DW three"], ("#DW one", "#DW two", "#DW three")),
+        ("preset", ("preset",)),
+        ("", ()),
+        (3, ()),
+    ],
+)
+def test_directives_come_in_every_shape_that_the_field_uses(
+    dw: object, found: tuple[str, ...]
+) -> None:
+    assert view.directives(jobspec.make(["true"], attributes={"dw": dw})) == found
+
+
+def test_a_job_without_the_attribute_has_no_directives_at_all() -> None:
+    assert view.directives(jobspec.make(["true"])) is None
