@@ -1,0 +1,106 @@
+"""What the commands share: finding the cluster, talking to it, printing."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.daemons.statedir import VARIABLE, StateDir
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def statedir_option(command: F) -> F:
+    """Add --statedir."""
+    return click.option(
+        "--statedir",
+        "state",
+        metavar="DIR",
+        envvar=VARIABLE,
+        callback=lambda _ctx, _param, value: StateDir(Path(value) if value else default_statedir()),
+        help=f"State directory of the cluster (or {VARIABLE}; default {_shown_default()}).",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def default_statedir() -> Path:
+    """Give the state directory of somebody who names none."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/warren")
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(base) / "warren"
+
+
+def _shown_default() -> str:
+    return "/var/lib/warren" if os.geteuid() == 0 else "~/.local/state/warren"
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work; what comes out of a task group comes out alone."""
+    try:
+        return asyncio.run(main)
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
+    """Do something with the instance of a cluster. Raises UserMistake where none runs."""
+    from warren.rpc.client import connect
+
+    async def connected() -> T:
+        async with connect(state.socket) as handle:
+            return await work(handle)
+
+    require_running(state)
+    return run(connected())
+
+
+def require_running(state: StateDir) -> dict[str, Any]:
+    """Give what the running cluster says of itself. Raises UserMistake where none runs."""
+    status = state.status()
+    if status is None:
+        raise UserMistake(
+            f"No cluster runs in {state.path}: start one with 'warren up --statedir {state.path}', "
+            f"or name another with --statedir or {VARIABLE}."
+        )
+    return status
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON: indented for a person, one line for a program."""
+    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], right: str = "") -> None:
+    """Print rows under headers. Columns whose header is in `right` are aligned to the right."""
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(header), *(len(row[column]) for row in texts), 0)
+        for column, header in enumerate(headers)
+    ]
+    for row in [list(headers), *texts]:
+        cells = [
+            cell.rjust(width) if header in right.split() else cell.ljust(width)
+            for cell, width, header in zip(row, widths, headers, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())

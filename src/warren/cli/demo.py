@@ -1,0 +1,371 @@
+"""`warren demo`: a cluster of its own, one rabbit job, everything shown, everything given back."""
+
+import asyncio
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import warren
+from warren.base.bytesize import human
+from warren.base.errors import UserMistake
+from warren.cli.common import ask_instance
+from warren.cli.story import JOB_STATE, MEANING, Step, Story, plural
+from warren.cli.submit import make_jobspec, submitting
+from warren.daemons.statedir import StateDir
+from warren.rfc import eventlog, fluid
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from warren.rpc.message import Handle
+
+_EXAMPLE: Final = "station-means.sh"
+_START_SECONDS: Final = 30.0
+_END_SECONDS: Final = 20.0
+_BAR: Final = 30
+
+
+@click.command()
+@click.option("--script", metavar="FILE", help="A batch script of your own, with #DW lines.")
+@click.option("-N", "--nodes", type=click.IntRange(1, 8), default=4, show_default=True,
+              metavar="N", help="On how many nodes it runs.")  # fmt: skip
+@click.option("--global", "global_", metavar="PATH",
+              help="The global file system that copies reach as $GLOBAL (default: one with "
+                   "the example's data).")  # fmt: skip
+@click.option("--keep", is_flag=True, help="Keep the state directory.")
+def demo(script: str | None, nodes: int, global_: str | None, keep: bool) -> None:
+    """Run one rabbit job through its whole life, on a cluster made for it.
+
+    Exits 0 if the job succeeded, its output is right, and nothing is left of it.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    directory = Path(tempfile.mkdtemp(prefix="warren-demo-"))
+    demonstration = _Demonstration(console, StateDir(directory / "state"), nodes)
+    try:
+        faults = demonstration.run(
+            Path(script) if script else _examples() / _EXAMPLE,
+            Path(global_) if global_ else _example_data(directory),
+            check=_right_means if script is None else None,
+        )
+    finally:
+        if keep:
+            console.print(f"kept: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    for fault in faults:
+        console.print(f"[red]✗[/red] {fault}")
+    sys.exit(1 if faults else 0)
+
+
+def _examples() -> Path:
+    """Give the examples: beside the source, or installed with the program."""
+    package = Path(warren.__file__).parent
+    for place in (package.parents[1] / "examples", package / "examples"):
+        if (place / _EXAMPLE).exists():
+            return place
+    raise UserMistake("The examples are not installed: name a script with --script.")
+
+
+def _example_data(directory: Path) -> Path:
+    place = directory / "global"
+    shutil.copytree(_examples() / "data", place)
+    return place
+
+
+@dataclass
+class _Demonstration:
+    """One demo. `run` gives what is not as it should be."""
+
+    console: "Console"
+    state: StateDir
+    nodes: int
+
+    def run(
+        self, script: Path, shared: Path, check: Callable[[Path], str | None] | None
+    ) -> list[str]:
+        from warren.daemons.sweep import leftovers
+
+        os.environ["GLOBAL"] = str(shared.resolve())
+        spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
+        self._introduce(script, spec)
+        with self._cluster(shared):
+            began = time.monotonic()
+            story, output = self._live(spec)
+            self._conclude(story, output, time.monotonic() - began)
+            faults = self._faults(story, shared, check)
+            # While the nodes are still there: with them, whatever is mounted would go, too.
+            left = leftovers(self.state)
+        left += leftovers(self.state)
+        if not left:
+            self.console.print("[green]✓[/green] no mount, no allocation and no process is left")
+        return faults + [f"left behind: {each}" for each in left]
+
+    def _introduce(self, script: Path, spec: dict[str, Any]) -> None:
+        self.console.print(f"[bold]{script}[/bold] on {self.nodes} nodes")
+        for line in str(spec["attributes"]["system"].get("dw", "")).splitlines():
+            self.console.print(f"  [dim]{line}[/dim]")
+
+    # The cluster
+
+    @contextmanager
+    def _cluster(self, shared: Path) -> Iterator[None]:
+        """Run `warren up` for the length of a block."""
+        rabbits = max(2, -(-self.nodes // 4))
+        began = time.monotonic()
+        self.state.prepare()
+        with (self.state.logs / "up.out").open("w+") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "warren", "up", "--statedir", str(self.state.path),
+                 "--rabbits", str(rabbits), "--global", str(shared)],
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+            try:
+                status = self._wait_ready(process, output.name)
+                isolation = "one mount namespace each"
+                if not status["isolated"]:
+                    isolation = (
+                        "no mount namespaces, which the kernel forbids this user: "
+                        "each node has paths of its own"
+                    )
+                self.console.print(
+                    f"cluster of {rabbits} rabbits and {rabbits * 4} compute nodes "
+                    f"({isolation}), up in {time.monotonic() - began:.1f} s\n"
+                )
+                yield
+            finally:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def _wait_ready(self, process: "subprocess.Popen[bytes]", output: str) -> dict[str, Any]:
+        end = time.monotonic() + _START_SECONDS
+        while time.monotonic() < end:
+            status = self.state.status()
+            if status is not None:
+                return status
+            if process.poll() is not None:
+                break
+            time.sleep(0.05)
+        said = Path(output).read_text().strip().removeprefix("warren: ")
+        raise UserMistake(f"the cluster did not start. {said}")
+
+    # The job
+
+    def _live(self, spec: dict[str, Any]) -> tuple[Story, list[Any]]:
+        """Submit the job, show its life, and give its story and its output."""
+        story = Story()
+
+        async def lived(handle: "Handle") -> list[Any]:
+            with _progress(self.console) as progress:
+                view = _View(progress, story)
+                async with asyncio.TaskGroup() as tasks:
+                    synced = asyncio.Event()
+                    watching = tasks.create_task(self._watch_storage(story, view, synced))
+                    await synced.wait()
+                    job = await submitting(spec)(handle)
+                    progress.console.print(f"[bold]{fluid.f58(job)}[/bold] submitted")
+                    await self._follow(handle, job, story, view)
+                    await view.wait_gone()
+                    watching.cancel()
+            return await _output(handle, job)
+
+        return story, ask_instance(self.state, lived)
+
+    @staticmethod
+    async def _follow(handle: "Handle", job: int, story: Story, view: "_View") -> None:
+        watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
+        async with aclosing(watch) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                story.event(eventlog.decode_line(entry["event"]))
+                view.update()
+
+    async def _watch_storage(self, story: Story, view: "_View", synced: asyncio.Event) -> None:
+        """Follow Workflow, copies, flash and mounts, as any client of the API may.
+
+        The cluster is the demo's own, and the job its first: whatever there is belongs to it.
+        """
+        from warren.dws import kinds
+        from warren.kube import kubeconfig
+        from warren.kube.http import connect
+        from warren.kube.informer import Informers
+
+        async with connect(kubeconfig.load(self.state.kubeconfig)) as client:
+            informers = Informers(client)
+            workflows = informers.of(kinds.WORKFLOW)
+
+            def changed(take: Callable[[Any], None]) -> Callable[[Any], None]:
+                def listen(obj: Any) -> None:
+                    take(obj)
+                    story.gone = not workflows.keys()
+                    view.update()
+
+                return listen
+
+            workflows.listen(changed(story.workflow))
+            informers.of(kinds.NNF_DATA_MOVEMENT).listen(changed(story.movement))
+            informers.of(kinds.NNF_NODE_STORAGE).listen(changed(story.share))
+            informers.of(kinds.CLIENT_MOUNT).listen(changed(story.mount))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(informers.run())
+                await informers.wait_synced()
+                synced.set()
+
+    # The end
+
+    def _conclude(self, story: Story, output: list[Any], seconds: float) -> None:
+        from warren.cli.attach import show
+
+        self.console.print("\n[bold]output[/bold]")
+        sys.stdout.flush()
+        for event in output:
+            show(event)
+        for exception in story.exceptions:
+            self.console.print(f"[red]exception[/red] {exception}")
+        self.console.print("\n[bold]timeline[/bold]")
+        for line in _timeline(story):
+            self.console.print(line)
+        self.console.print(
+            f"\n[bold]given back[/bold] after {seconds:.1f} s: "
+            f"{story.flash}, {plural(len(story.mounts), 'mount')}"
+        )
+
+    def _faults(
+        self, story: Story, shared: Path, check: Callable[[Path], str | None] | None
+    ) -> list[str]:
+        faults = []
+        if story.exceptions or story.status != 0:
+            faults.append(f"the job has failed: {'; '.join(story.exceptions) or story.status}")
+        elif check is not None:
+            wrong = check(shared)
+            if wrong is None:
+                self.console.print("[green]✓[/green] the output is right")
+            else:
+                faults.append(wrong)
+        return faults
+
+
+async def _output(handle: "Handle", job: int) -> list[Any]:
+    from warren.rpc.message import RpcError
+
+    try:
+        found = await handle.rpc("job-info.lookup", {"id": job, "keys": ["guest.output"]})
+    except RpcError:
+        return []  # it never came to printing anything
+    return eventlog.decode(found["guest.output"])
+
+
+class _View:
+    """The life as it is lived: a line for each step that is done, a bar for the one that is not."""
+
+    def __init__(self, progress: "Progress", story: Story) -> None:
+        self._progress = progress
+        self._story = story
+        self._told: set[str] = set()
+        self._bar: TaskID = progress.add_task("starts", total=None, moved="")
+        self._gone = asyncio.Event()
+
+    async def wait_gone(self) -> None:
+        """Return when the Workflow has been deleted."""
+        await self._gone.wait()
+
+    def update(self) -> None:
+        """Show what is new."""
+        for step in self._story.told():
+            if step.name not in self._told:
+                self._told.add(step.name)
+                self._progress.console.print(_line(step, self._story))
+        current = self._story.current()
+        if current is not None:
+            message = self._story.message if current.name not in ("SCHED", "tasks") else ""
+            self._progress.update(
+                self._bar,
+                description=f"{current.name}: {message or MEANING.get(current.name, '')}",
+            )
+            moved = self._story.moved(current.name)
+            self._progress.update(
+                self._bar,
+                total=moved.total if moved else None,
+                completed=moved.bytes if moved else 0,
+                moved=f"{human(moved.bytes)} of {human(moved.total)}, {human(moved.rate)}/s"
+                if moved
+                else "",
+            )
+        if self._story.gone and self._story.ended is not None and not self._gone.is_set():
+            seconds = self._story.ended - self._story.submitted
+            self._progress.console.print(f"  [cyan]INACTIVE[/cyan] after {seconds:.3f} s")
+            self._gone.set()
+
+
+@contextmanager
+def _progress(console: "Console") -> "Iterator[Progress]":
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(_BAR),
+        TextColumn("{task.fields[moved]}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        yield progress
+
+
+def _line(step: Step, story: Story) -> str:
+    state = JOB_STATE[step.name]
+    name = "" if step.name == state else step.name
+    came = story.outcome(step.name)
+    return (
+        f"  [cyan]{state:<8}[/cyan] [bold]{name:<9}[/bold] {step.seconds or 0:7.3f} s   "
+        f"{MEANING[step.name]}" + (f" [dim]({came})[/dim]" if came else "")
+    )
+
+
+def _timeline(story: Story) -> Iterator[str]:
+    """Draw the steps to scale, from submission to the end."""
+    total = (story.ended or time.time()) - story.submitted
+    scale = 60 / total if total > 0 else 0.0
+    for step in story.told():
+        start = round((step.began - story.submitted) * scale)
+        length = max(1, round((step.seconds or 0) * scale))
+        bar = " " * start + "━" * length
+        yield f"  {step.name:<9} [cyan]{bar:<61}[/cyan] {step.seconds or 0:7.3f} s"
+    yield f"  {'in all':<9} {'':<61} {total:7.3f} s"
+
+
+def _right_means(shared: Path) -> str | None:
+    """Say what is wrong with the example's results; None if they are right."""
+    sums: defaultdict[str, list[float]] = defaultdict(list)
+    with (shared / "measurements.csv").open() as data:
+        for station, value in csv.reader(data):
+            sums[station].append(float(value))
+    found: dict[str, float] = {}
+    for path in sorted((shared / "results").glob("**/means.csv")):
+        with path.open() as results:
+            found.update((station, float(mean)) for station, mean in csv.reader(results))
+    if found.keys() != sums.keys():
+        return f"the output has {len(found)} stations, not {len(sums)}"
+    for station, values in sums.items():
+        if abs(found[station] - sum(values) / len(values)) > 0.0051:
+            return f"the output is wrong for {station}: {found[station]}"
+    return None

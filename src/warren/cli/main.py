@@ -1,0 +1,76 @@
+"""`warren` itself: the commands by name, each loaded only when it is used.
+
+Exit codes: 0 done; 1 refused, with one sentence on standard error that says why;
+2 the command line is wrong; `run` and `job attach` exit as the job did.
+"""
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from warren import __version__
+from warren.base.errors import WarrenError
+
+_COMMANDS: Final = {
+    "up": ("warren.cli.cluster", "up", "Run a cluster on this machine."),
+    "down": ("warren.cli.cluster", "down", "Stop the cluster of a state directory."),
+    "demo": ("warren.cli.demo", "demo", "Run one rabbit job through its whole life."),
+    "submit": ("warren.cli.submit", "submit", "Submit a job and print its id."),
+    "run": ("warren.cli.submit", "run", "Submit a job and show its output."),
+    "jobs": ("warren.cli.jobs", "jobs", "List jobs."),
+    "cancel": ("warren.cli.jobs", "cancel", "Cancel jobs."),
+    "job": ("warren.cli.jobs", "job", "Look into one job."),
+    "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
+    "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
+}
+
+
+class _Commands(click.Group):
+    """A group that knows its commands' help without loading them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="warren")
+def cli() -> None:
+    """Near-node flash storage for HPC batch jobs.
+
+    A command finds its cluster by --statedir DIR, or by WARREN_STATEDIR.
+    """
+
+
+def main() -> None:
+    """Run the command line. What is refused is one sentence, never a traceback."""
+    try:
+        cli.main(standalone_mode=False, prog_name="warren")
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except WarrenError as error:
+        click.echo(f"warren: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        sys.stderr.close()
+        sys.exit(141)

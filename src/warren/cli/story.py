@@ -1,0 +1,220 @@
+"""A rabbit job's life as people follow it: its steps, what each waits for, how long each took.
+
+Made from what any client can see: the job's events, its Workflow, its data
+movements. Nothing here waits or prints.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from warren.base.bytesize import from_human, human
+from warren.base.objects import Object
+from warren.base.times import parse_rfc3339
+from warren.rfc.eventlog import Event
+
+TASKS: Final = "tasks"
+
+MEANING: Final[Mapping[str, str]] = {
+    "Proposal": "what the directives need is worked out",
+    "SCHED": "nodes, and flash of their own chassis",
+    "Setup": "rabbits make the file systems",
+    "DataIn": "rabbits copy the input in",
+    "PreRun": "compute nodes mount",
+    TASKS: "the job's tasks run",
+    "PostRun": "compute nodes unmount",
+    "DataOut": "rabbits copy the results out",
+    "Teardown": "rabbits give the flash back",
+}
+"""The steps of a life, in order, and what happens in each."""
+
+JOB_STATE: Final[Mapping[str, str]] = {
+    "Proposal": "DEPEND",
+    "SCHED": "SCHED",
+    "Setup": "RUN",
+    "DataIn": "RUN",
+    "PreRun": "RUN",
+    TASKS: "RUN",
+    "PostRun": "CLEANUP",
+    "DataOut": "CLEANUP",
+    "Teardown": "CLEANUP",
+}
+"""The job's state while each step is taken."""
+
+_BOUNDS: Final = {("start", "priority"): "SCHED", ("start", "start"): TASKS,
+                  ("end", "alloc"): "SCHED", ("end", "finish"): TASKS}  # fmt: skip
+
+_COPIED: Final = re.compile(r"copied (.+?) of (.+?) in (\d+) of (\d+) files")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step, as far as it is known. Times are seconds since the epoch."""
+
+    name: str
+    began: float
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.ended is None else max(self.ended - self.began, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """How far some copies are, together."""
+
+    bytes: int = 0
+    total: int = 0
+    files: int = 0
+    copies: int = 0
+    rate: int = 0
+    """Bytes a second."""
+
+    def __str__(self) -> str:
+        return (
+            f"{human(self.bytes)} in {plural(self.files, 'file')}, "
+            f"{plural(self.copies, 'copy', 'copies')}, {human(self.rate)}/s"
+        )
+
+
+@dataclass(kw_only=True)
+class Story:
+    """What is known of a life so far."""
+
+    steps: dict[str, Step] = field(default_factory=dict)
+    nodes: str = ""
+    rabbits: str = ""
+    exceptions: list[str] = field(default_factory=list)
+    status: int | None = None
+    submitted: float = 0.0
+    ended: float | None = None
+    message: str = ""
+    gone: bool = False
+    """Whether no Workflow is there: not yet, or not any more."""
+    volumes: dict[str, int] = field(default_factory=dict)
+    """Bytes of each share of flash that was ever seen."""
+    mounts: set[str] = field(default_factory=set)
+    computes: set[str] = field(default_factory=set)
+    """The compute nodes that were to mount something."""
+    _movements: dict[str, dict[str, Moved]] = field(default_factory=dict)
+
+    def event(self, event: Event) -> None:
+        """Take in an event of the job."""
+        context = event.context
+        match event.name:
+            case "submit":
+                self.submitted = event.timestamp
+            case "memo":
+                self.rabbits = context.get("rabbits", self.rabbits)
+            case "alloc":
+                sched = context.get("annotations", {}).get("sched", {})
+                self.nodes = sched.get("resource_summary", "")
+            case "exception":
+                note = f"{context['type']}: {context.get('note', '')}"
+                self.exceptions.append(note)
+            case "finish":
+                self.status = context["status"]
+            case "clean":
+                self.ended = event.timestamp
+            case _:
+                pass
+        begins, ends = _BOUNDS.get(("start", event.name)), _BOUNDS.get(("end", event.name))
+        if begins is not None:
+            self.steps.setdefault(begins, Step(name=begins, began=event.timestamp))
+        if ends is not None and ends in self.steps:
+            self.steps[ends] = replace(self.steps[ends], ended=event.timestamp)
+
+    def workflow(self, obj: Object) -> None:
+        """Take in the Workflow as it is now."""
+        status = obj.get("status", {})
+        state = status.get("state")
+        self.message = status.get("message", "")
+        if not state or "desiredStateChange" not in status:
+            return
+        began = parse_rfc3339(status["desiredStateChange"])
+        ended = parse_rfc3339(status["readyChange"]) if status.get("ready") else None
+        self.steps[state] = Step(name=state, began=began, ended=ended)
+
+    def movement(self, obj: Object) -> None:
+        """Take in a data movement as it is now."""
+        command = obj["metadata"]["labels"].get("dm.cray.hpe.com/initiator", "")
+        told = obj.get("status", {}).get("commandStatus", {})
+        match = _COPIED.fullmatch(told.get("lastMessage", ""))
+        name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if match is not None:
+            self._movements.setdefault(command, {})[name] = Moved(
+                bytes=from_human(match[1]),
+                total=from_human(match[2]),
+                files=int(match[3]),
+                copies=1,
+                rate=from_human(told["rate"].removesuffix("/s")),
+            )
+
+    def share(self, obj: Object) -> None:
+        """Take in a rabbit's share of the storage."""
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        self.volumes[key] = obj["spec"]["count"] * obj["spec"]["capacity"]
+
+    def mount(self, obj: Object) -> None:
+        """Take in a node's mounts."""
+        if obj["metadata"]["name"].endswith("-computes"):
+            self.computes.add(obj["spec"]["node"])
+        for mount in obj["spec"]["mounts"]:
+            self.mounts.add(f"{obj['spec']['node']}:{mount['mountPath']}")
+
+    @property
+    def flash(self) -> str:
+        """Say how much flash the job had."""
+        total = human(sum(self.volumes.values()))
+        return f"{total} of flash on {plural(len(self.volumes), 'rabbit')}"
+
+    def moved(self, step: str) -> Moved | None:
+        """Give how far the copies of DataIn or DataOut are; None if there are none."""
+        command = {"DataIn": "copy_in", "DataOut": "copy_out"}.get(step, "")
+        movements = self._movements.get(command)
+        if not movements:
+            return None
+        each = movements.values()
+        return Moved(
+            bytes=sum(moved.bytes for moved in each),
+            total=sum(moved.total for moved in each),
+            files=sum(moved.files for moved in each),
+            copies=len(movements),
+            rate=sum(moved.rate for moved in each),
+        )
+
+    def told(self) -> Iterator[Step]:
+        """Give the steps that have been taken, in order."""
+        for name in MEANING:
+            step = self.steps.get(name)
+            if step is not None and step.ended is not None:
+                yield step
+
+    def current(self) -> Step | None:
+        """Give the step that is being taken."""
+        open_steps = [step for step in self.steps.values() if step.ended is None]
+        return max(open_steps, key=lambda step: step.began, default=None)
+
+    def outcome(self, step: str) -> str:
+        """Say what came of a step."""
+        moved = self.moved(step)
+        if moved is not None:
+            return str(moved)
+        match step:
+            case "SCHED":
+                return f"{self.nodes} beside {self.rabbits}" if self.rabbits else self.nodes
+            case "Setup":
+                return self.flash
+            case "PreRun":
+                return plural(len(self.computes), "compute node")
+            case "tasks" if self.status is not None:
+                return f"exit status {self.status >> 8}"
+            case _:
+                return ""
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Write a count with its noun."""
+    return f"{count} {one if count == 1 else many or one + 's'}"

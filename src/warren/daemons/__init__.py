@@ -1,0 +1,1 @@
+"""Wiring: the whole, built from parts, and the processes that it runs in."""

@@ -1,0 +1,40 @@
+"""Logs of long-running processes: one file each, one line an event, bounded."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Final, TextIO
+
+import structlog
+
+_LARGEST: Final = 16 * 2**20
+
+
+def rotated(path: Path) -> Path:
+    """Give a log's path, after putting a large old log aside, in place of the one before it."""
+    if path.exists() and path.stat().st_size > _LARGEST:
+        path.rename(path.with_suffix(".log.1"))
+    return path
+
+
+def configure_file(path: Path) -> None:
+    """Log to a file."""
+    configure(rotated(path).open("a", buffering=1))
+
+
+def configure(output: TextIO = sys.stderr) -> None:
+    """Log to standard error, which a supervisor has led into a file, or elsewhere."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], drop_missing=True
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(output),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,59 @@
+"""The cluster that is emulated on this machine: how many rabbits, nodes, and how large."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from warren.base.bytesize import GIB
+from warren.base.errors import UserMistake
+from warren.scheduling.system import Chassis, describe
+
+CAPACITY: Final = 144 * GIB
+CORES: Final = 4
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """What `warren up` was asked for. Kept in the state directory, so that it can be again."""
+
+    rabbits: int = 2
+    computes_per_rabbit: int = 4
+    cores: int = CORES
+    """Of each compute node: what the scheduler hands out, whatever the machine has."""
+    capacity: int = CAPACITY
+    """Bytes of flash on each rabbit."""
+    global_file_systems: tuple[str, ...] = ()
+    """Absolute paths that copies may come from and go to."""
+
+    def chassis(self) -> list[Chassis]:
+        """Give the rabbits with their compute nodes, which are numbered through."""
+        made = []
+        for rabbit in range(self.rabbits):
+            first = rabbit * self.computes_per_rabbit
+            hosts = tuple(
+                f"compute-{number:02d}" for number in range(first, first + self.computes_per_rabbit)
+            )
+            made.append(Chassis(rabbit=f"rabbit-{rabbit}", capacity=self.capacity, hosts=hosts))
+        return made
+
+    def r(self) -> Mapping[str, Any]:
+        """Give the system as R with its resource graph."""
+        return describe("warren", self.chassis(), self.cores)
+
+
+def load(path: Path) -> Site | None:
+    """Read what a state directory was made for; None if it was made for nothing yet."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Site)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise UserMistake(f"{path}: {error}.") from error
+
+
+def save(path: Path, site: Site) -> None:
+    """Write it down, whole or not at all."""
+    unfinished = path.with_suffix(".new")
+    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(site)))
+    unfinished.rename(path)

@@ -1,0 +1,67 @@
+"""A job's life as the demo tells it."""
+
+import pytest
+
+from warren.cli.story import Story, plural
+from warren.rfc.eventlog import Event
+
+
+def workflow(state: str, began: str, ended: str | None = None) -> dict[str, object]:
+    status: dict[str, object] = {"state": state, "desiredStateChange": began, "ready": False}
+    if ended is not None:
+        status.update(ready=True, readyChange=ended)
+    return {"metadata": {"name": "w"}, "status": status}
+
+
+def test_a_state_is_told_when_it_is_ready() -> None:
+    story = Story()
+    story.workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z"))
+    assert list(story.told()) == []
+    current = story.current()
+    assert current is not None
+    assert current.name == "Setup"
+
+    story.workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z"))
+    (step,) = story.told()
+    assert step.seconds == 1.5
+
+
+def test_tasks_run_from_start_to_finish() -> None:
+    story = Story()
+    story.event(Event(10.0, "start"))
+    story.event(Event(12.0, "finish", {"status": 512}))
+
+    (step,) = story.told()
+    assert (step.name, step.seconds) == ("tasks", 2.0)
+    assert story.outcome("tasks") == "exit status 2"
+
+
+def test_copies_are_added_up() -> None:
+    story = Story()
+    for number in range(2):
+        story.movement(
+            {
+                "metadata": {
+                    "name": f"w-1-{number}",
+                    "namespace": "rabbit-0",
+                    "labels": {"dm.cray.hpe.com/initiator": "copy_in"},
+                },
+                "status": {
+                    "commandStatus": {
+                        "lastMessage": "copied 1.50 MiB of 3.00 MiB in 1 of 2 files",
+                        "rate": "10.0 MiB/s",
+                    }
+                },
+            }
+        )
+    moved = story.moved("DataIn")
+
+    assert moved is not None
+    assert (moved.bytes, moved.total) == (3 * 2**20, 6 * 2**20)
+    assert str(moved) == "3.00 MiB in 2 files, 2 copies, 20.0 MiB/s"
+    assert story.moved("DataOut") is None
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 copies"), (1, "1 copy"), (2, "2 copies")])
+def test_counts_are_written_with_their_nouns(count: int, text: str) -> None:
+    assert plural(count, "copy", "copies") == text

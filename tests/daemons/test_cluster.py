@@ -1,0 +1,70 @@
+"""The objects that a cluster starts with."""
+
+from collections.abc import Awaitable, Callable
+
+from tests.harness import virtual
+from tests.harness.world import opened
+from warren.base.objects import Key
+from warren.daemons import cluster
+from warren.daemons.compose import Control
+from warren.daemons.site import Site
+from warren.dws import kinds
+from warren.kube.local import LocalClient
+
+
+def in_a_cluster(deed: Callable[[Control], Awaitable[None]], site: Site | None = None) -> None:
+    async def main() -> None:
+        async with opened(site) as world:
+            await world.live(deed)
+
+    virtual.run(main())
+
+
+def test_every_kind_that_decisions_know_is_served() -> None:
+    async def look(control: Control) -> None:
+        for kind in kinds.ALL:
+            resource = control.store.resource(kind.group, kind.plural)
+            assert resource is not None, kind
+            assert kind in [resource.kind(version) for version in resource.versions]
+
+    in_a_cluster(look)
+
+
+def test_rabbits_become_ready_by_their_own_word() -> None:
+    async def look(control: Control) -> None:
+        import asyncio
+
+        await asyncio.sleep(1)
+        found = {
+            obj["metadata"]["name"]: obj["status"]
+            for obj in control.store.everything(kinds.STORAGE)
+        }
+        assert {status["status"] for status in found.values()} == {"Ready"}
+        assert found["rabbit-1"]["access"]["computes"][0] == {
+            "name": "compute-04",
+            "status": "Ready",
+        }
+
+    in_a_cluster(look)
+
+
+def test_establishing_a_cluster_again_changes_nothing() -> None:
+    async def look(control: Control) -> None:
+        before = control.store.version
+        await cluster.establish(LocalClient(control.store), Site(global_file_systems=("/global",)))
+        assert control.store.version == before
+
+    in_a_cluster(look)
+
+
+def test_global_file_systems_come_and_go_with_the_site() -> None:
+    async def look(control: Control) -> None:
+        client = LocalClient(control.store)
+        await cluster.establish(client, Site(global_file_systems=("/a", "/b")))
+        second = await client.get(kinds.LUSTRE, Key("default", "global-1"))
+        assert second["spec"]["mountRoot"] == "/b"
+
+        await cluster.establish(client, Site())
+        assert (await client.list(kinds.LUSTRE)).items == []
+
+    in_a_cluster(look)
