@@ -1,0 +1,123 @@
+"""The seam: every write that outlives a process goes through it, and may be the last one.
+
+The doors to the world outside a process are its journals, its machines and its
+launcher. Each is wrapped here. When the seam is told to stop after a write, that
+write is done, and the process does nothing any more, not even in its `finally`s.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+
+from warren.controllers.machine import Machine
+from warren.dws.node import Copy, Progress, Volume
+from warren.instance.execution import Launcher
+from warren.journal import Journal
+from warren.rfc.fluid import JobId
+
+
+class Stopped(BaseException):
+    """The process has been stopped. Not an Exception: no net catches it."""
+
+
+class Seam:
+    """Counts writes, and stops after one of them."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self._stop_after = stop_after
+        self._stopped = False
+        self.deeds: list[str] = []
+        self.listener: Callable[[], None] = lambda: None
+
+    def check(self) -> None:
+        """A stopped process does nothing any more."""
+        if self._stopped:
+            raise Stopped
+
+    def done(self, deed: str) -> None:
+        """A write is done. One that was under way when the process was stopped does not count."""
+        self.check()
+        self.deeds.append(deed)
+        self.listener()
+        if self._stop_after == len(self.deeds):
+            self._stopped = True
+            raise Stopped
+
+
+class SeamJournal:
+    def __init__(self, name: str, inner: Journal, seam: Seam) -> None:
+        self._name, self._inner, self._seam = name, inner, seam
+
+    def replay(self) -> object:
+        return self._inner.replay()
+
+    async def append(self, records: Sequence[bytes]) -> None:
+        self._seam.check()
+        await self._inner.append(records)
+        self._seam.done(f"{self._name}: {len(records)} records")
+
+    async def rewrite(self, records: Sequence[bytes]) -> None:
+        self._seam.check()
+        await self._inner.rewrite(records)
+        self._seam.done(f"{self._name}: rewritten")
+
+
+class SeamMachine:
+    def __init__(self, name: str, inner: Machine, seam: Seam) -> None:
+        self._name, self._inner, self._seam = name, inner, seam
+
+    async def capacity(self) -> int:
+        return await self._inner.capacity()
+
+    async def make(self, volume: Volume) -> None:
+        self._seam.check()
+        await self._inner.make(volume)
+        self._seam.done(f"{self._name}: make")
+
+    async def release(self, group: str, name: str) -> None:
+        self._seam.check()
+        await self._inner.release(group, name)
+        self._seam.done(f"{self._name}: release")
+
+    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+        self._seam.check()
+        await self._inner.mount(group, name, file_system, path)
+        self._seam.done(f"{self._name}: mount")
+
+    async def unmount(self, path: str) -> None:
+        self._seam.check()
+        await self._inner.unmount(path)
+        self._seam.done(f"{self._name}: unmount")
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        self._seam.check()
+        async with aclosing(self._inner.copy(copy)) as copying:
+            async for progress in copying:
+                self._seam.check()
+                yield progress
+        self._seam.done(f"{self._name}: copy")
+
+
+class SeamLauncher:
+    def __init__(self, inner: Launcher, seam: Seam) -> None:
+        self._inner, self._seam = inner, seam
+
+    async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        self._seam.check()
+        await self._inner.start(job, rank, host, userid)
+        self._seam.done(f"shell {rank}: start")
+
+    async def known(self) -> Mapping[JobId, frozenset[int]]:
+        return await self._inner.known()
+
+    async def wait(self, job: JobId, rank: int) -> int:
+        return await self._inner.wait(job, rank)
+
+    async def kill(self, job: JobId, signum: int) -> None:
+        self._seam.check()
+        await self._inner.kill(job, signum)
+        self._seam.done(f"shells: signal {signum}")
+
+    async def forget(self, job: JobId) -> None:
+        self._seam.check()
+        await self._inner.forget(job)
+        self._seam.done("shells: forget")

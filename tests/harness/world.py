@@ -1,0 +1,285 @@
+"""A whole cluster in one event loop, that can be stopped and started again.
+
+What outlives a process is here: journals, flash, shells. A `life` is everything
+else, composed anew by the same `compose` that builds the real one.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
+
+import orjson
+
+from tests.harness.seam import Seam, SeamJournal, SeamLauncher, SeamMachine, Stopped
+from tests.harness.virtual import VirtualClock
+from warren.base.clock import Clock
+from warren.daemons.compose import Control, Ports, compose
+from warren.daemons.site import Site
+from warren.dws import kinds
+from warren.dws.node import Copy
+from warren.instance import keys
+from warren.instance.manager import Entry, Inactive
+from warren.instance.shell.shell import Shell
+from warren.instance.simulated import Play, SimulatedLauncher, SimulatedSpawner
+from warren.journal import Journal, MemoryJournal
+from warren.kube.client import Client
+from warren.lifecycle.states import State
+from warren.node.simulated import Flash, SimulatedMachine
+from warren.rfc import eventlog, jobspec, signed_request
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.client import Patient
+from warren.rpc.message import Handle, Payload, RpcError
+from warren.wlm.embedded.environment import DwsEnvironment
+
+T = TypeVar("T")
+
+GLOBAL = "/global"
+JOB_KINDS = (
+    kinds.WORKFLOW,
+    kinds.COMPUTES,
+    kinds.BREAKDOWN,
+    kinds.SERVERS,
+    kinds.CLIENT_MOUNT,
+    kinds.NNF_STORAGE,
+    kinds.NNF_NODE_STORAGE,
+    kinds.NNF_ACCESS,
+    kinds.NNF_DATA_MOVEMENT,
+)
+"""What exists for the sake of a job, and must be gone with it."""
+
+DIRECTIVES = [
+    "#DW jobdw type=xfs capacity=1GiB name=scratch",
+    f"#DW copy_in source={GLOBAL}/input destination=$DW_JOB_scratch/",
+    f"#DW copy_out source=$DW_JOB_scratch/ destination={GLOBAL}/results",
+]
+
+
+class World:
+    """What outlives every process. Use `opened`."""
+
+    def __init__(self, site: Site, group: asyncio.TaskGroup, play: Callable[..., Play]) -> None:
+        self.site = site
+        self.clock: Clock = VirtualClock()
+        self.objects: Journal = MemoryJournal()
+        self.jobs: Journal = MemoryJournal()
+        self.copy_seconds = 1.0
+        self.flash = {each.rabbit: Flash(each.capacity) for each in site.chassis()}
+        self.seen: dict[str, Mapping[str, str]] = {}
+        """What environment each task was started with, by `rank`."""
+        self._group = group
+        self._play = play
+        self._bus: Any = None
+        self._lost = asyncio.Event()
+        self._written = asyncio.Event()
+        self.launcher = SimulatedLauncher(group, self._shell)
+
+    # A life
+
+    async def live(
+        self, deed: Callable[[Control], Awaitable[T]], seam: Seam | None = None
+    ) -> T | None:
+        """Run everything until `deed` is done; give its result, or None if the seam stopped it."""
+        seam = seam or Seam()
+        seam.listener = self._wrote
+        ports = Ports(
+            clock=self.clock,
+            objects=SeamJournal("objects", self.objects, seam),
+            jobs=SeamJournal("jobs", self.jobs, seam),
+            launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
+            owner=os.getuid(),
+            mount_prefix="/mnt/nnf",
+            client=self.client,
+        )
+        built, system = compose(self.site, ports, self._machines(seam))
+        ready = asyncio.Event()
+        result = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(system.run(ready))
+                await ready.wait()
+                self._bus = built.bus
+                result = await deed(built)
+                running.cancel()
+        except BaseExceptionGroup as errors:
+            stopped, others = errors.split(Stopped)
+            if others is not None:
+                raise others from None
+            if stopped is None:
+                raise
+        finally:
+            self._bus = None
+            self._lost.set()
+            self._lost = asyncio.Event()
+        return result
+
+    def _wrote(self) -> None:
+        # Soon, not now: what was written becomes visible right after it.
+        asyncio.get_running_loop().call_soon(self._written.set)
+        self._written = asyncio.Event()
+
+    def client(self, client: Client) -> Client:
+        """Wrap the client of a component. For tests to replace."""
+        return client
+
+    def _machines(self, seam: Seam) -> dict[str, SeamMachine]:
+        return {
+            node: SeamMachine(
+                node,
+                SimulatedMachine(node, self.flash[chassis.rabbit], seconds=self.copy_seconds),
+                seam,
+            )
+            for chassis in self.site.chassis()
+            for node in (chassis.rabbit, *chassis.hosts)
+        }
+
+    # Shells, which live on when the instance is gone
+
+    def _shell(self, job: JobId, rank: int, host: str) -> Shell:
+        patient = Patient(self._connected)
+        running = self._group.create_task(patient.run())
+        shell = Shell(
+            handle=patient,
+            spawner=SimulatedSpawner(self._played),
+            clock=self.clock,
+            plugins=[DwsEnvironment()],
+            job=job,
+            rank=rank,
+            uri="local://virtual",
+        )
+        life = shell.run
+
+        async def run() -> int:
+            try:
+                return await life()
+            finally:
+                running.cancel()
+
+        shell.run = run  # type: ignore[method-assign]
+        return shell
+
+    def _played(self, command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        self.seen[environment["FLUX_TASK_RANK"]] = environment
+        return self._play(command, environment)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Handle]:
+        if self._bus is None:
+            raise RpcError(errno.ECONNRESET)
+        yield _Losing(self._bus.handle(), self._lost)
+
+    async def kill_everything(self) -> None:
+        """Kill the shells as well, as when the machine itself goes down."""
+        for job in await self.launcher.known():
+            await self.launcher.forget(job)
+        for flash in self.flash.values():
+            flash.mounts.clear()
+
+    # What users do and see
+
+    async def submit(self, control: Control, **options: Any) -> JobId:
+        """Submit a job, as a user would."""
+        spec = jobspec.make(**{"command": ["app"], "nodes": 4, "name": "app", **options})
+        return await submit(control, spec)
+
+    async def cancel(self, control: Control, job: JobId) -> None:
+        """Cancel a job, as its user would."""
+        request = {"id": job, "type": "cancel", "severity": 0, "note": "enough"}
+        await control.bus.handle().rpc("job-manager.raise", request)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for something to become true. Looked at after every write, so nothing is missed."""
+        while not condition():
+            await self._written.wait()
+
+    def workflow(self, control: Control) -> Mapping[str, Any]:
+        """Give the only Workflow; empty if there is none."""
+        return next(iter(control.store.everything(kinds.WORKFLOW)), {})
+
+    def eventlog(self, control: Control, job: JobId) -> list[Event]:
+        """Give a job's events, as they are stored."""
+        return eventlog.decode(control.kvs.lookup(keys.of(job, "eventlog")).decode())
+
+    def only_job(self, control: Control) -> Entry | Inactive | None:
+        found = list(control.manager.jobs())
+        assert len(found) <= 1
+        return found[0] if found else None
+
+    async def ended(self, control: Control, job: JobId) -> Inactive:
+        """Wait until a job is over and its Workflow is gone."""
+        while True:
+            found = control.manager.find(job)
+            workflows = list(control.store.everything(kinds.WORKFLOW))
+            if isinstance(found, Inactive) and not workflows:
+                return found
+            await asyncio.sleep(0.05)
+
+    def copies(self) -> Iterator[Copy]:
+        for flash in self.flash.values():
+            yield from flash.copies
+
+    async def assert_nothing_left(self, control: Control) -> None:
+        """Nothing that was made for a job is there any more."""
+        for kind in JOB_KINDS:
+            assert list(control.store.everything(kind)) == [], kind
+        for flash in self.flash.values():
+            assert flash.volumes == {}
+            assert flash.mounts == {}
+        assert dict(await self.launcher.known()) == {}
+        assert list(control.kvs._namespaces) == ["primary"]
+        for each in control.manager.jobs():
+            assert each.job.state is State.INACTIVE
+
+
+class _Losing:
+    """A connection to a bus of this loop, that is lost when the bus's process is."""
+
+    def __init__(self, handle: Handle, lost: asyncio.Event) -> None:
+        self._handle = handle
+        self._lost = lost
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        return await self._until_lost(self._handle.rpc(topic, payload))
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        async with aclosing(self._handle.stream(topic, payload)) as answers:
+            while True:
+                try:
+                    yield await self._until_lost(anext(answers))
+                except StopAsyncIteration:
+                    return
+
+    async def _until_lost(self, asked: Any) -> Any:
+        answer = asyncio.ensure_future(asked)
+        lost = asyncio.ensure_future(self._lost.wait())
+        try:
+            await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise RpcError(errno.ECONNRESET)
+        finally:
+            lost.cancel()
+            if not answer.done():
+                answer.cancel()
+                await asyncio.wait({answer})
+
+
+async def submit(control: Control, spec: Mapping[str, Any]) -> JobId:
+    """Submit a jobspec through ingest."""
+    token = signed_request.wrap(orjson.dumps(spec), os.getuid())
+    answer = await control.bus.handle().rpc("job-ingest.submit", {"J": token})
+    return JobId(answer["id"])
+
+
+@asynccontextmanager
+async def opened(
+    site: Site | None = None, play: Callable[..., Play] = lambda command, environment: Play()
+) -> AsyncIterator[World]:
+    """Make a world for the length of a block."""
+    site = site or Site(global_file_systems=(GLOBAL,))
+    async with asyncio.TaskGroup() as group:
+        world = World(site, group, play)
+        yield world

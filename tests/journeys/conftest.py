@@ -1,0 +1,163 @@
+"""Real processes: `warren` as people run it, on clusters of the tests' own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from warren.daemons.statedir import StateDir, holder
+from warren.daemons.sweep import leftovers
+
+START_SECONDS = 30.0
+SECONDS = 60.0
+
+
+class Cluster:
+    """A cluster that `warren up` runs, and the command line that talks to it."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        self.state = StateDir(root / "state")
+        self.shared = root / "global"
+        self.shared.mkdir(exist_ok=True)
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> None:
+        """Start it, or start it again, and wait until it is ready."""
+        self.state.prepare()
+        with (self.state.logs / "up.out").open("w") as output:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "warren", "up", "--statedir", str(self.state.path),
+                    "--global", str(self.shared), *self.options,
+                ],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
+        wait_for(lambda: self.state.status() is not None, START_SECONDS)
+
+    def down(self) -> None:
+        """Stop it, if it runs, with all that it has started."""
+        self("down")
+        if self.process is not None:
+            self.process.wait(SECONDS)
+
+    def kill(self) -> None:
+        """Kill the control process alone, as a bug or the kernel would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def kill_everything(self) -> None:
+        """Kill every process of the cluster, as a power cut would."""
+        self.kill()
+        for process in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        wait_for(lambda: not self.processes())
+
+    def processes(self) -> list[int]:
+        """Give the processes of this cluster: those that name its directory, and its tasks."""
+        wanted = str(self.state.path).encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and int(entry.name) != os.getpid():
+                with suppress(OSError):
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                    if state != "Z" and wanted in told:
+                        found.append(int(entry.name))
+        return found
+
+    def agents(self) -> dict[str, int]:
+        """Give the agents' processes by the first node that each has."""
+        found = {}
+        for process in self.processes():
+            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            if b"warren.daemons.agent" in words:
+                found[words[5].decode()] = process
+        return found
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a `warren` command."""
+        return subprocess.run(
+            [sys.executable, "-m", "warren", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            env={**os.environ, "WARREN_STATEDIR": str(self.state.path), **environment},
+        )
+
+    def script(self, name: str, body: str, *directives: str) -> str:
+        """Write a batch script with directives, and give its path."""
+        path = self.shared.parent / name
+        path.write_text("\n".join(["#!/bin/sh", *directives, body, ""]))
+        path.chmod(0o755)
+        return str(path)
+
+    def submit(self, *arguments: str) -> str:
+        """Submit a job that is accepted, and give its id."""
+        done = self("submit", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def job(self, job: str) -> dict[str, object]:
+        """Give a job's attributes."""
+        jobs = json.loads(self("jobs", "-a", "--json").stdout)["jobs"]
+        wanted = int(self("job", "id", "--to", "dec", job).stdout)
+        return next(each for each in jobs if each["id"] == wanted)
+
+    def events(self, job: str) -> list[str]:
+        """Give the names of a job's events so far."""
+        text = self("job", "eventlog", "--json", job).stdout
+        return [json.loads(line)["name"] for line in text.splitlines()]
+
+    def wait_event(self, job: str, name: str) -> None:
+        """Wait until a job has an event."""
+        wait_for(lambda: name in self.events(job))
+
+    def wait_clean(self) -> None:
+        """Wait until no Workflow is left, and assert that nothing else is."""
+        wait_for(lambda: json.loads(self("workflows", "--json").stdout)["items"] == [])
+        assert leftovers(self.state) == []
+
+
+def wait_for(condition: Callable[[], object], seconds: float = SECONDS) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not become true in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of two rabbits with four compute nodes each, shared by a module's tests."""
+    yield from running(Cluster(tmp_path_factory.mktemp("cluster")))
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster that a test may break."""
+    yield from running(Cluster(tmp_path))
+
+
+def running(cluster: Cluster) -> Iterator[Cluster]:
+    """Run a cluster for a test, and assert that it leaves nothing behind."""
+    cluster.up()
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+    assert leftovers(cluster.state) == []
+    wait_for(lambda: cluster.processes() == [])
+    assert holder(cluster.state.lock) is None
+    assert str(cluster.state.path) not in Path("/proc/mounts").read_text()

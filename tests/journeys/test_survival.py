@@ -1,0 +1,112 @@
+"""kill -9, and what the next `warren up` makes of it."""
+
+import os
+import signal
+
+import pytest
+
+from tests.journeys.conftest import Cluster, wait_for
+
+DIRECTIVES = (
+    "#DW jobdw type=xfs capacity=64MiB name=scratch",
+    "#DW copy_in source=$GLOBAL/input.txt destination=$DW_JOB_scratch/",
+    "#DW copy_out source=$DW_JOB_scratch/done destination=$GLOBAL/results/",
+)
+
+
+def start(cluster: Cluster, seconds: float) -> str:
+    """Start a job on two nodes whose tasks take their time."""
+    (cluster.shared / "input.txt").write_text("input\n")
+    body = f'cat "$DW_JOB_scratch/input.txt"; sleep {seconds}; echo > "$DW_JOB_scratch/done"'
+    script = cluster.script("slow.sh", body, *DIRECTIVES)
+    done = cluster("submit", "-N2", script, GLOBAL=str(cluster.shared))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def results(cluster: Cluster) -> int:
+    return len(list(cluster.shared.glob("results/*/done")))
+
+
+def test_a_running_job_survives_the_control_process(own_cluster: Cluster) -> None:
+    job = start(own_cluster, seconds=3)
+    own_cluster.wait_event(job, "start")
+    own_cluster.kill()
+    own_cluster.up()
+    done = own_cluster("job", "attach", job)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "input\ninput\n"
+    wait_for(lambda: results(own_cluster) == 2)
+    own_cluster.wait_clean()
+
+
+def test_tasks_that_ended_while_the_control_process_was_away_are_not_run_again(
+    own_cluster: Cluster,
+) -> None:
+    job = start(own_cluster, seconds=1)
+    own_cluster.wait_event(job, "start")
+    own_cluster.kill()
+    wait_for(lambda: len(list(own_cluster.state.flash.glob("*/*/files/done"))) == 2)
+    own_cluster.up()
+
+    assert own_cluster("job", "attach", job).returncode == 0
+    own_cluster.wait_clean()
+    assert own_cluster.events(job).count("start") == 1
+    assert results(own_cluster) == 2
+
+
+def test_agents_that_are_killed_disturb_no_running_job(own_cluster: Cluster) -> None:
+    job = start(own_cluster, seconds=3)
+    own_cluster.wait_event(job, "start")
+    before = own_cluster.agents()
+    for process in before.values():
+        os.kill(process, signal.SIGKILL)
+    wait_for(lambda: len(own_cluster.agents()) == len(before))
+
+    assert own_cluster("job", "attach", job).returncode == 0
+    own_cluster.wait_clean()
+    assert results(own_cluster) == 2
+    assert not set(before.values()) & set(own_cluster.agents().values())
+
+
+@pytest.mark.parametrize("event", ["alloc", "start", "finish"])
+def test_after_a_power_cut_the_job_ends_and_its_storage_is_given_back(
+    own_cluster: Cluster, event: str
+) -> None:
+    job = start(own_cluster, seconds=1)
+    own_cluster.wait_event(job, event)
+    own_cluster.kill_everything()
+    own_cluster.up()
+    own_cluster("job", "attach", job)
+    own_cluster.wait_clean()
+
+    ended = own_cluster.job(job)
+    if not ended["success"]:
+        assert "shells were lost" in str(ended["exception_note"])
+
+
+def test_stopping_the_cluster_ends_its_jobs_and_the_next_start_says_so(
+    own_cluster: Cluster,
+) -> None:
+    job = start(own_cluster, seconds=60)
+    own_cluster.wait_event(job, "start")
+    own_cluster.down()
+    assert own_cluster.processes() == []
+    own_cluster.up()
+    done = own_cluster("job", "attach", job)
+
+    assert done.returncode == 1
+    assert "the job's shells were lost while the cluster was down" in done.stderr
+    own_cluster.wait_clean()
+
+
+def test_a_cluster_that_was_killed_can_be_swept_by_down(own_cluster: Cluster) -> None:
+    job = start(own_cluster, seconds=60)
+    own_cluster.wait_event(job, "start")
+    own_cluster.kill()
+    own_cluster.down()
+    assert own_cluster.processes() == []
+
+    own_cluster.up()
+    own_cluster.wait_clean()
