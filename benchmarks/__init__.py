@@ -1,0 +1,1 @@
+"""Measurements against the budgets of the architecture. `make bench` runs them."""
