@@ -102,7 +102,7 @@ def test_why_a_task_cannot_start_is_told_in_a_sentence(
     (tmp_path / "text").touch(0o644)
     nowhere = tmp_path / "nowhere"
 
-    assert run(["no-such-program"], mark) == "no-such-program: No such file or directory"
+    assert run(["/no/such-program"], mark) == "/no/such-program: No such file or directory"
     assert run([str(tmp_path / "text")], mark) == f"{tmp_path}/text: Permission denied"
     told = run(["true"], mark, nowhere)
     assert told == f"working directory {nowhere}: No such file or directory"
