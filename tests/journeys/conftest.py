@@ -81,9 +81,10 @@ class Cluster:
         """Give the agents' processes by the first node that each has."""
         found = {}
         for process in self.processes():
-            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-            if b"warren.daemons.agent" in words:
-                found[words[5].decode()] = process
+            with suppress(OSError):  # it may just have ended
+                words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+                if b"warren.daemons.agent" in words:
+                    found[words[5].decode()] = process
         return found
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

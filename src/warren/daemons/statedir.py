@@ -50,6 +50,11 @@ class StateDir:
         return f"local://{self.socket}"
 
     @property
+    def mark(self) -> tuple[str, str]:
+        """What all processes of the cluster have in their environment: a name and its value."""
+        return "WARREN_CLUSTER", str(self.path)
+
+    @property
     def logs(self) -> Path:
         return self.path / "log"
 

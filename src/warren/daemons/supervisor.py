@@ -1,10 +1,12 @@
 """Child processes that are to be there: started, started again when they end, and ended."""
 
 import asyncio
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,38 +24,47 @@ _GRACE: Final = 5.0
 """Seconds that a child has to end before it is killed."""
 
 
-async def keep(name: str, module: str, arguments: Sequence[str], log_file: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """A Python module that runs as a process of its own."""
+
+    name: str
+    module: str
+    arguments: Sequence[str]
+    log_file: Path
+    environment: Mapping[str, str]
+    """What it has in its environment besides ours."""
+
+
+async def keep(child: Child) -> None:
     """Keep a child running until cancelled, then end it."""
     while True:
-        code = await _run_once(module, arguments, log_file)
-        log.warning("child has ended", child=name, code=code)
+        code = await _run_once(child)
+        log.warning("child has ended", child=child.name, code=code)
         await asyncio.sleep(_AGAIN)
 
 
-async def keep_detached(
-    name: str, module: str, arguments: Sequence[str], log_file: Path, lock: Path
-) -> None:
+async def keep_detached(child: Child, lock: Path) -> None:
     """Keep a child running that may have been started by our predecessor, and outlives us.
 
     The lock tells whether there is one.
     """
     while True:
         if holder(lock) is None:
-            process = await _start(module, arguments, log_file)
+            process = await _start(child)
             code = await process.wait()
-            log.warning("child has ended", child=name, code=code)
+            log.warning("child has ended", child=child.name, code=code)
         await asyncio.sleep(_AGAIN)
 
 
-async def _start(
-    module: str, arguments: Sequence[str], log_file: Path
-) -> asyncio.subprocess.Process:
-    with logs.rotated(log_file).open("ab") as output:
+async def _start(child: Child) -> asyncio.subprocess.Process:
+    with logs.rotated(child.log_file).open("ab") as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            module,
-            *arguments,
+            child.module,
+            *child.arguments,
+            env={**os.environ, **child.environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -61,8 +72,8 @@ async def _start(
         )
 
 
-async def _run_once(module: str, arguments: Sequence[str], log_file: Path) -> int:
-    process = await _start(module, arguments, log_file)
+async def _run_once(child: Child) -> int:
+    process = await _start(child)
     try:
         return await process.wait()
     finally:

@@ -33,6 +33,8 @@ def sweep(state: StateDir) -> None:
     nodes = _nodes(state)
     if nodes is not None:
         nodes.end()
+    # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
+    _wait_gone("=".join(state.mark), seconds=5.0)
 
 
 def leftovers(state: StateDir) -> list[str]:
@@ -50,6 +52,17 @@ def leftovers(state: StateDir) -> list[str]:
 def _nodes(state: StateDir) -> Nodes | None:
     site = sites.load(state.site)
     return Nodes(state, site, isolated=True) if site is not None else None
+
+
+def _wait_gone(mark: str, seconds: float) -> None:
+    """Wait until all processes with a mark have ended, and kill them when it takes too long."""
+    end = time.monotonic() + seconds
+    while remaining := marked(mark):
+        if time.monotonic() > end:
+            for process in remaining:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def _wait_free(lock: Path, process: int, seconds: float) -> None:

@@ -23,6 +23,7 @@ from warren.daemons import supervisor
 from warren.daemons.compose import Ports, control
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder
+from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
 from warren.instance.execution import Launcher
@@ -161,21 +162,23 @@ def _status(storage: Object) -> str:
 def _children(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None, None]]:
     """Give what keeps the other processes running: agents, and the parent of the shells."""
     how = "isolated" if cluster.isolated else "linked"
+
+    def child(name: str, module: str, *nodes: str) -> Child:
+        return Child(
+            name=name,
+            module=module,
+            arguments=[str(state.path), how, *nodes],
+            log_file=state.logs / f"{name}.log",
+            environment=dict([state.mark]),
+        )
+
     for chassis in cluster.site.chassis():
         for name, nodes in (
             (chassis.rabbit, [chassis.rabbit]),
             (f"{chassis.rabbit}-computes", list(chassis.hosts)),
         ):
-            arguments = [str(state.path), how, *nodes]
-            log_file = state.logs / f"{name}.log"
-            yield supervisor.keep(name, "warren.daemons.agent", arguments, log_file)
-    yield supervisor.keep_detached(
-        "shells",
-        "warren.daemons.shells",
-        [str(state.path), how],
-        state.logs / "shells.log",
-        state.shells_lock,
-    )
+            yield supervisor.keep(child(name, "warren.daemons.agent", *nodes))
+    yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 
 def _launcher(bus: Bus, handle: Handle) -> Launcher:
