@@ -303,6 +303,37 @@ async def test_what_jobs_had_before_a_restart_they_still_have() -> None:
         assert desk.served == [2]
 
 
+@virtually
+async def test_a_drained_node_is_waited_for_and_given_as_soon_as_it_is_undrained() -> None:
+    async with opened() as desk:
+        desk.scheduler.set_drained([1])
+        desk.ask(1, nodes=3)
+        desk.ask(2, nodes=4)
+        await settle()
+        assert desk.hosts(1) == ["node0", "node2", "node3"]
+        await desk.give_back(1)
+        assert desk.told[-1] == (2, "waits for 1 more of 4 nodes; drained: node1")
+
+        desk.scheduler.set_drained([])
+        await settle()
+        assert desk.served == [1, 2]
+
+
+@virtually
+async def test_who_waits_is_told_when_the_node_it_waits_for_is_drained() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=1)
+        desk.ask(2, nodes=4)
+        await settle()
+        desk.scheduler.set_drained([0])
+        await settle()
+
+        assert desk.told == [
+            (2, "waits for 1 more of 4 nodes"),
+            (2, "waits for 1 more of 4 nodes; drained: node0"),
+        ]
+
+
 def flash(gib: int) -> Any:
     """The resources of a job that wants flash beside each of its nodes."""
     node = {"type": "node", "count": 1, "exclusive": True, "with": [{"type": "slot", "count": 1,

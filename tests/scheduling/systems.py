@@ -1,6 +1,6 @@
 """Small systems, and a dumb oracle of what fits on them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -63,9 +63,15 @@ class Oracle:
         self._cores = [each.path for each in vertices if each.type == "core"]
         self._nodes = [each.path for each in vertices if each.type == "node"]
 
-    def fits(self, request: Request, taken: Iterable[str]) -> bool:
-        """Tell whether there is room beside what is taken, named by paths."""
+    def fits(self, request: Request, taken: Iterable[str], drained: Container[int] = ()) -> bool:
+        """Tell whether there is room beside what is taken, named by paths, and not on ranks."""
         gone = set(taken)
+        gone.update(
+            core
+            for rank, node in enumerate(self._nodes)
+            for core in self._cores
+            if rank in drained and core.startswith(node + "/")
+        )
         total = {node: sum(core.startswith(node + "/") for core in self._cores)
                  for node in self._nodes}  # fmt: skip
         free = {

@@ -10,7 +10,7 @@ from tests.scheduling.systems import matched, paths, system, want
 from warren.rfc import jgf, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.resource_set import Rank
-from warren.scheduling.graph import Allocation, Graph, Piece, Refusal
+from warren.scheduling.graph import Allocation, Graph, Piece, Refusal, Use
 from warren.scheduling.request import Request
 
 SYSTEM = system((2, 8), (2, 8), (1, 0))
@@ -132,6 +132,123 @@ def test_flash_that_is_not_ready_is_waited_for(graph: Graph) -> None:
 def test_a_job_without_flash_does_not_mind_a_rabbit_that_is_down(graph: Graph) -> None:
     graph.set_ssds("r0", up=False)
     assert matched(graph, want(1)).pieces == (Piece(0, 0b1),)
+
+
+# Drained nodes
+
+
+def test_a_drained_node_is_not_given_out_until_it_is_undrained(graph: Graph) -> None:
+    graph.set_drained([0, 2])
+    assert matched(graph, want(2)).pieces == (Piece(1, 0b1), Piece(3, 0b1))
+    assert matched(graph, want(slots=5)).pieces == (Piece(1, 0b1111), Piece(3, 0b1))
+
+    graph.set_drained([2])
+    assert matched(graph, want(2)).pieces == (Piece(0, 0b1), Piece(1, 0b1))
+
+
+def test_the_flash_of_a_drained_node_is_there_for_its_neighbours(graph: Graph) -> None:
+    graph.set_drained([0])
+    assert matched(graph, want(1, ssd=8)).pieces == (Piece(1, 0b1, 0b1111),)
+
+
+def test_what_is_given_back_of_a_drained_node_is_given_out_when_it_is_undrained(
+    graph: Graph,
+) -> None:
+    held = matched(graph, want(5, exclusive=True))
+    graph.take(held)
+    graph.set_drained([0])
+    graph.give_back(held)
+    assert isinstance(graph.match(want(5)), Refusal)
+
+    graph.set_drained([])
+    assert matched(graph, want(5, exclusive=True)) == held
+
+
+def test_a_job_on_a_drained_node_is_known_again_after_a_restart(graph: Graph) -> None:
+    held = matched(graph, want(1, exclusive=True, ssd=2))
+    r = graph.encode(held, slots=1, starttime=0.0, expiration=0.0)
+    again = Graph(SYSTEM)
+    again.set_drained([0])
+    again.take(again.decode(r))
+
+    assert again.use()[0] == Use(0, "n0", cores=4, taken=4)
+
+
+def test_what_only_drained_nodes_could_do_is_feasible(graph: Graph) -> None:
+    graph.set_drained(range(5))
+    assert graph.feasible(want(5)) is None
+    assert graph.feasible(want(slots=20)) is None
+    assert graph.feasible(want(2, ssd=4)) is None
+
+
+def test_a_rank_that_is_not_here_can_be_drained_without_effect(graph: Graph) -> None:
+    graph.set_drained([9])
+    held = matched(graph, want(5, exclusive=True))
+    graph.take(held)
+    assert graph.match(want(1)) == Refusal("waits for 1 more of 1 nodes")
+
+    graph.set_drained([0, 9])
+    graph.give_back(held)
+    assert graph.match(want(5)) == Refusal("waits for 1 more of 5 nodes; drained: n0")
+
+
+@pytest.mark.parametrize(
+    ("drained", "held", "request_", "reason"),
+    [
+        ([1], want(slots=1), want(5), "waits for 1 more of 5 nodes; drained: n1"),
+        ([0, 1, 3], want(slots=1), want(4), "waits for 2 more of 4 nodes; drained: n[0-1,3]"),
+        ([1], want(slots=1), want(slots=17), "waits for 17 cores; drained: n1"),
+        # It would not fit at once with them, but without them it never fits.
+        ([3], want(5, exclusive=True), want(5), "waits for 5 more of 5 nodes; drained: n3"),
+        # They would help at once, though without them others only need to end.
+        (
+            [4],
+            want(4, exclusive=True),
+            want(1, exclusive=True),
+            "waits for 1 more of 1 nodes; drained: n4",
+        ),
+    ],
+)
+def test_drained_nodes_are_named_where_they_keep_a_job_waiting(
+    graph: Graph, drained: list[int], held: Request, request_: Request, reason: str
+) -> None:
+    graph.take(matched(graph, held))
+    graph.set_drained(drained)
+    assert graph.match(request_) == Refusal(reason)
+
+
+def test_drained_nodes_are_named_where_the_free_flash_is_beside_them(graph: Graph) -> None:
+    graph.set_drained([0, 1])
+    graph.take(matched(graph, want(1, ssd=8)))
+    assert graph.match(want(1, ssd=2)) == Refusal(
+        "waits for 2 GiB of flash beside each of 1 nodes; drained: n[0-1]"
+    )
+
+
+def test_drained_nodes_are_not_named_where_a_job_only_waits_for_others(graph: Graph) -> None:
+    graph.take(matched(graph, want(5, exclusive=True)))
+    graph.set_drained([0])
+    assert graph.match(want(1)) == Refusal("waits for 1 more of 1 nodes")
+
+
+def test_flash_that_is_not_ready_and_drained_nodes_are_both_named(graph: Graph) -> None:
+    graph.set_ssds("r1", up=False)
+    graph.set_drained([0])
+    assert graph.match(want(2, ssd=2)) == Refusal(
+        "waits for 2 GiB of flash beside each of 2 nodes; not ready: r1; drained: n0"
+    )
+
+
+def test_the_use_of_each_node_is_told_in_cores(graph: Graph) -> None:
+    graph.take(matched(graph, want(slots=5)))
+    assert [(each.rank, each.host, each.taken) for each in graph.use()] == [
+        (0, "n0", 4),
+        (1, "n1", 1),
+        (2, "n2", 0),
+        (3, "n3", 0),
+        (4, "n4", 0),
+    ]
+    assert {each.cores for each in graph.use()} == {4}
 
 
 # R

@@ -36,17 +36,28 @@ class Scheduling(RuleBasedStateMachine):
     def set_up(self, r: dict[str, Any]) -> None:
         self.graph, self.oracle = Graph(r), Oracle(r)
         self.held: list[Allocation] = []
+        self.drained: set[int] = set()
 
     @rule(request=requests)
     def come(self, request: Request) -> None:
         found = self.graph.match(request)
-        assert isinstance(found, Allocation) == self.oracle.fits(request, self.taken())
+        fits = self.oracle.fits(request, self.taken(), self.drained)
+        assert isinstance(found, Allocation) == fits
         if isinstance(found, Allocation):
             self.graph.take(found)
             self.held.append(found)
         else:
             assert found.never != self.oracle.fits(request, ())
             assert self.graph.feasible(request) == (found if found.never else None)
+            matter = self.oracle.fits(request, self.taken()) or not self.oracle.fits(
+                request, (), self.drained
+            )
+            assert ("drained: " in found.reason) == (matter and not found.never)
+
+    @rule(ranks=st.sets(st.integers(0, 8), max_size=4))
+    def drain(self, ranks: set[int]) -> None:
+        self.drained = ranks
+        self.graph.set_drained(ranks)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), by_r=st.booleans())

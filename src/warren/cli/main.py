@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "jobs": ("warren.cli.jobs", "jobs", "List jobs."),
     "cancel": ("warren.cli.jobs", "cancel", "Cancel jobs."),
     "job": ("warren.cli.jobs", "job", "Look into one job."),
+    "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
 }

@@ -31,6 +31,7 @@ from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo, JobList
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
+from warren.instance.resource import Resources
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
 from warren.journal import Journal
@@ -120,13 +121,15 @@ def control(site: Site, ports: Ports) -> Control:
     local = LocalClient(store)
     informers = Informers(local, indexes=INDEXES)
 
-    graph = Graph(site.r())
+    r = site.r()
+    graph = Graph(r)
     bus = Bus(ports.owner)
     handle = bus.handle()
     kvs = Kvs(ports.jobs, ports.owner)
     barriers = Barriers()
     manager = JobManager(kvs, ports.clock, handle)
     scheduler = FirstCome(kvs, ports.clock, graph, manager.allocated)
+    resources = Resources(kvs, ports.clock, r, graph, scheduler.set_drained)
     launcher = ports.launcher(bus, handle)
     execution = JobExec(kvs, ports.clock, launcher, barriers, manager.executed)
     manager.connect(scheduler, execution)
@@ -151,6 +154,7 @@ def control(site: Site, ports: Ports) -> Control:
     bus.register("job-ingest", Ingest(manager, ports.clock, [validator]).methods())
     bus.register("job-info", JobInfo(kvs, manager).methods())
     bus.register("job-list", JobList(manager).methods())
+    bus.register("resource", resources.methods())
     bus.register("dws", jobs.methods())
 
     client, clock = ports.client, ports.clock
@@ -172,6 +176,7 @@ def control(site: Site, ports: Ports) -> Control:
             **{each.name: _synced(informers, each.run) for each in reconcilers},
             "job manager": manager.run,
             "scheduler": scheduler.run,
+            "resources": resources.run,
             "execution": execution.run,
             "jobs": jobs.run,
             "conductor": conductor.run,

@@ -5,7 +5,7 @@ what it waits for.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,11 @@ class FirstCome:
     def set_ssds(self, rabbit: str, *, up: bool) -> None:
         """Say whether a rabbit's flash may be given to jobs."""
         self._graph.set_ssds(rabbit, up=up)
+        self._news.set()
+
+    def set_drained(self, ranks: Iterable[int]) -> None:
+        """Say which nodes may not be given to jobs, in place of what was said before."""
+        self._graph.set_drained(ranks)
         self._news.set()
 
     async def _pass(self) -> None:

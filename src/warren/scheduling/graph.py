@@ -1,14 +1,14 @@
 """The resource graph: what is there, what is taken, and what a request would get.
 
-Sets of cores and of ssds are bits of integers. A `Graph` is changed by `take`
-and `give_back` only; `match` just looks.
+Sets of cores and of ssds are bits of integers. What is taken is changed by `take` and
+`give_back` only, what may be given out by `set_ssds` and `set_drained`; `match` just looks.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warren.rfc import jgf, resource_set
+from warren.rfc import hostlist, jgf, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request
 
@@ -50,6 +50,16 @@ class Allocation:
 
 
 @dataclass(frozen=True)
+class Use:
+    """One node, how many cores it has, and how many of them are taken."""
+
+    rank: int
+    host: str
+    cores: int
+    taken: int
+
+
+@dataclass(frozen=True)
 class Refusal:
     """Why a request is not met, in words; `never` if waiting would not help."""
 
@@ -64,6 +74,7 @@ class Graph:
         self._root = jgf.Vertex(type="cluster", path="")
         self._chassis: list[_Chassis] = []
         self._nodes: dict[int, _Node] = {}
+        self._drained: frozenset[int] = frozenset()
         scheduling = r.get("scheduling")
         if scheduling is not None:
             self._read(scheduling)
@@ -119,16 +130,38 @@ class Graph:
             if chassis.rabbit == rabbit:
                 chassis.up = chassis.ssds if up else 0
 
+    def set_drained(self, ranks: Iterable[int]) -> None:
+        """Say which nodes may not be given out, in place of what was said before.
+
+        Jobs keep what they have of them, and give it back. Unknown ranks are ignored.
+        """
+        self._drained = frozenset(self._nodes.keys() & ranks)
+
+    def use(self) -> list[Use]:
+        """Give all nodes by rank, with how much of each is taken."""
+        return [
+            Use(
+                node.rank,
+                node.host,
+                node.cores.bit_count(),
+                (node.cores & ~node.free).bit_count(),
+            )
+            for node in (self._nodes[rank] for rank in self._order)
+        ]
+
     def match(self, request: Request) -> Allocation | Refusal:
         """Find room for a request, first fit by rank; or say why there is none."""
         refusal = self._impossible(request)
         if refusal is not None:
             return refusal
-        pieces = self._fit(request, now=True)
+        pieces = self._fit(request, idle=False, drained=False)
         return Allocation(pieces) if pieces else Refusal(self._busy(request))
 
     def feasible(self, request: Request) -> Refusal | None:
-        """Say why a request could never be met; None if it can be, with time."""
+        """Say why a request could never be met; None if it can be, with time.
+
+        A drained node counts: it will be given out again.
+        """
         return self._impossible(request)
 
     def take(self, allocation: Allocation) -> None:
@@ -153,7 +186,7 @@ class Graph:
                 f"{request.nodes} nodes are asked for, and the cluster has {len(self._nodes)}.",
                 never=True,
             )
-        if self._fit(request, now=False):
+        if self._fit(request, idle=True, drained=True):
             return None
         widest = max((node.cores.bit_count() for node in self._nodes.values()), default=0)
         cores = request.cores_per_slot * request.slots_per_node
@@ -177,30 +210,54 @@ class Graph:
         )
 
     def _busy(self, request: Request) -> str:
+        return f"waits for {self._wanting(request)}{self._kept_back(request)}"
+
+    def _wanting(self, request: Request) -> str:
         if request.nodes is None:
-            return f"waits for {request.slots * request.cores_per_slot} cores"
+            return f"{request.slots * request.cores_per_slot} cores"
         needed = request.cores_per_slot * request.slots_per_node
         idle = sum(
             1
             for node in self._nodes.values()
-            if node.free.bit_count() >= needed
+            if node.rank not in self._drained
+            and node.free.bit_count() >= needed
             and (node.free == node.cores or not request.exclusive)
         )
         wanted = request.nodes
         if idle < wanted:
-            return f"waits for {wanted - idle} more of {wanted} nodes"
+            return f"{wanted - idle} more of {wanted} nodes"
         down = [each.rabbit for each in self._chassis if each.ssds and not each.up]
         also = f"; not ready: {', '.join(down)}" if down else ""
-        return f"waits for {request.ssd_gib} GiB of flash beside each of {wanted} nodes{also}"
+        return f"{request.ssd_gib} GiB of flash beside each of {wanted} nodes{also}"
 
-    def _fit(self, request: Request, *, now: bool) -> tuple[Piece, ...] | None:
-        """First fit, on what is free `now`, or on the whole system if it were idle."""
-        ssds = [(each.free & each.up if now else each.ssds) for each in self._chassis]
+    def _kept_back(self, request: Request) -> str:
+        """Name the drained nodes where they matter.
+
+        They do if a request would fit at once with them, or would not fit without them however
+        long it waited. Otherwise it waits for other jobs, and to undrain would not help.
+        """
+        if not self._drained:
+            return ""
+        needless = self._fit(request, idle=True, drained=False) is not None
+        useless = self._fit(request, idle=False, drained=True) is None
+        if needless and useless:
+            return ""
+        hosts = hostlist.encode(self._nodes[rank].host for rank in sorted(self._drained))
+        return f"; drained: {hosts}"
+
+    def _fit(self, request: Request, *, idle: bool, drained: bool) -> tuple[Piece, ...] | None:
+        """First fit, on what is free now or on all that there is, `drained` nodes included or not.
+
+        On an `idle` system flash that is not ready counts, too.
+        """
+        ssds = [(each.ssds if idle else each.free & each.up) for each in self._chassis]
         pieces: list[Piece] = []
         slots = request.slots
         for rank in self._order:
+            if rank in self._drained and not drained:
+                continue
             node = self._nodes[rank]
-            piece = self._piece(node, node.free if now else node.cores, request, slots, ssds)
+            piece = self._piece(node, node.cores if idle else node.free, request, slots, ssds)
             if piece is None:
                 continue
             pieces.append(piece)

@@ -1,0 +1,169 @@
+"""Which nodes are drained, since when and why: what the events of RFC 44 say of them.
+
+The log of these events is the truth, and is only ever added to: `update` reads one event,
+`drain` and `undrain` write the next one or say why not. Nodes are known by rank to those who
+ask, and by name in the log, so that a drain stays with its node when the ranks change.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.rfc import hostlist, idset
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+
+Hosts = Mapping[int, str]
+"""All nodes of the system: name by rank."""
+
+
+class State(StrEnum):
+    """What a node does, as `flux resource` names it."""
+
+    FREE = "free"
+    ALLOCATED = "allocated"
+    DRAINING = "draining"
+    """Drained, but a job still has some of it."""
+    DRAINED = "drained"
+
+
+@dataclass(frozen=True)
+class Drain:
+    """That a node is drained: since when, in seconds since the epoch, and why, if that was told."""
+
+    since: float
+    reason: str = ""
+
+
+Drains = Mapping[int, Drain]
+"""The drained nodes, by rank."""
+
+_OVERWRITE: Final[Mapping[str | None, int]] = {
+    None: 0,
+    "update": 0,
+    "overwrite": 1,
+    "force-overwrite": 2,
+}
+"""What becomes of nodes that are drained already: by the mode of a request, as an event says it.
+
+0: what is known of them stays, but a reason is added where there was none; 1: the reason is
+replaced; 2: the moment, too. A request without a mode is refused instead.
+"""
+
+
+def state(*, drained: bool, used: bool) -> State:
+    """Give the state of a node that is drained or not, and of which a job has some or not."""
+    if drained:
+        return State.DRAINING if used else State.DRAINED
+    return State.ALLOCATED if used else State.FREE
+
+
+def targets(text: str, hosts: Hosts) -> tuple[int, ...]:
+    """Read which nodes are meant: an idset of ranks, or a hostlist. Gives ranks, ascending.
+
+    Raises UserMistake where it is neither, or names none or one that is not here.
+    """
+    ranks: Iterable[int]
+    try:
+        ranks = idset.decode(text)
+        unknown = [str(rank) for rank in ranks if rank not in hosts]
+    except BadFormat:
+        known = {host: rank for rank, host in hosts.items()}
+        names = hostlist.decode(text)
+        unknown = [name for name in names if name not in known]
+        ranks = [known[name] for name in names if name in known]
+    here = f"name some of {hostlist.encode(hosts.values())}, or of the ranks {idset.encode(hosts)}"
+    if unknown:
+        raise UserMistake(f"There is no node {hostlist.encode(unknown)} here: {here}.")
+    if not ranks:
+        raise UserMistake(f"{text!r} names no node: {here}.")
+    return tuple(sorted(set(ranks)))
+
+
+def drain(
+    drains: Drains, hosts: Hosts, ranks: Sequence[int], reason: str, mode: str | None
+) -> dict[str, Any]:
+    """Give the context of the event `drain`.
+
+    Raises UserMistake where nodes are drained already, and no mode says what becomes of them.
+    """
+    _check(mode, _OVERWRITE)
+    already = [rank for rank in ranks if rank in drains]
+    if already and mode is None:
+        raise UserMistake(
+            f"{_named(already, hosts)} drained already: --update leaves that as it is, "
+            "--force gives the new reason."
+        )
+    return {**_context(ranks, hosts, reason), "overwrite": _OVERWRITE[mode]}
+
+
+def undrain(
+    drains: Drains, hosts: Hosts, ranks: Sequence[int], reason: str, mode: str | None
+) -> dict[str, Any]:
+    """Give the context of the event `undrain`.
+
+    Raises UserMistake where nodes are not drained, unless the mode is `force`.
+    """
+    _check(mode, (None, "force"))
+    others = [rank for rank in ranks if rank not in drains]
+    if others and mode is None:
+        raise UserMistake(
+            f"{_named(others, hosts)} not drained: name others, or use --force for those that are."
+        )
+    return _context(ranks, hosts, reason)
+
+
+def _check(mode: str | None, modes: Iterable[str | None]) -> None:
+    if mode not in modes:
+        known = ", ".join(each for each in modes if each is not None)
+        raise UserMistake(f"There is no mode {mode!r}: leave it out, or name one of {known}.")
+
+
+def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
+    """Apply an event of the log. Events of other things, and nodes that are gone, are ignored.
+
+    Raises BadFormat where a drain does not say what it must.
+    """
+    if event.name not in ("drain", "undrain"):
+        return drains
+    context = event.context
+    changed = dict(drains)
+    for rank in _ranks(event, hosts):
+        if event.name == "undrain":
+            changed.pop(rank, None)
+        else:
+            new = Drain(event.timestamp, str(context.get("reason", "")))
+            changed[rank] = _combined(drains.get(rank), new, context.get("overwrite", 0))
+    return changed
+
+
+def _combined(known: Drain | None, new: Drain, overwrite: object) -> Drain:
+    if known is None or overwrite == 2:
+        return new
+    if overwrite == 1 or not known.reason:
+        return Drain(known.since, new.reason)
+    return known
+
+
+def _ranks(event: Event, hosts: Hosts) -> list[int]:
+    """Give the ranks that an event is about, by the names of its nodes."""
+    names = event.context.get("nodelist")
+    if not isinstance(names, str):
+        raise BadFormat(f"the event {event.name!r} at {event.timestamp} has no nodelist")
+    known = {host: rank for rank, host in hosts.items()}
+    return [known[name] for name in hostlist.decode(names) if name in known]
+
+
+def _context(ranks: Sequence[int], hosts: Hosts, reason: str) -> dict[str, Any]:
+    named = {"idset": idset.encode(ranks), "nodelist": _nodelist(ranks, hosts)}
+    return {**named, "reason": reason} if reason else named
+
+
+def _nodelist(ranks: Sequence[int], hosts: Hosts) -> str:
+    return hostlist.encode(hosts[rank] for rank in sorted(ranks))
+
+
+def _named(ranks: Sequence[int], hosts: Hosts) -> str:
+    return f"{_nodelist(ranks, hosts)} {'is' if len(ranks) == 1 else 'are'}"

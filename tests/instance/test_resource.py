@@ -1,0 +1,328 @@
+"""Nodes are drained and undrained, and stay so; and what is told of them."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.harness.virtual import EPOCH, VirtualClock
+from tests.instance.lives import spec
+from tests.instance.parts import GUEST, OWNER, SlowDisk, living, refused, settle, virtually
+from warren.base.bytesize import GIB
+from warren.instance.kvs import Kvs, append
+from warren.instance.ports import SUCCESS, Message
+from warren.instance.resource import Resources
+from warren.instance.scheduler import FirstCome
+from warren.journal import Journal, MemoryJournal
+from warren.rfc import eventlog, resource_set
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
+from warren.rpc.message import Payload, RpcError
+from warren.scheduling.graph import Graph
+from warren.scheduling.system import Chassis, describe
+
+HOSTS = ("node0", "node1", "node2", "node3")
+LOG = "resource.eventlog"
+
+
+class Desk:
+    """The service on four nodes with two cores each, and the scheduler that it tells."""
+
+    def __init__(self, journal: Journal, hosts: tuple[str, ...]) -> None:
+        self.r = describe("test", [Chassis(rabbit="rabbit0", capacity=GIB, hosts=hosts)], cores=2)
+        self.answers: list[Message] = []
+        self.kvs = Kvs(journal, OWNER)
+        self.bus = Bus(OWNER)
+        self.kept_back: list[int] = []
+        """The ranks that the scheduler must not give out."""
+        graph, clock = Graph(self.r), VirtualClock()
+        self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
+        self.resources = Resources(self.kvs, clock, self.r, graph, self._keep_back)
+        self.bus.register("resource", self.resources.methods())
+
+    def _keep_back(self, ranks: Iterable[int]) -> None:
+        self.kept_back = sorted(ranks)
+        self.scheduler.set_drained(self.kept_back)
+
+    async def drain(self, targets: str, **options: Any) -> Payload:
+        return await self.bus.handle().rpc("resource.drain", {"targets": targets, **options})
+
+    async def undrain(self, targets: str, **options: Any) -> Payload:
+        return await self.bus.handle().rpc("resource.undrain", {"targets": targets, **options})
+
+    async def nodes(self) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = (await self.bus.handle().rpc("resource.status"))["nodes"]
+        return found
+
+    async def states(self) -> list[str]:
+        return [node["state"] for node in await self.nodes()]
+
+    def events(self) -> list[Event]:
+        return eventlog.decode((self.kvs.get(LOG) or b"").decode())
+
+    async def ask(self, job: int, nodes: int) -> None:
+        jobspec = spec(tasks=None, nodes=nodes)
+        self.scheduler.alloc({"id": job, "priority": 16, "jobspec": jobspec})
+        await settle()
+
+    def hosts(self, job: int) -> list[str]:
+        """The nodes that a job has got; none if it waits."""
+        return resource_set.nodelist(self.r_of(job)) if job in self.served else []
+
+    @property
+    def served(self) -> list[int]:
+        return [each["id"] for each in self.answers if each["type"] == SUCCESS]
+
+    def r_of(self, job: int) -> Message:
+        (found,) = (each for each in self.answers if each["type"] == SUCCESS and each["id"] == job)
+        r: Message = found["R"]
+        return r
+
+
+@asynccontextmanager
+async def opened(
+    journal: Journal | None = None, hosts: tuple[str, ...] = HOSTS
+) -> AsyncIterator[Desk]:
+    desk = Desk(journal or MemoryJournal(), hosts)
+    async with living(desk.kvs.run, desk.scheduler.run, desk.resources.run):
+        await settle()
+        yield desk
+
+
+@virtually
+async def test_a_drained_node_is_given_to_no_job_until_it_is_undrained() -> None:
+    async with opened() as desk:
+        assert await desk.drain("node1") == {"idset": "1", "nodelist": "node1"}
+        await desk.ask(1, nodes=3)
+        assert desk.hosts(1) == ["node0", "node2", "node3"]
+        await desk.ask(2, nodes=1)
+        assert desk.hosts(2) == []
+
+        assert await desk.undrain("1") == {"idset": "1", "nodelist": "node1"}
+        await settle()
+        assert desk.hosts(2) == ["node1"]
+
+
+@virtually
+async def test_a_job_keeps_a_node_that_is_drained_which_then_is_draining() -> None:
+    async with opened() as desk:
+        await desk.ask(1, nodes=2)
+        await desk.drain("0-2")
+        assert await desk.states() == ["draining", "draining", "drained", "free"]
+
+        desk.scheduler.free(JobId(1), desk.r_of(1))
+        assert await desk.states() == ["drained", "drained", "drained", "free"]
+        await desk.undrain("0-2")
+        assert await desk.states() == ["free"] * 4
+
+
+@virtually
+async def test_of_each_node_it_is_told_what_it_does_and_of_a_drained_one_why() -> None:
+    async with opened() as desk:
+        await desk.ask(1, nodes=1)
+        await asyncio.sleep(5)
+        await desk.drain("node1", reason="bad disk")
+        await desk.drain("node2")
+        status = await desk.nodes()
+
+    one = {"cores": 2, "allocated": 0}
+    assert status == [
+        {"rank": 0, "name": "node0", "state": "allocated", "cores": 2, "allocated": 2},
+        {"rank": 1, "name": "node1", "state": "drained", **one,
+         "since": EPOCH + 5, "reason": "bad disk"},
+        {"rank": 2, "name": "node2", "state": "drained", **one,
+         "since": EPOCH + 5, "reason": ""},
+        {"rank": 3, "name": "node3", "state": "free", **one},
+    ]  # fmt: skip
+
+
+# The log
+
+
+@virtually
+async def test_the_log_has_the_events_of_rfc_44() -> None:
+    async with opened() as desk:
+        await desk.drain("1-2", reason="bad disk")
+        await desk.drain("1-3", reason="flood", mode="overwrite")
+        await desk.undrain("node[1-3]", reason="dry")
+
+        assert [(event.name, event.context) for event in desk.events()] == [
+            ("restart", {"ranks": "0-3", "online": "0-3", "nodelist": "node[0-3]"}),
+            ("resource-define", {"method": "configuration"}),
+            ("drain", {"idset": "1-2", "nodelist": "node[1-2]", "reason": "bad disk",
+                       "overwrite": 0}),
+            ("drain", {"idset": "1-3", "nodelist": "node[1-3]", "reason": "flood",
+                       "overwrite": 1}),
+            ("undrain", {"idset": "1-3", "nodelist": "node[1-3]", "reason": "dry"}),
+        ]  # fmt: skip
+        assert orjson.loads(desk.kvs.lookup("resource.R")) == desk.r
+
+
+@virtually
+async def test_a_drain_is_answered_when_it_is_durable() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        asked = asyncio.ensure_future(desk.drain("node1"))
+        await settle()
+        assert not asked.done()
+        assert await desk.states() == ["free"] * 4
+
+        disk.free.set()
+        await asked
+        assert await desk.states() == ["free", "drained", "free", "free"]
+
+
+@virtually
+async def test_the_scheduler_knows_before_who_asked_does() -> None:
+    desk = Desk(MemoryJournal(), HOSTS)
+    async with living(desk.kvs.run):  # so that nobody else may have told it
+        await desk.drain("1-2")
+        assert desk.kept_back == [1, 2]
+        await desk.undrain("1")
+        assert desk.kept_back == [2]
+
+
+@virtually
+async def test_a_drain_whose_caller_has_gone_is_done_nevertheless() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        asked = asyncio.ensure_future(desk.drain("0-2"))
+        await settle()
+        asked.cancel()
+        disk.free.set()
+        await settle()
+
+        await desk.ask(1, nodes=1)
+        assert desk.hosts(1) == ["node3"]
+
+
+@virtually
+async def test_of_two_who_drain_a_node_at_once_the_second_is_told_of_the_first() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        first = asyncio.ensure_future(desk.drain("node1", reason="first"))
+        second = asyncio.ensure_future(desk.drain("node1", reason="second"))
+        await settle()
+        disk.free.set()
+        await first
+        with pytest.raises(RpcError, match="node1 is drained already"):
+            await second
+        assert (await desk.nodes())[1]["reason"] == "first"
+
+
+# Restarts
+
+
+@virtually
+async def test_a_drain_survives_a_restart_with_its_moment_and_its_reason() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.drain("0-1", reason="bad disk")
+        await desk.undrain("0")
+        before = await desk.nodes()
+    await asyncio.sleep(60)
+
+    async with opened(journal) as desk:
+        assert await desk.nodes() == before
+        assert before[1]["reason"] == "bad disk"
+
+
+@virtually
+async def test_nobody_gets_a_drained_node_in_the_first_moment_of_a_life() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.drain("0-2")
+
+    desk = Desk(journal, HOSTS)
+    async with living(desk.kvs.run, desk.scheduler.run):
+        await desk.ask(1, nodes=1)
+        assert desk.hosts(1) == ["node3"]
+
+
+@virtually
+async def test_a_job_that_has_a_drained_node_still_has_it_after_a_restart() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.ask(1, nodes=1)
+        r = desk.r_of(1)
+        await desk.drain("node0")
+
+    async with opened(journal) as desk:
+        desk.scheduler.hello(JobId(1), r)
+        assert (await desk.states())[0] == "draining"
+        desk.scheduler.free(JobId(1), r)
+        assert (await desk.states())[0] == "drained"
+
+
+@virtually
+async def test_a_drain_stays_with_its_node_where_the_system_has_changed() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.drain("node0,node2", reason="bad disk")
+
+    async with opened(journal, hosts=("node1", "node2")) as desk:
+        assert await desk.states() == ["free", "drained"]
+        assert orjson.loads(desk.kvs.lookup("resource.R")) == desk.r
+
+
+@virtually
+async def test_a_line_that_is_no_event_hides_none_of_the_others() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.drain("node0")
+        await desk.kvs.commit([append(LOG, b'scribble\n{"timestamp":1,"name":"drain"}\n')])
+        await desk.drain("node1")
+
+    async with opened(journal) as desk:
+        assert await desk.states() == ["drained", "drained", "free", "free"]
+
+
+# Refusals
+
+
+@virtually
+async def test_what_is_refused_is_said_in_a_sentence_and_changes_nothing() -> None:
+    async with opened() as desk:
+        await desk.drain("node1")
+        before = desk.events()
+        for asked, words in (
+            (desk.drain("0-1"), "node1 is drained already: --update"),
+            (desk.drain("node9"), "There is no node node9 here: name some of node"),
+            (desk.drain("node2", mode="gently"), "There is no mode 'gently'"),
+            (desk.undrain("1-2"), "node2 is not drained"),
+        ):
+            with pytest.raises(RpcError, match=words) as caught:
+                await asked
+            assert caught.value.errnum == errno.EINVAL
+        assert desk.events() == before
+
+
+@virtually
+async def test_undraining_by_force_passes_over_what_is_not_drained() -> None:
+    async with opened() as desk:
+        await desk.drain("node1")
+        await desk.undrain("0-3", mode="force")
+        assert await desk.states() == ["free"] * 4
+
+
+@virtually
+async def test_only_the_owner_drains_and_everybody_may_look() -> None:
+    async with opened() as desk:
+        guest = desk.bus.handle(GUEST)
+        assert await refused(guest.rpc("resource.drain", {"targets": "0"})) == errno.EPERM
+        assert await refused(guest.rpc("resource.undrain", {"targets": "0"})) == errno.EPERM
+        assert len((await guest.rpc("resource.status"))["nodes"]) == 4
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"targets": 1}, {"targets": "1", "reason": 2}, {"targets": "1", "mode": 3}]
+)
+@virtually
+async def test_a_request_of_another_shape_is_refused(payload: Payload) -> None:
+    async with opened() as desk:
+        assert await refused(desk.bus.handle().rpc("resource.drain", payload)) == errno.EPROTO

@@ -1,0 +1,59 @@
+"""The process dies after every single write, while nodes are drained and jobs come and go."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.harness import virtual
+from tests.harness.seam import Seam
+from tests.harness.world import DIRECTIVES, opened
+from warren.daemons.compose import Control
+from warren.lifecycle.states import Result
+from warren.rfc import resource_set
+
+REQUEST = {"targets": "compute-01", "reason": "bad disk", "mode": "update"}
+
+
+async def look(control: Control) -> Mapping[str, Any]:
+    """Give what is known of the node that is drained."""
+    nodes = (await control.bus.handle().rpc("resource.status"))["nodes"]
+    found: Mapping[str, Any] = nodes[1]
+    return found
+
+
+async def stopped_after(write: int) -> bool:
+    """Drain, then live through a job; stop after a write, and do again what was not answered."""
+    seam = Seam(stop_after=write)
+    answered: list[Mapping[str, Any]] = []
+
+    async with opened() as world:
+
+        async def live(control: Control) -> None:
+            if not answered:
+                await control.bus.handle().rpc("resource.drain", REQUEST)
+                answered.append(await look(control))
+            known = world.only_job(control)
+            if known is None:
+                job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})
+            else:
+                job = known.job.id
+            ended = await world.ended(control, job)
+
+            assert await look(control) == answered[0], write
+            assert answered[0]["state"] == "drained"
+            assert ended.job.result is Result.COMPLETED, (write, ended.job)
+            assert ended.r is not None
+            assert "compute-01" not in resource_set.nodelist(ended.r)
+            await world.assert_nothing_left(control)
+
+        await world.live(live, seam)
+        await world.live(live)
+    return len(seam.deeds) == write
+
+
+def test_a_drain_that_was_answered_holds_after_a_stop_after_any_write() -> None:
+    write = 1
+    while virtual.run(stopped_after(write)):
+        # Those around the drain one by one; of the many of the job's life some.
+        write += 1 if write < 60 else 17
+
+    assert write > 200
