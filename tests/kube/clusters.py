@@ -214,3 +214,8 @@ async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.005)
+
+
+def watchers(store: Store) -> list[Any]:
+    """Give the watches that are open."""
+    return [each for some in store._watchers.values() for each in some]

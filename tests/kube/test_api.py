@@ -25,6 +25,7 @@ from tests.kube.clusters import (
     storage,
     stored,
     wanting,
+    watchers,
     workflow,
 )
 from warren.base.clock import SystemClock
@@ -407,7 +408,7 @@ async def test_a_watch_whose_reader_does_not_keep_up_is_told_so(caller: Caller) 
         large = "x" * 2**20
         for number in range(60):
             await caller.store.create(WORKFLOW, workflow(f"w-{number}", spec={"a": large}))
-            [watcher] = caller.store._watchers or [None]
+            [watcher] = watchers(caller.store) or [None]
             assert watcher is None or watcher.queue.qsize() <= 6
         names = []
         while (event := await told())["type"] == "ADDED":
@@ -424,8 +425,8 @@ async def test_a_watch_whose_reader_is_gone_is_closed(
     monkeypatch.setattr(app, "_BOOKMARK_SECONDS", 0.02)
     for query in ("", "allowWatchBookmarks=true", "fieldSelector=metadata.name=never"):
         async with caller.watch(WORKFLOWS, query):
-            await eventually(lambda: len(caller.store._watchers) == 1)
-        await eventually(lambda: caller.store._watchers == [])
+            await eventually(lambda: len(watchers(caller.store)) == 1)
+        await eventually(lambda: watchers(caller.store) == [])
 
 
 @told_to_server
@@ -436,7 +437,7 @@ async def test_a_reader_that_hangs_up_in_the_middle_of_an_event_is_no_error(
         for number in range(30):
             large = workflow(f"w-{number}", spec={"a": "x" * 2**20})
             await caller.store.create(WORKFLOW, large)
-    await eventually(lambda: caller.store._watchers == [])
+    await eventually(lambda: watchers(caller.store) == [])
     assert caplog.records == []
 
 

@@ -24,6 +24,7 @@ from tests.kube.clusters import (
     taken,
     told,
     version,
+    watchers,
     workflow,
 )
 from warren.base.objects import Kind, Object, key_of
@@ -357,7 +358,7 @@ async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() ->
             for number in range(11):
                 await store.create(WORKFLOW, workflow(f"w-{number}"))
                 await asyncio.sleep(0)
-            assert all(watcher.queue.qsize() <= 6 for watcher in store._watchers)
+            assert all(watcher.queue.qsize() <= 6 for watcher in watchers(store))
 
             seen = [await first]
             with pytest.raises(Expired, match="keep up"):
@@ -376,18 +377,18 @@ async def test_a_closed_watch_leaves_nothing_behind() -> None:
         watch = LocalClient(store).watch(WORKFLOW, store.version)
         watching = asyncio.ensure_future(taken(watch, 1))
         await asyncio.sleep(1)
-        assert len(store._watchers) == 1
+        assert len(watchers(store)) == 1
         watching.cancel()
         await asyncio.wait({watching})
-        assert store._watchers == []
+        assert watchers(store) == []
 
         since = store.version
         await store.create(WORKFLOW, workflow())
         open_one = LocalClient(store).watch(WORKFLOW, since)
         await anext(open_one)
-        assert len(store._watchers) == 1
+        assert len(watchers(store)) == 1
         await open_one.aclose()  # type: ignore[attr-defined]
-        assert store._watchers == []
+        assert watchers(store) == []
 
 
 @given(deeds=st.lists(deeds, max_size=30), since=st.integers(0, 30))

@@ -29,6 +29,7 @@ from warren.kube.client import (
     NotFound,
     Refused,
 )
+from warren.kube.server.labels import LabelIndex
 from warren.kube.server.resources import BUILT_IN, CRD, Resource, established, from_crd
 
 Place = tuple[str, str]
@@ -60,14 +61,13 @@ class _Pending:
 class _Watcher:
     """One open watch: its queue, and whether it was overrun."""
 
-    def __init__(self, place: Place, namespace: str) -> None:
-        self.place = place
+    def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
         self.overrun = False
 
     def offer(self, change: _Changed) -> None:
-        if change.place != self.place or self.overrun:
+        if self.overrun:
             return
         obj = change.event.object
         if self.namespace and obj["metadata"].get("namespace") != self.namespace:
@@ -92,9 +92,10 @@ class Store:
         self._new_uid = new_uid
         self._committer = Committer(journal, self._snapshot)
         self._objects: dict[Place, dict[Key, Object]] = {}
+        self._labels: dict[Place, LabelIndex] = {}
         self._pending: dict[tuple[Place, Key], _Pending] = {}
         self._resources: dict[Place, Resource] = {}
-        self._watchers: list[_Watcher] = []
+        self._watchers: dict[Place, list[_Watcher]] = {}
         self._history: deque[_Changed] = deque(maxlen=_HISTORY)
         self._version = 0
         self._durable = 0
@@ -131,11 +132,11 @@ class Store:
     ) -> Listing:
         """Give the objects of a kind, sorted by key."""
         objects = self._table(kind)
+        keys = self._labels[kind.group, kind.plural].find(labels) if labels else objects
         found = [
             _spelled(kind, objects[key])
-            for key in sorted(objects)
-            if (not namespace or key.namespace == namespace)
-            and (not labels or _carries(objects[key], labels))
+            for key in sorted(keys)
+            if not namespace or key.namespace == namespace
         ]
         return Listing(found, self.version)
 
@@ -146,19 +147,21 @@ class Store:
     async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
         """Give the changes after `since`. Raises Expired where they are not known any more."""
         self._table(kind)
-        watcher = _Watcher((kind.group, kind.plural), namespace)
+        place = (kind.group, kind.plural)
+        watcher = _Watcher(namespace)
         start = int(since or self._durable)
         if start < self._horizon:
             raise Expired(f"version {since} is too old: changes are known after {self._horizon}")
         for change in self._history:
-            if change.version > start:
+            if change.version > start and change.place == place:
                 watcher.offer(change)
-        self._watchers.append(watcher)
+        watchers = self._watchers.setdefault(place, [])
+        watchers.append(watcher)
         try:
             while (event := await watcher.queue.get()) is not None:
                 yield Event(event.type, _spelled(kind, event.object))
         finally:
-            self._watchers.remove(watcher)
+            watchers.remove(watcher)
         raise Expired("the watcher did not keep up with the changes")
 
     # Writing
@@ -266,10 +269,11 @@ class Store:
         if len(self._history) == _HISTORY:
             self._horizon = self._history[0].version
         self._history.append(change)
-        for watcher in self._watchers:
+        for watcher in self._watchers.get(change.place, ()):
             watcher.offer(change)
 
     def _apply(self, place: Place, key: Key, after: Object | None) -> None:
+        self._labels[place].change(key, self._objects[place].get(key), after)
         if after is None:
             self._objects[place].pop(key, None)
         else:
@@ -281,6 +285,7 @@ class Store:
         place = (resource.group, resource.plural)
         self._resources[place] = resource
         self._objects.setdefault(place, {})
+        self._labels.setdefault(place, LabelIndex())
 
     # Restarting
 
@@ -288,6 +293,7 @@ class Store:
         for record in journal.replay():
             version, group, plural, namespace, name, after = orjson.loads(record)
             self._objects.setdefault((group, plural), {})
+            self._labels.setdefault((group, plural), LabelIndex())
             self._apply((group, plural), Key(namespace, name), after)
             self._version = max(self._version, version)
         # What came before is not known as a history: older watches must list again.
@@ -337,11 +343,6 @@ def _spelled(kind: Kind, obj: Object) -> Object:
     if obj.get("apiVersion") == kind.api_version:
         return obj
     return {**obj, "apiVersion": kind.api_version}
-
-
-def _carries(obj: Object, labels: Mapping[str, str]) -> bool:
-    own = obj["metadata"].get("labels") or {}
-    return all(own.get(name) == value for name, value in labels.items())
 
 
 def _check(metadata: Any) -> None:

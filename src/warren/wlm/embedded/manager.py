@@ -11,6 +11,7 @@ import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -221,8 +222,12 @@ class EmbeddedJobs:
                 request.set_result(mistake)
 
 
+@lru_cache(maxsize=1024)
 def _group(userid: int) -> int:
-    """Give a user's primary group, for the storage to belong to."""
+    """Give a user's primary group, for the storage to belong to.
+
+    Asked at every look at a job, and slow where a directory service answers.
+    """
     try:
         return pwd.getpwuid(userid).pw_gid
     except KeyError:
