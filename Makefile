@@ -32,7 +32,8 @@ docs: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(VENV)/.ready: pyproject.toml constraints.txt tools/venv
+$(VENV)/.ready: pyproject.toml constraints.txt tools/venv tools/packages
+	@tools/packages
 	@tools/venv $(VENV)
 	@touch $@
 

@@ -58,11 +58,19 @@ def test_the_kernel_lets_go_of_a_lock_when_its_holder_is_killed(tmp_path: Path) 
 
 def test_a_cluster_that_does_not_run_has_no_status(tmp_path: Path) -> None:
     state = StateDir(tmp_path)
-    state.announce(pid=1)
+    state.announce(pid=os.getpid())
 
     assert state.status() is None
     with held(state.lock):
-        assert state.status() == {"pid": 1}
+        assert state.status() == {"pid": os.getpid()}
+
+
+def test_what_a_killed_predecessor_has_said_is_not_the_status(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    state.announce(pid=os.getpid() + 1)
+
+    with held(state.lock):
+        assert state.status() is None
 
 
 def test_a_site_is_remembered(tmp_path: Path) -> None:

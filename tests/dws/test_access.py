@@ -260,6 +260,16 @@ def test_an_access_in_deletion_removes_its_client_mounts() -> None:
     assert len(writes) == 1
 
 
+def test_an_access_in_deletion_tells_what_keeps_a_node_from_letting_go() -> None:
+    stuck = client_mount("n1", deleting=True, error=error("busy"))
+    access = nnf_access(deleting=True)
+    writes = decide(seen(access, client_mount("n0", deleting=True), stuck))
+
+    (patch,) = changes(writes, kinds.NNF_ACCESS)
+    assert patch["status"]["error"]["userMessage"] == "n1: busy"
+    assert decide(seen(after(access, writes), stuck)) == []
+
+
 def test_an_access_in_deletion_is_let_go_of_when_its_client_mounts_are_gone() -> None:
     writes = decide(seen(nnf_access(deleting=True)))
     assert changes(writes, kinds.NNF_ACCESS) == [{"metadata": {"finalizers": []}}]

@@ -299,6 +299,18 @@ TOLD: list[tuple[str, dict[str, Any], str, str]] = [
         "",
     ),
     ("PostRun", {}, DONE, ""),
+    (
+        "Teardown",
+        {"accesses": [nnf_access(deleting=True, **broken("Major", message="busy"))]},
+        MAY_HEAL,
+        "0: Internal error: busy",
+    ),
+    (
+        "Teardown",
+        {"storages": [nnf_storage(metadata=DELETING, **broken("Major", message="in use"))]},
+        MAY_HEAL,
+        "0: Internal error: in use",
+    ),
     ("Teardown", {}, DONE, ""),
 ]
 
@@ -493,6 +505,11 @@ def test_a_deleted_workflow_is_torn_down_from_wherever_it_is(state: str) -> None
     writes = decide(seen(wf, storages=[STORAGE], belongings=LEFT))
     assert removed(writes, kinds.NNF_STORAGE) == ["default/wf-0"]
     assert len(writes) == 1
+
+
+def test_a_deleted_workflow_waits_for_a_node_that_cannot_let_go() -> None:
+    stuck = nnf_access(deleting=True, **broken("Major", message="busy"))
+    assert decide(seen(workflow(*ALL, metadata=DELETING), accesses=[stuck])) == []
 
 
 def test_a_deleted_workflow_then_removes_its_belongings() -> None:

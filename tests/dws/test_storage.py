@@ -121,6 +121,16 @@ def test_storage_in_deletion_removes_its_shares_and_then_lets_go() -> None:
     assert removed(writes, kinds.NNF_NODE_STORAGE) == ["r0/default-wf-0-xfs-0"]
     assert len(writes) == 1
     assert storage.decide(going, [share("r1", deleting=True)]) == []
+
+
+def test_a_storage_in_deletion_tells_what_keeps_a_rabbit_from_giving_back() -> None:
+    going = nnf_storage(("r0", 1), metadata=DELETING)
+    stuck = share("r0", deleting=True, error=error("in use"))
+    writes = storage.decide(going, [stuck])
+
+    (patch,) = changes(writes, kinds.NNF_STORAGE)
+    assert patch["status"]["error"]["userMessage"] == "r0: in use"
+    assert storage.decide(after(going, writes), [stuck]) == []
     assert changes(storage.decide(going, []), kinds.NNF_STORAGE) == [
         {"metadata": {"finalizers": []}}
     ]

@@ -16,6 +16,7 @@ import orjson
 from tests.harness.seam import Seam, SeamJournal, SeamLauncher, SeamMachine, Stopped
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
+from warren.controllers.machine import Machine
 from warren.daemons.compose import Control, Ports, compose
 from warren.daemons.site import Site
 from warren.dws import kinds
@@ -67,6 +68,9 @@ class World:
         self.objects: Journal = MemoryJournal()
         self.jobs: Journal = MemoryJournal()
         self.copy_seconds = 1.0
+        self.mount_prefix = "/mnt/nnf"
+        self.machine: Callable[[str, str], Machine] = self._simulated
+        """Gives a node's machine, by the names of the node and of its rabbit."""
         self.flash = {each.rabbit: Flash(each.capacity) for each in site.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
         """What environment each task was started with, by `rank`."""
@@ -91,7 +95,7 @@ class World:
             jobs=SeamJournal("jobs", self.jobs, seam),
             launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
             owner=os.getuid(),
-            mount_prefix="/mnt/nnf",
+            mount_prefix=self.mount_prefix,
             client=self.client,
         )
         built, system = compose(self.site, ports, self._machines(seam))
@@ -127,14 +131,13 @@ class World:
 
     def _machines(self, seam: Seam) -> dict[str, SeamMachine]:
         return {
-            node: SeamMachine(
-                node,
-                SimulatedMachine(node, self.flash[chassis.rabbit], seconds=self.copy_seconds),
-                seam,
-            )
+            node: SeamMachine(node, self.machine(node, chassis.rabbit), seam)
             for chassis in self.site.chassis()
             for node in (chassis.rabbit, *chassis.hosts)
         }
+
+    def _simulated(self, node: str, rabbit: str) -> Machine:
+        return SimulatedMachine(node, self.flash[rabbit], seconds=self.copy_seconds)
 
     # Shells, which live on when the instance is gone
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pwd
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.processes import alive, eventually
-from warren.node import namespaces
+from warren.node import loops, namespaces
 from warren.node.namespaces import Namespace, mount_points
 
 
@@ -72,6 +73,45 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     eventually(lambda: not holders & alive())
     eventually(lambda: not nodes.seen())
     assert not any(mounted.values()), mounted
+
+
+@dataclass(frozen=True)
+class LoopDevice:
+    """One that is attached, as the kernel tells."""
+
+    device: str
+    backing: str
+
+
+def loop_devices_on(root: Path) -> list[LoopDevice]:
+    """What is attached to files below a directory, also to files that are there no more."""
+    found = []
+    for entry in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            backing = entry.read_text().rstrip("\n")
+        except OSError:  # it has just been detached
+            continue
+        if backing.startswith(f"{root.resolve()}/"):
+            found.append(LoopDevice(f"/dev/{entry.parent.parent.name}", backing))
+    return found
+
+
+@pytest.fixture
+def loop_devices(tmp_path: Path) -> Iterator[Path]:
+    """A directory for images, of which nothing is mounted or attached after the test."""
+    why = loops.available()
+    if why is not None:
+        pytest.skip(f"no loop devices here: {why}")
+    yield tmp_path
+    mounted = [path for path in mount_points(os.getpid()) if path.startswith(f"{tmp_path}/")]
+    for path in sorted(mounted, reverse=True):
+        subprocess.run(["umount", path], check=False)
+    left = loop_devices_on(tmp_path)
+    for loop in left:
+        subprocess.run(["losetup", "--detach", loop.device], check=False)
+        os.chown(loop.device, 0, 0)
+    assert mounted == []
+    assert left == []
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import subprocess
 import sys
+import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def test_a_command_that_was_killed_is_told_by_its_signal() -> None:
 
 
 def test_a_program_that_is_not_there_is_a_trouble() -> None:
-    with pytest.raises(NodeTrouble, match="/no/such-program cannot be run: No such file"):
+    with pytest.raises(NodeTrouble, match="/no/such-program cannot be run: it is not there"):
         asyncio.run(commands.run(["/no/such-program"]))
 
 
@@ -108,6 +109,22 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended_and_buried(tmp_path: 
     asyncio.run(main())
     child = child_of(pid)
     eventually(lambda: child not in alive())
+    assert zombies() == set()
+
+
+def test_a_command_that_is_given_up_at_any_moment_of_its_start_is_ended() -> None:
+    async def main() -> None:
+        for steps in range(30):
+            running = asyncio.create_task(commands.run(["sh", "-c", "sleep 600 & wait"]))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            time.sleep(0.02)  # noqa: ASYNC251 - we are slow, and the command is not
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                async with asyncio.timeout(10):
+                    await running
+
+    asyncio.run(main())
     assert zombies() == set()
 
 
@@ -157,3 +174,16 @@ def test_closing_the_lines_ends_the_command_with_all_that_it_has_started(tmp_pat
     child = child_of(pid)
     eventually(lambda: child not in alive())
     assert zombies() == set()
+
+
+def test_a_command_does_not_outlive_the_agent_that_waits_for_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    words = ["sh", "-c", f"echo $$ > {shlex.quote(str(pid))}; exec sleep 1000"]
+    program = "import asyncio, sys; from warren.node import commands; "
+    program += "asyncio.run(commands.run(sys.argv[1:]))"
+    with subprocess.Popen([sys.executable, "-c", program, *words]) as agent:
+        child = child_of(pid)
+        eventually(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")
+        agent.kill()
+
+    eventually(lambda: child not in alive())

@@ -427,7 +427,7 @@ def test_a_write_that_fails_is_told_with_the_name_of_the_file(copy: Copier) -> N
     outcome = copy("in", "out", before=limited)
 
     assert outcome.status == 1
-    assert outcome.complaints == [f"{copy.place}/in/long: File too large"]
+    assert outcome.complaints == [f"{copy.place}/out/in/long: File too large"]
     assert (copy.place / "out" / "in" / "short").read_bytes() == b"x"
 
 

@@ -1,5 +1,6 @@
 """Directories as flash: what a crash leaves behind, and whose the files are."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 from tests.node.conftest import User
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.directory import Directories, own_path
+from warren.node.directory import Directories
+from warren.node.linking import own_path
 
 
 @pytest.fixture
@@ -29,17 +31,46 @@ def volume(name: str = "a", size: int = 100, user: User | None = None) -> Volume
 
 
 def test_a_volume_belongs_to_its_user(flash: Directories, user: User) -> None:
-    flash.make(volume(user=user))
+    asyncio.run(flash.make(volume(user=user)))
 
     found = flash.place("rabbit1", "a").stat()
     assert (found.st_uid, found.st_gid) == (user.userid, user.groupid)
     assert found.st_mode & 0o777 == 0o755
 
 
+def test_a_volume_is_found_where_mount_is_told_and_otherwise_it_is_a_trouble(
+    flash: Directories,
+) -> None:
+    with pytest.raises(NodeTrouble, match="rabbit1/a does not exist") as caught:
+        asyncio.run(flash.source("rabbit1", "a", "xfs"))
+    assert not caught.value.fatal
+
+    asyncio.run(flash.make(volume()))
+
+    source = asyncio.run(flash.source("rabbit1", "a", "xfs"))
+    assert source.arguments == ("--bind", str(flash.place("rabbit1", "a")))
+    assert not source.is_file
+
+
+def test_every_rabbit_has_as_much_whatever_is_taken(flash: Directories) -> None:
+    asyncio.run(flash.make(volume()))
+
+    assert asyncio.run(flash.capacity("rabbit1")) == 1000
+    assert asyncio.run(flash.capacity("rabbit2")) == 1000
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".new-a", "a/b", "/etc"])
+def test_a_name_that_leads_elsewhere_is_refused(flash: Directories, name: str) -> None:
+    for deed in (flash.make(volume(name)), flash.release("rabbit1", name)):
+        with pytest.raises(NodeTrouble, match="is no name of a volume") as caught:
+            asyncio.run(deed)
+        assert caught.value.fatal
+
+
 def test_a_narrow_umask_does_not_shut_the_user_out(flash: Directories) -> None:
     before = os.umask(0o077)
     try:
-        flash.make(volume())
+        asyncio.run(flash.make(volume()))
     finally:
         os.umask(before)
 
@@ -51,12 +82,12 @@ def test_no_rabbit_has_volumes_before_the_first_is_made(flash: Directories) -> N
 
 
 def test_volumes_are_found_again_by_another_process(flash: Directories, tmp_path: Path) -> None:
-    flash.make(volume("a", 700))
+    asyncio.run(flash.make(volume("a", 700)))
 
     again = Directories(tmp_path, 1000)
     assert again.volumes("rabbit1") == {"a": 700}
     with pytest.raises(NodeTrouble, match="300 bytes of flash left"):
-        again.make(volume("b", 700))
+        asyncio.run(again.make(volume("b", 700)))
 
 
 def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
@@ -67,7 +98,7 @@ def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
     (unfinished / "rubbish").touch()
     (unfinished.parent / "volume.json").write_text(json.dumps({"size": 1000}))
 
-    flash.make(volume("a", 1000))
+    asyncio.run(flash.make(volume("a", 1000)))
 
     assert flash.volumes("rabbit1") == {"a": 1000}
     assert list(flash.place("rabbit1", "a").iterdir()) == []
@@ -76,11 +107,11 @@ def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
 def test_a_volume_that_was_being_released_takes_no_room_and_goes_with_the_next_try(
     flash: Directories, tmp_path: Path
 ) -> None:
-    flash.make(volume())
+    asyncio.run(flash.make(volume()))
     (tmp_path / "rabbit1" / "a").rename(tmp_path / "rabbit1" / ".old-a")
     assert flash.volumes("rabbit1") == {}
 
-    flash.release("rabbit1", "a")
+    asyncio.run(flash.release("rabbit1", "a"))
 
     assert list((tmp_path / "rabbit1").iterdir()) == []
 
@@ -89,8 +120,8 @@ def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
     flash: Directories, tmp_path: Path
 ) -> None:
     (tmp_path / "rabbit1" / ".old-a" / "files").mkdir(parents=True)
-    flash.make(volume())
-    flash.release("rabbit1", "a")
+    asyncio.run(flash.make(volume()))
+    asyncio.run(flash.release("rabbit1", "a"))
 
     assert list((tmp_path / "rabbit1").iterdir()) == []
 

@@ -15,12 +15,18 @@ import pytest
 from tests.harness import virtual
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, NodeTrouble, Progress, Volume
-from warren.node.directory import Directories, DirectoryMachine, LinkingMachine
+from warren.node.blocks import Blocks
+from warren.node.directory import Directories
+from warren.node.extents import UNIT
+from warren.node.linking import LinkingMachine
+from warren.node.loopdisk import LoopDisk
+from warren.node.machine import NamespacedMachine
 from warren.node.simulated import Flash, SimulatedMachine
 
 T = TypeVar("T")
 
 CAPACITY = 1000
+"""Of each rabbit, in the machine's units, as all sizes are."""
 
 
 @dataclass
@@ -38,20 +44,35 @@ class Node:
     loop: Callable[[Coroutine[Any, Any, Any]], Any]
     points: Callable[[], list[str]] = list
     """What is where mount points are made, where there are any."""
+    records: Path = Path()
+    """Where the volumes of rabbit1 are written down, if they are."""
+    unit: int = 1
+    """Bytes."""
+    file_system: str = "xfs"
 
     def run(self, deed: Coroutine[Any, Any, T]) -> T:
         result: T = self.loop(deed)
         return result
 
     def make(self, name: str = "a", size: int = 100, group: str = "rabbit1") -> None:
-        self.run(self.machine.make(volume(name, size, group)))
+        self.run(self.machine.make(self.volume(name, size, group)))
+
+    def volume(self, name: str = "a", size: int = 100, group: str = "rabbit1") -> Volume:
+        return Volume(
+            group=group,
+            name=name,
+            size=size * self.unit,
+            file_system=self.file_system,
+            userid=os.geteuid(),
+            groupid=os.getegid(),
+        )
 
     def release(self, name: str = "a") -> None:
         self.run(self.machine.release("rabbit1", name))
 
     def mount(self, name: str = "a", at: str = "job") -> str:
         path = f"{self.prefix}/{at}"
-        self.run(self.machine.mount("rabbit1", name, "xfs", path))
+        self.run(self.machine.mount("rabbit1", name, self.file_system, path))
         return path
 
     def unmount(self, path: str) -> None:
@@ -63,17 +84,6 @@ class Node:
             return [progress async for progress in copying]
 
         return self.run(main())
-
-
-def volume(name: str = "a", size: int = 100, group: str = "rabbit1") -> Volume:
-    return Volume(
-        group=group,
-        name=name,
-        size=size,
-        file_system="xfs",
-        userid=os.geteuid(),
-        groupid=os.getegid(),
-    )
 
 
 def copy_of(source: str, destination: str, index: str | None = None) -> Copy:
@@ -104,7 +114,7 @@ def linking(outside: Path) -> Node:
     directories = Directories(outside / "flash", CAPACITY)
     root, prefix = outside / "node1", outside / "nnf"
     return Node(
-        machine=LinkingMachine(directories, root, prefix),
+        machine=LinkingMachine("rabbit1", directories, root, prefix),
         prefix=str(prefix),
         outside=outside,
         volumes=lambda: directories.volumes("rabbit1"),
@@ -113,6 +123,7 @@ def linking(outside: Path) -> Node:
         },
         loop=asyncio.run,
         points=lambda: [path.name for path in Path(f"{root}{prefix}").glob("*")],
+        records=outside / "flash" / "rabbit1",
     )
 
 
@@ -120,35 +131,64 @@ def directory(request: pytest.FixtureRequest) -> Node:
     nodes = request.getfixturevalue("nodes")
     directories = Directories(nodes.root / "flash", CAPACITY)
     return Node(
-        machine=DirectoryMachine(directories, nodes.namespace()),
+        machine=NamespacedMachine("rabbit1", directories, nodes.namespace()),
         prefix=str(nodes.prefix),
         outside=nodes.root,
         volumes=lambda: directories.volumes("rabbit1"),
         mounts=nodes.mounts,
         loop=asyncio.run,
         points=lambda: os.listdir(f"/proc/{nodes.namespace().holder}/root{nodes.prefix}"),
+        records=nodes.root / "flash" / "rabbit1",
     )
 
 
-@pytest.fixture(params=["simulated", "linking", "directory"])
-def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
-    match request.param:
+def image(request: pytest.FixtureRequest) -> Node:
+    flash = request.getfixturevalue("loop_devices") / "flash"
+    nodes = request.getfixturevalue("nodes")
+
+    def disk(group: str) -> LoopDisk:
+        return LoopDisk(group, flash / group, CAPACITY * UNIT, None)
+
+    blocks = Blocks(disk, nodes.root)
+    return Node(
+        machine=NamespacedMachine("rabbit1", blocks, nodes.namespace()),
+        prefix=str(nodes.prefix),
+        outside=nodes.root,
+        volumes=lambda: {name: size // UNIT for name, size in blocks.volumes("rabbit1").items()},
+        mounts=nodes.mounts,
+        loop=asyncio.run,
+        points=lambda: os.listdir(f"/proc/{nodes.namespace().holder}/root{nodes.prefix}"),
+        records=flash / "rabbit1" / "volumes",
+        unit=UNIT,
+        file_system="ext4",  # xfs takes 300 MiB at least
+    )
+
+
+def machine(kind: str, request: pytest.FixtureRequest) -> Iterator[Node]:
+    match kind:
         case "simulated":
-            node = simulated(tmp_path)
+            node = simulated(request.getfixturevalue("tmp_path"))
         case "linking":
-            node = linking(tmp_path)
-        case _:
+            node = linking(request.getfixturevalue("tmp_path"))
+        case "directory":
             node = directory(request)
+        case _:
+            node = image(request)
     yield node
     assert node.mounts() == set()
+    for name in node.volumes():
+        node.release(name)
 
 
-@pytest.fixture(params=["linking", "directory"])
-def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+@pytest.fixture(params=["simulated", "linking", "directory", "image"])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    yield from machine(request.param, request)
+
+
+@pytest.fixture(params=["linking", "directory", "image"])
+def real(request: pytest.FixtureRequest) -> Iterator[Node]:
     """A machine with files in its volumes."""
-    node = linking(tmp_path) if request.param == "linking" else directory(request)
-    yield node
-    assert node.mounts() == set()
+    yield from machine(request.param, request)
 
 
 # Room
@@ -157,7 +197,7 @@ def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
 def test_a_machine_says_how_much_flash_it_has_in_all(node: Node) -> None:
     node.make(size=700)
 
-    assert node.run(node.machine.capacity()) == CAPACITY
+    assert node.run(node.machine.capacity()) == CAPACITY * node.unit
 
 
 def test_what_is_made_twice_is_there_once(node: Node) -> None:
@@ -177,7 +217,8 @@ def test_the_last_byte_can_be_had(node: Node) -> None:
 def test_without_room_nothing_is_made_and_trying_again_is_not_advised(node: Node) -> None:
     node.make("a", 700)
 
-    with pytest.raises(NodeTrouble, match=r"rabbit1 has 300 bytes .* 301 are asked for") as caught:
+    words = rf"rabbit1 has {300 * node.unit} bytes .* {301 * node.unit} are asked for"
+    with pytest.raises(NodeTrouble, match=words) as caught:
         node.make("b", 301)
 
     assert caught.value.fatal
@@ -197,6 +238,7 @@ def test_rabbits_do_not_share_their_room(node: Node) -> None:
     node.make("a", CAPACITY, "rabbit2")
 
     assert node.volumes() == {"a": CAPACITY}
+    node.run(node.machine.release("rabbit2", "a"))
 
 
 @pytest.fixture
@@ -210,7 +252,7 @@ def hasty() -> Iterator[None]:
 
 def test_those_who_come_at_once_do_not_get_more_than_there_is(node: Node, hasty: None) -> None:
     async def main() -> list[object]:
-        makes = [node.machine.make(volume(str(name), CAPACITY // 4)) for name in range(12)]
+        makes = [node.machine.make(node.volume(str(name), CAPACITY // 4)) for name in range(12)]
         return await asyncio.gather(*makes, return_exceptions=True)
 
     answers = node.run(main())
@@ -221,7 +263,7 @@ def test_those_who_come_at_once_do_not_get_more_than_there_is(node: Node, hasty:
 
 def test_the_same_may_be_made_many_times_at_once(node: Node, hasty: None) -> None:
     async def main() -> None:
-        await asyncio.gather(*(node.machine.make(volume()) for _ in range(8)))
+        await asyncio.gather(*(node.machine.make(node.volume()) for _ in range(8)))
 
     node.run(main())
 
@@ -371,21 +413,17 @@ def test_a_simulated_copy_that_is_given_up_does_not_come_to_its_end() -> None:
     assert flash.copies == []
 
 
-def test_a_simulated_machine_does_not_release_what_is_mounted() -> None:
-    flash = Flash(CAPACITY)
-    machine = SimulatedMachine("node1", flash)
+def test_a_simulated_machine_does_not_release_what_is_mounted(tmp_path: Path) -> None:
+    node = simulated(tmp_path)
+    node.make()
+    path = node.mount()
 
-    async def main() -> None:
-        await machine.make(volume())
-        await machine.mount("rabbit1", "a", "xfs", "/mnt/job")
-        with pytest.raises(NodeTrouble, match="rabbit1/a is mounted"):
-            await machine.release("rabbit1", "a")
-        await machine.unmount("/mnt/job")
-        await machine.release("rabbit1", "a")
+    with pytest.raises(NodeTrouble, match="rabbit1/a is mounted"):
+        node.release()
 
-    virtual.run(main())
-
-    assert flash.volumes == {}
+    node.unmount(path)
+    node.release()
+    assert node.volumes() == {}
 
 
 # Files, where there are any
@@ -474,7 +512,7 @@ def test_what_a_user_has_made_unwritable_is_released_all_the_same(real: Node) ->
         directory.chmod(0o700)
 
     assert real.volumes() == {}
-    assert list((real.outside / "flash" / "rabbit1").iterdir()) == []
+    assert list(real.records.iterdir()) == []
     assert os.stat(real.outside).st_mode & 0o777 == 0o700
 
 

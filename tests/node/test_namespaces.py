@@ -15,7 +15,8 @@ from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, namespaces
-from warren.node.directory import Directories, DirectoryMachine
+from warren.node.directory import Directories
+from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace, mount_points
 
 
@@ -189,7 +190,9 @@ def test_what_is_mounted_on_a_node_is_not_seen_outside(nodes: Nodes) -> None:
 def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> None:
     flash = Directories(nodes.root / "flash", 1000)
     path = str(nodes.prefix / "job")
-    machines = [DirectoryMachine(flash, nodes.namespace(name)) for name in ("node1", "node2")]
+    machines = [
+        NamespacedMachine(name, flash, nodes.namespace(name)) for name in ("node1", "node2")
+    ]
 
     async def both() -> None:
         for machine, name in zip(machines, "ab", strict=True):
@@ -210,7 +213,9 @@ def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> N
 
 def test_two_nodes_may_have_the_same_volume(nodes: Nodes) -> None:
     flash = Directories(nodes.root / "flash", 1000)
-    machines = [DirectoryMachine(flash, nodes.namespace(name)) for name in ("node1", "node2")]
+    machines = [
+        NamespacedMachine(name, flash, nodes.namespace(name)) for name in ("node1", "node2")
+    ]
 
     path = str(nodes.prefix / "job")
 
@@ -233,12 +238,12 @@ def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
     path = str(nodes.prefix / "job")
 
     async def before() -> None:
-        machine = DirectoryMachine(flash, nodes.namespace())
+        machine = NamespacedMachine("node1", flash, nodes.namespace())
         await machine.make(_volume("a"))
         await machine.mount("rabbit1", "a", "xfs", path)
 
     async def after() -> None:
-        machine = DirectoryMachine(flash, nodes.namespace())
+        machine = NamespacedMachine("node1", flash, nodes.namespace())
         await machine.mount("rabbit1", "a", "xfs", path)
         assert nodes.mounts() == {path}
         await machine.unmount(path)
@@ -249,7 +254,7 @@ def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
 
 def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
     flash = Directories(nodes.root / "flash", 1000)
-    machine = DirectoryMachine(flash, nodes.namespace())
+    machine = NamespacedMachine("node1", flash, nodes.namespace())
     path = str(nodes.prefix / "job")
 
     async def begin() -> list[str]:

@@ -1,6 +1,7 @@
 """`warren up` and `warren down`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -8,6 +9,7 @@ from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.cli.common import print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
+from warren.dws.node import NodeTrouble
 
 
 @click.command()
@@ -18,6 +20,14 @@ from warren.daemons.statedir import StateDir
               metavar="M", help="How many compute nodes are wired to each.")  # fmt: skip
 @click.option("--rabbit-capacity", default="144GiB", show_default=True, metavar="SIZE",
               help="Flash on each rabbit.")  # fmt: skip
+@click.option("--flash", type=click.Choice(["auto", "directory", "image"]), default="auto",
+              show_default=True,
+              help="What volumes are: plain directories; or loop devices on a sparse disk image, "
+              "with file systems made on them, which takes root.")  # fmt: skip
+@click.option("--rabbit-device", "devices", multiple=True, metavar="RABBIT=DEVICE|vg:NAME",
+              help="What a rabbit uses instead of an image: a block device, and what is on it is "
+              "lost; or an LVM volume group, for volumes beside those that are there. "
+              "Repeatable.")  # fmt: skip
 @click.option("--global", "paths", multiple=True, metavar="PATH",
               help="A directory that copy_in and copy_out may reach. Repeatable.")  # fmt: skip
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT",
@@ -29,6 +39,8 @@ def up(
     rabbits: int,
     computes_per_rabbit: int,
     rabbit_capacity: str,
+    flash: str,
+    devices: tuple[str, ...],
     paths: tuple[str, ...],
     port: int | None,
     isolated: bool | None,
@@ -53,8 +65,10 @@ def up(
             rabbits=rabbits,
             computes_per_rabbit=computes_per_rabbit,
             capacity=size,
+            devices=dict(_device(each, rabbits) for each in devices),
             global_file_systems=tuple(_directory(path) for path in paths),
         ),
+        flash=_chosen(flash, devices),
         port=port,
         isolated=isolated,
     )
@@ -65,6 +79,13 @@ def up(
             f"warren is up: {site.rabbits} rabbits of {human(site.capacity)}, "
             f"{site.rabbits * site.computes_per_rabbit} compute nodes"
         )
+        if site.flash == "image":
+            click.echo("  flash: disk images with loop devices; file systems are real")
+        else:
+            click.echo(
+                "  flash: plain directories; sizes are accounted for, and not enforced "
+                f"({cluster.why_no_images})"
+            )
         if cluster.why_not_isolated:
             click.echo(
                 f"  nodes share one mount namespace, and each has paths of its own "
@@ -82,6 +103,36 @@ def up(
     click.echo("warren is down")
 
 
+def _chosen(flash: str, devices: tuple[str, ...]) -> Literal["directory", "image"] | None:
+    if flash == "directory":
+        if devices:
+            raise UserMistake("--rabbit-device: plain directories need no device.")
+        return "directory"
+    return "image" if devices or flash == "image" else None
+
+
+def _device(text: str, rabbits: int) -> tuple[str, str]:
+    """Read RABBIT=DEVICE or RABBIT=vg:NAME."""
+    from warren.node import volumegroup
+
+    rabbit, _, device = text.partition("=")
+    known = [f"rabbit-{number}" for number in range(rabbits)]
+    if rabbit not in known:
+        raise UserMistake(f"--rabbit-device {text}: the rabbits are {', '.join(known)}.")
+    if device.startswith(volumegroup.PREFIX):
+        try:
+            groups = run(volumegroup.names())
+        except NodeTrouble as trouble:
+            raise UserMistake(f"--rabbit-device {text}: {trouble}.") from trouble
+        name = device.removeprefix(volumegroup.PREFIX)
+        if name not in groups:
+            raise UserMistake(f"--rabbit-device {text}: there is no volume group {name!r}.")
+        return rabbit, device
+    if not Path(device).is_block_device():
+        raise UserMistake(f"--rabbit-device {text}: {device!r} is not a block device.")
+    return rabbit, str(Path(device).resolve())
+
+
 def _directory(path: str) -> str:
     found = Path(path).resolve()
     if not found.is_dir():
@@ -96,7 +147,7 @@ def down(state: StateDir, as_json: bool) -> None:
     """Stop the cluster of a state directory. Its state stays, for the next `warren up`."""
     from warren.daemons.sweep import down as stop
 
-    stopped = stop(state)
+    stopped = run(stop(state))
     if as_json:
         print_json({"stopped": stopped, "statedir": str(state.path)})
     elif stopped:

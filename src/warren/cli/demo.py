@@ -138,6 +138,12 @@ class _Demonstration:
             try:
                 status = self._wait_ready(process, output.name)
                 isolation = "one mount namespace each"
+                flash = "disk images with loop devices, real file systems"
+                if status["flash"] == "directory":
+                    flash = (
+                        "plain directories, whose sizes are accounted for and not enforced: "
+                        f"{status['why_no_images']}"
+                    )
                 if not status["isolated"]:
                     isolation = (
                         "no mount namespaces, which the kernel forbids this user: "
@@ -145,8 +151,9 @@ class _Demonstration:
                     )
                 self.console.print(
                     f"cluster of {rabbits} rabbits and {rabbits * 4} compute nodes "
-                    f"({isolation}), up in {time.monotonic() - began:.1f} s\n"
+                    f"({isolation}), up in {time.monotonic() - began:.1f} s"
                 )
+                self.console.print(f"flash: {flash}\n")
                 yield
             finally:
                 process.send_signal(signal.SIGTERM)

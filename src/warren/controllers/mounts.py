@@ -28,9 +28,7 @@ class MountReconciler:
             return None
         seen = read(raw, ClientMount)
         if seen.metadata.deleting:
-            await self._unmount(seen)
-            patch = labels.finalized(seen.metadata, labels.CLIENT_MOUNT_FINALIZER)
-            await self._write(seen, patch)
+            await self._let_go(seen)
             return None
         trouble = None
         try:
@@ -44,6 +42,14 @@ class MountReconciler:
         if trouble is not None and not trouble.fatal:
             raise trouble
         return None
+
+    async def _let_go(self, seen: ClientMount) -> None:
+        try:
+            await self._unmount(seen)
+        except NodeTrouble as trouble:
+            await self._report(seen, trouble)
+            raise
+        await self._write(seen, labels.finalized(seen.metadata, labels.CLIENT_MOUNT_FINALIZER))
 
     async def _mount(self, seen: ClientMount) -> None:
         for mount in seen.spec.mounts:

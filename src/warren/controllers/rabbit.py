@@ -1,5 +1,7 @@
 """NnfNodeStorages, on their rabbit; and the rabbit's own word, its NnfNode."""
 
+import asyncio
+
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.dws import kinds, labels, system
@@ -58,23 +60,38 @@ class RabbitReconciler:
             return None
         seen = read(raw, NnfNodeStorage)
         if seen.metadata.deleting:
-            # First the flash, then the record of it: whoever dies in between leaves the
-            # record behind, and the next pass releases once more, which is harmless.
-            for number in range(seen.spec.count):
-                await self._machine.release(*volume(seen, number))
-            patch = labels.finalized(seen.metadata, labels.NODE_STORAGE_FINALIZER)
-            await self._write(seen, patch)
+            await self._give_back(seen)
             return None
-        trouble = None
-        try:
-            for number in range(seen.spec.count):
-                await self._machine.make(_volume(seen, number))
-        except NodeTrouble as error:
-            trouble = error
+        trouble = await self._make(seen)
         await self._report(seen, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
         return None
+
+    async def _give_back(self, seen: NnfNodeStorage) -> None:
+        # First the flash, then the record of it: whoever dies in between leaves the
+        # record behind, and the next pass releases once more, which is harmless.
+        try:
+            for number in range(seen.spec.count):
+                await self._machine.release(*volume(seen, number))
+        except NodeTrouble as trouble:
+            await self._report(seen, trouble)
+            raise
+        await self._write(seen, labels.finalized(seen.metadata, labels.NODE_STORAGE_FINALIZER))
+
+    async def _make(self, seen: NnfNodeStorage) -> NodeTrouble | None:
+        """Make the volumes, all at a time; give the gravest trouble."""
+        made = await asyncio.gather(
+            *(self._machine.make(_volume(seen, number)) for number in range(seen.spec.count)),
+            return_exceptions=True,
+        )
+        troubles = []
+        for result in made:
+            if isinstance(result, NodeTrouble):
+                troubles.append(result)
+            elif result is not None:
+                raise result
+        return max(troubles, key=lambda trouble: trouble.fatal, default=None)
 
     async def _report(self, seen: NnfNodeStorage, trouble: NodeTrouble | None) -> None:
         known = seen.status.error

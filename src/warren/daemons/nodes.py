@@ -1,12 +1,22 @@
 """The emulated nodes of this machine: what stands behind each agent and each shell."""
 
+import asyncio
 from pathlib import Path
 
 from warren.controllers.machine import Machine
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
-from warren.node.directory import Directories, DirectoryMachine, LinkingMachine, own_path
+from warren.dws.node import NodeTrouble
+from warren.node import loops
+from warren.node.blocks import Blocks, Disk
+from warren.node.directory import Directories
+from warren.node.flash import Flash
+from warren.node.linking import LinkingMachine, own_path
+from warren.node.loopdisk import LoopDisk
+from warren.node.loops import Loop
+from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace, join
+from warren.node.volumegroup import PREFIX, VolumeGroup
 
 
 class Nodes:
@@ -18,14 +28,24 @@ class Nodes:
 
     def __init__(self, state: StateDir, site: Site, *, isolated: bool) -> None:
         self._state = state
-        self._directories = Directories(state.flash, site.capacity)
         self._isolated = isolated
+        self._rabbits = [chassis.rabbit for chassis in site.chassis()]
+        self._directories = Directories(state.flash, site.capacity)
+        self._disks = {}
+        if site.flash == "image":
+            self._disks = {rabbit: _disk(rabbit, state, site) for rabbit in self._rabbits}
+        self._flash: Flash = Blocks(self._disk, state.flash) if self._disks else self._directories
+
+    @property
+    def prefix(self) -> Path:
+        """Where jobs find their storage, on every node."""
+        return self._state.mounts
 
     def machine(self, node: str) -> Machine:
         """Give the machine that is a node."""
         if self._isolated:
-            return DirectoryMachine(self._directories, self.namespace(node))
-        return LinkingMachine(self._directories, self._root(node), self._state.mounts)
+            return NamespacedMachine(node, self._flash, self.namespace(node))
+        return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
     def namespace(self, node: str) -> Namespace:
         """Give a node's mount namespace."""
@@ -46,13 +66,18 @@ class Nodes:
     def _root(self, node: str) -> Path:
         return self._state.nodes / node / "root"
 
+    def _disk(self, group: str) -> Disk:
+        try:
+            return self._disks[group]
+        except KeyError:
+            raise NodeTrouble(f"there is no rabbit {group} here", fatal=True) from None
+
     def volumes(self) -> list[str]:
         """Give the volumes of all rabbits, as `rabbit/volume`."""
-        rabbits = sorted(path.name for path in self._state.flash.iterdir())
         return [
             f"{rabbit}/{volume}"
-            for rabbit in rabbits
-            for volume in sorted(self._directories.volumes(rabbit))
+            for rabbit in self._rabbits
+            for volume in sorted(self._flash.volumes(rabbit))
         ]
 
     def mounts(self) -> list[str]:
@@ -70,7 +95,28 @@ class Nodes:
             found.extend(f"{node}:{path}" for path in sorted(own | links))
         return found
 
-    def end(self) -> None:
-        """Let go of every node: whatever is mounted is unmounted."""
+    def loops(self) -> list[Loop]:
+        """Give the loop devices on the rabbits' disks."""
+        disks = [disk for disk in self._disks.values() if isinstance(disk, LoopDisk)]
+        return [loop for disk in disks for loop in disk.loops()]
+
+    async def end(self) -> None:
+        """Let go of every node: whatever is mounted is unmounted, whatever attached, detached.
+
+        Raises NodeTrouble if something is in use, when all else is let go of.
+        """
         for node in self._state.nodes.glob("*/holder"):
             self.namespace(node.parent.name).end()
+        ends = await asyncio.gather(*map(loops.detach, self.loops()), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end
+
+
+def _disk(rabbit: str, state: StateDir, site: Site) -> Disk:
+    """Give a rabbit's disk: the volume group or device that it was given, or an image."""
+    device = site.devices.get(rabbit)
+    if device is not None and device.startswith(PREFIX):
+        return VolumeGroup(rabbit, device.removeprefix(PREFIX), site.capacity)
+    backing = Path(device) if device is not None else None
+    return LoopDisk(rabbit, state.flash / rabbit, site.capacity, backing)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -23,6 +23,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Of each compute node: what the scheduler hands out, whatever the machine has."""
     capacity: int = CAPACITY
     """Bytes of flash on each rabbit."""
+    flash: Literal["directory", "image"] = "directory"
+    """What volumes are: directories, or loop devices on a disk image with file systems made."""
+    devices: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What rabbits have instead of an image, by rabbit: a block device, or `vg:` and a group."""
     global_file_systems: tuple[str, ...] = ()
     """Absolute paths that copies may come from and go to."""
 

@@ -100,13 +100,13 @@ class StateDir:
 
     def status(self) -> dict[str, Any] | None:
         """Give what the running cluster says of itself; None if none is running and ready."""
-        if holder(self.lock) is None:
-            return None
+        process = holder(self.lock)
         try:
             found: dict[str, Any] = json.loads(self.running.read_bytes())
         except (OSError, ValueError):
             return None
-        return found
+        # A killed predecessor may have said it: its successor takes that back a moment later.
+        return found if process is not None and found.get("pid") == process else None
 
     def announce(self, **facts: Any) -> None:
         """Say that the cluster is ready, and what it is."""

@@ -1,40 +1,43 @@
 """Stopping a cluster, and what it leaves on the machine: found, and ended."""
 
+import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, holder
+from warren.dws.node import NodeTrouble
 from warren.instance.shell.processes import marked
 
 
-def down(state: StateDir) -> bool:
+async def down(state: StateDir) -> bool:
     """Stop the cluster of a state directory, and what a dead one has left; tell if one ran."""
     process = holder(state.lock)
     if process:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGTERM)
-        _wait_free(state.lock, process, seconds=30.0)
-    sweep(state)
+        await _gone(lambda: [process] if holder(state.lock) == process else [], seconds=30.0)
+    await sweep(state)
     return process is not None
 
 
-def sweep(state: StateDir) -> None:
+async def sweep(state: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
     parent = holder(state.shells_lock)
     if parent:
         with suppress(ProcessLookupError):
             os.kill(parent, signal.SIGTERM)
-        _wait_free(state.shells_lock, parent, seconds=5.0)
+        await _gone(lambda: [parent] if holder(state.shells_lock) == parent else [], seconds=5.0)
     nodes = _nodes(state)
     if nodes is not None:
-        nodes.end()
+        with suppress(NodeTrouble):  # a device that is in use goes with its last user
+            await nodes.end()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
-    _wait_gone("=".join(state.mark), seconds=5.0)
+    await _gone(lambda: marked("=".join(state.mark)), seconds=5.0)
 
 
 def leftovers(state: StateDir) -> list[str]:
@@ -45,6 +48,7 @@ def leftovers(state: StateDir) -> list[str]:
     return [
         *(f"volume {volume}" for volume in nodes.volumes()),
         *(f"mount {mount}" for mount in nodes.mounts()),
+        *(f"loop {loop.device}" for loop in nodes.loops()),
         *(f"process {process}" for process in marked(f"FLUX_URI={state.uri}")),
     ]
 
@@ -54,22 +58,12 @@ def _nodes(state: StateDir) -> Nodes | None:
     return Nodes(state, site, isolated=True) if site is not None else None
 
 
-def _wait_gone(mark: str, seconds: float) -> None:
-    """Wait until all processes with a mark have ended, and kill them when it takes too long."""
+async def _gone(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
+    """Wait until processes have ended or let go, and kill those that take too long."""
     end = time.monotonic() + seconds
-    while remaining := marked(mark):
+    while processes := remaining():
         if time.monotonic() > end:
-            for process in remaining:
+            for process in processes:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def _wait_free(lock: Path, process: int, seconds: float) -> None:
-    """Wait until a process has let go of a lock, and kill it when it takes too long."""
-    end = time.monotonic() + seconds
-    while holder(lock) == process:
-        if time.monotonic() > end:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(0.02)
+        await asyncio.sleep(0.02)

@@ -10,11 +10,12 @@ import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import structlog
 
+from warren.base.bytesize import human
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
@@ -34,7 +35,7 @@ from warren.kube.kubeconfig import Access
 from warren.kube.server import tls
 from warren.kube.server.app import ApiServer
 from warren.kube.server.store import Store
-from warren.node import namespaces
+from warren.node import loops, namespaces
 from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
@@ -50,6 +51,8 @@ class Wanted:
     """What `warren up` was told."""
 
     site: Site
+    flash: Literal["directory", "image"] | None = None
+    """None takes what the state directory has, or images where the machine allows them."""
     port: int | None = None
     """Of the API server; None takes the last one again if it is free, or any."""
     isolated: bool | None = None
@@ -64,6 +67,8 @@ class Cluster:
     server: str
     isolated: bool
     why_not_isolated: str | None
+    why_no_images: str | None
+    """Why the flash is directories."""
 
 
 async def up(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]) -> None:
@@ -81,16 +86,17 @@ async def up(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]) 
 
 async def _run(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]) -> None:
     state.running.unlink(missing_ok=True)
-    site = _settled(state, wanted.site)
-    listener = _listen(state, wanted.port)
     why_not = None if wanted.isolated else await namespaces.available()
     isolated = why_not is None if wanted.isolated is None else wanted.isolated
+    site, why_no_images = _settled(state, wanted, isolated=isolated)
+    listener = _listen(state, wanted.port)
     access, context = _secured(state, listener)
     cluster = Cluster(
         site=site,
         server=access.server,
         isolated=isolated,
         why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
+        why_no_images=why_no_images,
     )
     stopped = _stop_signal()
     try:
@@ -98,7 +104,7 @@ async def _run(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]
             await _live(state, cluster, objects, jobs, listener, access, context, ready, stopped)
     finally:
         state.running.unlink(missing_ok=True)
-        sweep(state)
+        await sweep(state)
 
 
 async def _live(
@@ -131,7 +137,13 @@ async def _live(
         await is_ready.wait()
         children = [tasks.create_task(child) for child in _children(state, cluster)]
         await _rabbits_ready(built.store, cluster.site.rabbits)
-        state.announce(pid=os.getpid(), server=access.server, isolated=cluster.isolated)
+        state.announce(
+            pid=os.getpid(),
+            server=access.server,
+            isolated=cluster.isolated,
+            flash=cluster.site.flash,
+            why_no_images=cluster.why_no_images,
+        )
         ready(cluster)
         await stopped.wait()
         state.running.unlink(missing_ok=True)
@@ -187,19 +199,32 @@ def _launcher(bus: Bus, handle: Handle) -> Launcher:
     return launcher
 
 
-def _settled(state: StateDir, wanted: Site) -> Site:
-    """Give the site that the state directory was made for, with the file systems of today."""
+def _settled(state: StateDir, wanted: Wanted, *, isolated: bool) -> tuple[Site, str | None]:
+    """Give the site that the state directory was made for, with the file systems of today.
+
+    With it comes why its flash is not images, if it is not. Raises UserMistake.
+    """
     known = sites.load(state.site)
+    why_not = loops.available() if isolated else "nodes have no mount namespaces"
+    flash = wanted.flash or (known.flash if known is not None else None)
+    if flash == "image" and why_not is not None:
+        raise UserMistake(f"Flash cannot be disk images with loop devices here: {why_not}.")
+    if flash is None:
+        flash = "image" if why_not is None else "directory"
+    site = msgspec.structs.replace(wanted.site, flash=flash)
     if known is not None:
         paths = known.global_file_systems
-        if msgspec.structs.replace(wanted, global_file_systems=paths) != known:
+        if msgspec.structs.replace(site, global_file_systems=paths) != known:
             raise UserMistake(
                 f"The state directory {state.path} holds a cluster of {known.rabbits} rabbits with "
+                f"{human(known.capacity)} of flash ({known.flash}) and "
                 f"{known.computes_per_rabbit} compute nodes each: ask for the same, or choose "
                 "another directory."
             )
-    sites.save(state.site, wanted)
-    return wanted
+    sites.save(state.site, site)
+    if flash == "image":
+        return site, None
+    return site, why_not or "--flash directory was given"
 
 
 def _listen(state: StateDir, port: int | None) -> socket.socket:

@@ -86,8 +86,7 @@ def decide(seen: Seen) -> Sequence[Write]:
     try:
         mounted = access.spec.desired_state == "mounted"
         wanted = _children(seen) if mounted else {}
-        for mount in seen.mounts:
-            raise_for(mount.status.error, mount.spec.node)
+        _raise_for(seen.mounts)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
     present = {mount.metadata.key: mount for mount in seen.mounts}
@@ -187,12 +186,13 @@ def _allocations(
 
 def _mount(access: NnfAccess, path: str, share: NnfNodeStorage, number: int, device: str) -> Object:
     group, name = volume(share, number)
+    is_raw = share.spec.file_system_type == "raw"
     return {
         "mountPath": path,
         "type": share.spec.file_system_type,
-        "targetType": "directory",
-        "options": "",
-        "setPermissions": False,
+        "targetType": "file" if is_raw else "directory",
+        "options": "bind" if is_raw else "",
+        "setPermissions": is_raw,
         "userID": access.spec.user_id,
         "groupID": access.spec.group_id,
         "device": {
@@ -231,13 +231,23 @@ def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[
     ]
 
 
+def _raise_for(mounts: Sequence[ClientMount]) -> None:
+    for mount in mounts:
+        raise_for(mount.status.error, mount.spec.node)
+
+
 def _let_go(seen: Seen) -> Sequence[Write]:
     if seen.mounts:
-        return [
+        removals = [
             Remove(kind=kinds.CLIENT_MOUNT, key=mount.metadata.key)
             for mount in seen.mounts
             if not mount.metadata.deleting
         ]
+        try:
+            _raise_for(seen.mounts)
+        except Fault as fault:
+            return [*removals, *_report(seen.access, ready=False, fault=fault)]
+        return removals
     return [
         Change(
             kind=kinds.NNF_ACCESS,

@@ -22,7 +22,7 @@ PER_COMPUTE = "AllocatePerCompute"
 ACROSS_SERVERS = "AllocateAcrossServers"
 SINGLE_SERVER = "AllocateSingleServer"
 
-NODE_LOCAL = ("xfs",)
+NODE_LOCAL = ("raw", "xfs", "ext4")
 """File systems of which every compute node has its own."""
 
 
@@ -99,7 +99,7 @@ def needs_of(directive: Directive, profiles: Sequence[NnfStorageProfile]) -> lis
     kind = values["type"]
     if kind not in NODE_LOCAL:
         raise Fault(f"file systems of type {kind} are not made by this cluster", type="User")
-    profile = chosen(values.get("profile"), profiles).data.xfs_storage
+    profile = chosen(values.get("profile"), profiles).data.of(kind)
     try:
         asked = capacity.parse(values["capacity"])
         size = int(float(profile.capacity_scaling_factor) * asked)

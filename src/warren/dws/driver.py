@@ -162,7 +162,7 @@ def _leave(seen: Seen) -> list[Write]:
     workflow = seen.workflow
     if labels.WORKFLOW_FINALIZER not in workflow.metadata.finalizers:
         return []
-    steps = [_tear_down(seen, index, None) for index in range(len(workflow.spec.dw_directives))]
+    steps = [_left(seen, index) for index in range(len(workflow.spec.dw_directives))]
     if any(step.waiting for step in steps):
         return _distinct(steps)
     if seen.belongings:
@@ -170,6 +170,13 @@ def _leave(seen: Seen) -> list[Write]:
     if set(workflow.metadata.finalizers) != {labels.WORKFLOW_FINALIZER}:
         return []  # ours is taken off last
     return [_change(workflow, labels.finalized(workflow.metadata, labels.WORKFLOW_FINALIZER))]
+
+
+def _left(seen: Seen, index: int) -> Step:
+    try:
+        return _tear_down(seen, index, None)
+    except Fault as fault:  # told to nobody any more
+        return Step(waiting=fault.shown)
 
 
 # Driving a state
@@ -416,31 +423,38 @@ def _movements(seen: Seen, index: int) -> list[NnfDataMovement]:
 
 
 def _tear_down(seen: Seen, index: int, directive: Directive | None) -> Step:
-    """Remove what was made for a directive: copies, then mounts, then storage."""
+    """Remove what was made for a directive: copies, then mounts, then storage.
+
+    Raises Fault where a node says what is in the way.
+    """
     if seen.movements:
         # Of every directive: a copy of another one may be at work in this storage.
         return _removing(
             kinds.NNF_DATA_MOVEMENT,
             {each.metadata.key: each.metadata.deleting for each in seen.movements},
         )
-    mounted = {
-        each.metadata.key: each.metadata.deleting
-        for name, each in seen.accesses.items()
-        if name in (f"{seen.child(index)}-{who}" for who in (access.COMPUTES, access.SERVERS))
-    }
+    names = [f"{seen.child(index)}-{who}" for who in (access.COMPUTES, access.SERVERS)]
+    mounted = [each for name, each in seen.accesses.items() if name in names]
     if mounted:
-        return _removing(kinds.NNF_ACCESS, mounted)
+        return _giving_up(kinds.NNF_ACCESS, mounted)
     found = seen.storages.get(seen.child(index))
-    if found is not None:
-        return _removing(kinds.NNF_STORAGE, {found.metadata.key: found.metadata.deleting})
-    return _DONE
+    return _DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
 
 
 def _unmount_rabbits(seen: Seen, index: int) -> Step | None:
     found = seen.accesses.get(f"{seen.child(index)}-{access.SERVERS}")
     if found is None:
         return None
-    return _removing(kinds.NNF_ACCESS, {found.metadata.key: found.metadata.deleting})
+    return _giving_up(kinds.NNF_ACCESS, [found])
+
+
+def _giving_up(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> Step:
+    """Have objects removed that nodes have to let go of. Raises Fault where one cannot."""
+    step = _removing(kind, {each.metadata.key: each.metadata.deleting for each in objects})
+    if not step.writes:
+        for each in objects:
+            raise_for(each.status.error)
+    return step
 
 
 def _removing(kind: Kind, objects: Mapping[Key, bool]) -> Step:

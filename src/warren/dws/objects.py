@@ -6,6 +6,7 @@ here survive. Sizes are bytes.
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +21,41 @@ class Malformed(UserMistake):
     """An object that is not of its kind; the sentence names the path."""
 
 
+class _Reading:
+    """An object as a kind. The same object is the same reading; an equal one is another."""
+
+    __slots__ = ("kind", "object")
+
+    def __init__(self, obj: Object, kind: type[Any]) -> None:
+        self.object = obj
+        self.kind = kind
+
+    def __hash__(self) -> int:
+        return hash((id(self.object), self.kind))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Reading) and self.object is other.object and self.kind is other.kind
+        )
+
+
+@lru_cache(maxsize=2**14)
+def _decoded(reading: _Reading) -> Any:
+    return msgspec.convert(reading.object, type=reading.kind)
+
+
 def read(obj: Object, kind: type[T]) -> T:
-    """Decode an object. Raises Malformed with the path of what is wrong."""
+    """Decode an object. Raises Malformed with the path of what is wrong.
+
+    Objects are never modified, and each pass reads dozens of them: what was decoded
+    lately is not decoded again.
+    """
     try:
-        return msgspec.convert(obj, type=kind)
+        found: T = _decoded(_Reading(obj, kind))
     except msgspec.ValidationError as error:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
+    return found
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -444,6 +473,13 @@ class ProfileData(_Struct, frozen=True):
     default: bool = False
     pinned: bool = False
     xfs_storage: FileSystemProfile = FileSystemProfile()
+    ext4_storage: FileSystemProfile = FileSystemProfile()
+    raw_storage: FileSystemProfile = FileSystemProfile()
+
+    def of(self, file_system: str) -> FileSystemProfile:
+        """Give what it says of a kind of node-local file system."""
+        known = {"xfs": self.xfs_storage, "ext4": self.ext4_storage, "raw": self.raw_storage}
+        return known[file_system]
 
 
 class NnfStorageProfile(_Struct, frozen=True):

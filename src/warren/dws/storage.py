@@ -139,11 +139,13 @@ def _reported(storage: NnfStorage, shares: Sequence[NnfNodeStorage | None]) -> S
 
 def _give_back(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Write]:
     if shares:
-        return [
+        removals = [
             Remove(kind=kinds.NNF_NODE_STORAGE, key=share.metadata.key)
             for share in shares
             if not share.metadata.deleting
         ]
+        stuck = any(share.status.error for share in shares)
+        return [*removals, *(_reported(storage, shares) if stuck else ())]
     return [
         Change(
             kind=kinds.NNF_STORAGE,

@@ -69,6 +69,10 @@ def _check_storage(
             f"This job has no jobdw named {path.storage!r}.",
             did_you_mean(place.text, known) or _first_storage(directives),
         )
+    if directives[names[path.storage]].values.get("type") == "raw":
+        raise directive.mistake(
+            place, f"Data movement cannot be used with {path.storage!r}, which is raw."
+        )
 
 
 def _check_global(

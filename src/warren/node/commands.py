@@ -6,6 +6,7 @@ is killed when it runs out, or when nobody waits any more.
 
 import asyncio
 import os
+import shutil
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +15,7 @@ from typing import Final
 
 from warren.dws.node import NodeTrouble
 
-SECONDS: Final = 60.0
+SECONDS: Final = 20.0
 """How long a command may take unless it is said otherwise."""
 
 _KEPT: Final = 4000
@@ -26,16 +27,20 @@ async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = F
 
     Raises NodeTrouble with its own words if it fails.
     """
-    async with _started(argv, asyncio.subprocess.STDOUT if merged else PIPE) as process:
+    # What its agent has not waited for would go on beside what the next agent does.
+    bound = ["setpriv", "--pdeathsig", "KILL", *argv]
+    if shutil.which(argv[0]) is None:
+        raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")
+    async with _started(bound, asyncio.subprocess.STDOUT if merged else PIPE) as process:
         try:
             async with asyncio.timeout(seconds):
                 output, errors = await process.communicate()
         except TimeoutError:
             raise NodeTrouble(f"{argv[0]} did not end within {seconds:g} s") from None
     if process.returncode:
-        raise NodeTrouble(
-            f"{argv[0]}: {_words(errors or output or b'') or ending(process.returncode)}"
-        )
+        words = _words(errors or output or b"") or ending(process.returncode)
+        named = words.partition(":")[0] in argv
+        raise NodeTrouble(words if named else f"{argv[0]}: {words}")
     return output.decode(errors="replace")
 
 
@@ -65,24 +70,37 @@ async def _started(
     argv: Sequence[str], complaints: int = PIPE
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command in a process group of its own, which does not outlive the block."""
-    try:
-        process = await asyncio.create_subprocess_exec(
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=PIPE,
             stderr=complaints,
             start_new_session=True,
         )
+    )
+    try:
+        process = await asyncio.shield(starting)
     except OSError as error:
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
+    except asyncio.CancelledError:
+        # asyncio waits for ever for a process whose start is cut short: it may come to its end.
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            await _end(starting.result())
+        raise
     try:
         yield process
     finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            # Shielded: a cancelled caller must not leave a zombie behind.
-            await asyncio.shield(process.wait())
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # Shielded: a cancelled caller must not leave a zombie behind.
+        await asyncio.shield(process.wait())
 
 
 def _words(output: bytes) -> str:

@@ -25,6 +25,7 @@ from warren.dws.node import Copy, NodeTrouble, Progress
 
 _THREADS: Final = 4
 _CHUNK: Final = 32 * 2**20
+_SMALL: Final = 2**18
 _QUEUED: Final = 256
 """Files that may wait for a thread, so that a tree of any size fits into memory."""
 _INTERVAL: Final = 0.5
@@ -122,7 +123,7 @@ class _Copier:
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
         for path, place in reversed(made):
             try:
-                _dress(path, place)
+                _dress(os.stat(path), place)
             except OSError as error:
                 self._fail(error)
 
@@ -159,23 +160,30 @@ class _Copier:
             with self._lock:
                 self._files += 1
         except OSError as error:
-            self._fail(error, source)
+            # Without a name they are of reading and writing, and of these mostly of writing.
+            self._fail(error, target)
         finally:
             self._places.release()
 
     def _copy_file(self, source: str, target: str) -> None:
-        with open(source, "rb") as reading:
-            size = os.fstat(reading.fileno()).st_size
+        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            known = os.fstat(reading)
             writing = _open_for_writing(target)
             try:
-                copied = self._copy_data(reading.fileno(), writing, size)
+                copied = self._copy_data(reading, writing, known.st_size)
+                if copied < known.st_size:
+                    words = f"only {copied} of {known.st_size} bytes could be copied"
+                    raise OSError(errno.EIO, words, source)
+                _dress(known, writing)
             finally:
                 os.close(writing)
-        if copied < size:
-            raise OSError(errno.EIO, f"only {copied} of {size} bytes could be copied", source)
-        _dress(source, target)
+        finally:
+            os.close(reading)
 
     def _copy_data(self, source: int, target: int, size: int) -> int:
+        if size <= _SMALL:
+            return self._copy_small(source, target)
         copied = 0
         by_range = True
         while True:
@@ -197,16 +205,29 @@ class _Copier:
             copied += count
             self._count_in(count)
 
+    def _copy_small(self, source: int, target: int) -> int:
+        """Copy what fits into memory; in-kernel copies cost more than they save there."""
+        copied = 0
+        while data := os.read(source, _SMALL):
+            while data:
+                written = os.write(target, data)
+                data = data[written:]
+                copied += written
+            if copied < _SMALL:
+                break  # a short read of a file is its end
+        self._count_in(copied)
+        return copied
+
     def _count_in(self, count: int) -> None:
         with self._lock:
             self._bytes += count
 
-    def _fail(self, error: OSError, source: str | None = None) -> None:
-        """Note a failure; `source` is for errors that do not say which file they are about."""
+    def _fail(self, error: OSError, place: str | None = None) -> None:
+        """Note a failure; `place` is for errors that do not say which file they are about."""
         with self._lock:
             self._failed += 1
             if len(self._failures) < _TOLD:
-                name = error.filename2 or error.filename or source
+                name = error.filename2 or error.filename or place
                 self._failures.append(f"{name}: {error.strerror}")
 
     def _tell_until(self, done: threading.Event) -> None:
@@ -248,9 +269,8 @@ def _copy_link(source: str, target: str) -> None:
     os.symlink(os.readlink(source), target)
 
 
-def _dress(source: str, target: str) -> None:
+def _dress(known: os.stat_result, target: str | int) -> None:
     """Give a copy the mode and times of its source."""
-    known = os.stat(source)
     os.chmod(target, stat.S_IMODE(known.st_mode) & 0o777)
     os.utime(target, ns=(known.st_atime_ns, known.st_mtime_ns))
 

@@ -10,33 +10,41 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, suppress
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from warren.dws.node import Copy, NodeTrouble, Progress, Volume
-from warren.node import commands, copying
-from warren.node.namespaces import Namespace
+from warren.dws.node import NodeTrouble, Volume
+from warren.node.flash import Source, component, no_room
 
 
 class Directories:
-    """The volumes of the rabbits of one machine, under `root`, a directory for each rabbit."""
+    """`Flash` whose volumes are directories under `root`, in a directory for each rabbit."""
 
     def __init__(self, root: Path, capacity: int) -> None:
         """`capacity` is in bytes, of each rabbit."""
         self._root = root
         self._lock = threading.Lock()
         """Held while room is looked for and taken: each deed has a thread of its own."""
-        self.capacity = capacity
+        self._capacity = capacity
 
-    def place(self, group: str, name: str) -> Path:
-        """Give where a volume's files are."""
-        return self._root / group / name / "files"
+    async def capacity(self, group: str) -> int:
+        return self._capacity
+
+    async def make(self, volume: Volume) -> None:
+        await _in_thread(self._make, volume)
+
+    async def release(self, group: str, name: str) -> None:
+        await _in_thread(self._release, group, name)
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        files = self.place(group, name)
+        if not files.is_dir():
+            raise NodeTrouble(f"{group}/{name} does not exist")
+        return Source(("--bind", str(files)))
 
     def volumes(self, group: str) -> dict[str, int]:
-        """Give the volumes of a rabbit and their sizes in bytes."""
         found = {}
         with suppress(FileNotFoundError):
             for entry in (self._root / group).iterdir():
@@ -45,22 +53,24 @@ class Directories:
                     found[entry.name] = record["size"]
         return found
 
-    def make(self, volume: Volume) -> None:
-        """Reserve space and make the directory. Raises NodeTrouble if there is no room."""
-        with self._lock:
-            self._make(volume)
+    def place(self, group: str, name: str) -> Path:
+        """Give where a volume's files are."""
+        return self._volume(group, name) / "files"
+
+    def _volume(self, group: str, name: str) -> Path:
+        return self._root / component(group) / component(name)
 
     def _make(self, volume: Volume) -> None:
-        final = self._root / volume.group / volume.name
+        with self._lock:
+            self._make_alone(volume)
+
+    def _make_alone(self, volume: Volume) -> None:
+        final = self._volume(volume.group, volume.name)
         if final.exists():
             return
-        used = sum(self.volumes(volume.group).values())
-        if used + volume.size > self.capacity:
-            raise NodeTrouble(
-                f"{volume.group} has {self.capacity - used} bytes of flash left, "
-                f"and {volume.size} are asked for",
-                fatal=True,
-            )
+        left = self._capacity - sum(self.volumes(volume.group).values())
+        if volume.size > left:
+            raise no_room(volume.group, left, volume.size)
         unfinished = self._root / volume.group / f".new-{volume.name}"
         _remove(unfinished)
         files = unfinished / "files"
@@ -72,135 +82,15 @@ class Directories:
         (unfinished / "volume.json").write_text(json.dumps(record))
         unfinished.rename(final)
 
-    def release(self, group: str, name: str) -> None:
+    def _release(self, group: str, name: str) -> None:
         """Give the space back; the files go after it."""
-        final = self._root / group / name
+        final = self._volume(group, name)
         rubbish = self._root / group / f".old-{name}"
         with self._lock:
             _remove(rubbish)
             with suppress(FileNotFoundError):
                 final.rename(rubbish)
         _remove(rubbish)
-
-
-class DirectoryMachine:
-    """A `Machine` whose volumes are directories and whose mounts are bind mounts."""
-
-    def __init__(self, directories: Directories, namespace: Namespace) -> None:
-        self._directories = directories
-        self._namespace = namespace
-
-    async def capacity(self) -> int:
-        return self._directories.capacity
-
-    async def make(self, volume: Volume) -> None:
-        await _in_thread(self._directories.make, volume)
-
-    async def release(self, group: str, name: str) -> None:
-        await _in_thread(self._directories.release, group, name)
-
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
-        files = self._directories.place(group, name)
-        if not files.is_dir():
-            raise NodeTrouble(f"{group}/{name} does not exist")
-        enter = await self._namespace.enter()
-        if path not in self._namespace.mounts():
-            mount = ["mount", "--bind", "-o", "X-mount.mkdir", str(files), path]
-            await commands.run([*enter, *mount])
-
-    async def unmount(self, path: str) -> None:
-        if path in self._namespace.mounts():
-            enter = await self._namespace.enter()
-            await commands.run([*enter, "umount", path])
-            await commands.run([*enter, *_rmdir(path, self._namespace.prefix)])
-
-    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        enter = await self._namespace.enter()
-        lines = commands.lines([*enter, *copying.command(copy)])
-        async with aclosing(lines) as output:  # type: ignore[type-var]
-            async for line in output:
-                yield copying.progress(line)
-
-
-class LinkingMachine:
-    """A `Machine` for where the kernel forbids mount namespaces to this user.
-
-    Its volumes are directories, and a mount is a symbolic link under the node's
-    own root: what jobs know as `path` is at `own_path(root, path)`.
-    """
-
-    def __init__(self, directories: Directories, root: Path, prefix: Path) -> None:
-        """Paths under `prefix` are the node's own; all others are everybody's."""
-        self._directories = directories
-        self._root = root
-        self._prefix = prefix
-
-    async def capacity(self) -> int:
-        return self._directories.capacity
-
-    async def make(self, volume: Volume) -> None:
-        await _in_thread(self._directories.make, volume)
-
-    async def release(self, group: str, name: str) -> None:
-        await _in_thread(self._directories.release, group, name)
-
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
-        files = self._directories.place(group, name)
-        if not files.is_dir():
-            raise NodeTrouble(f"{group}/{name} does not exist")
-        await _in_thread(_link, files, Path(own_path(self._root, self._prefix, path)))
-
-    async def unmount(self, path: str) -> None:
-        link = Path(own_path(self._root, self._prefix, path))
-        await _in_thread(_unlink, link, self._root)
-
-    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        local = replace(
-            copy,
-            source=own_path(self._root, self._prefix, copy.source),
-            destination=own_path(self._root, self._prefix, copy.destination),
-        )
-        lines = commands.lines(copying.command(local))
-        async with aclosing(lines) as output:  # type: ignore[type-var]
-            async for line in output:
-                yield copying.progress(line)
-
-
-def own_path(root: Path, prefix: Path, path: str) -> str:
-    """Give where a node without a mount namespace has what jobs know as `path`."""
-    if path == str(prefix) or path.startswith(f"{prefix}/"):
-        return f"{root}{path}"
-    return path
-
-
-def _link(files: Path, link: Path) -> None:
-    if link.is_symlink() and link.readlink() == files:
-        return
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(files)
-
-
-def _unlink(link: Path, root: Path) -> None:
-    """Remove a link, and the directories under `root` that are empty without it."""
-    link.unlink(missing_ok=True)
-    for parent in link.parents:
-        if not parent.is_relative_to(root) or parent == root:
-            break
-        try:
-            parent.rmdir()
-        except OSError:
-            break
-
-
-def _rmdir(path: str, prefix: Path) -> list[str]:
-    """Give the command that removes a mount point, and parents under `prefix` left empty."""
-    point = Path(path)
-    if not point.is_relative_to(prefix):
-        return ["rmdir", path]
-    relative = str(point.relative_to(prefix))
-    return ["env", f"--chdir={prefix}",
-            "rmdir", "--parents", "--ignore-fail-on-non-empty", relative]  # fmt: skip
 
 
 def _remove(tree: Path) -> None:

@@ -93,6 +93,12 @@ class Namespace:
             return ["nsenter", target, "--mount"]
         return ["nsenter", target, "--user", "--mount", "--preserve-credentials"]
 
+    @property
+    def root(self) -> Path | None:
+        """Where the node's files are seen from here, mount points included; None if not held."""
+        holder = self.holder
+        return None if holder is None else Path(f"/proc/{holder}/root")
+
     def mounts(self) -> set[str]:
         """Give the mount points of the namespace; none if it is not held."""
         holder = self.holder

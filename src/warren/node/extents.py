@@ -1,0 +1,146 @@
+"""The space of one rabbit, in extents: which are taken, in a record for each on disk.
+
+A sparse image has more addresses than room: what counts is the sum of the sizes,
+so that it cannot fall into pieces. On a block device addresses are room.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from warren.base.bytesize import MIB
+from warren.dws.node import NodeTrouble, Volume
+from warren.node.flash import component, no_room
+
+UNIT: Final = 4 * MIB
+"""Extents start and end at multiples of it."""
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One volume's place."""
+
+    offset: int
+    """Bytes, as is `size`."""
+    size: int
+    file_system: str
+    userid: int
+    groupid: int
+    made: bool = False
+    """Whether its file system is whole."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """How much there is, in bytes."""
+
+    capacity: int
+    addresses: int | None = None
+    """Where addresses end; None if they do not."""
+
+
+def left(taken: Iterable[Extent], space: Space) -> int:
+    """Give how many bytes are free, wherever they are."""
+    return space.capacity - sum(extent.size for extent in taken)
+
+
+def place(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
+    """Give offset and size of a free extent of `size` or a little more; None if there is none."""
+    taken = sorted(taken, key=lambda extent: extent.offset)
+    size = -(-size // UNIT) * UNIT
+    if size > left(taken, space):
+        return None
+    offset = 0
+    for extent in taken:
+        if offset + size <= extent.offset:
+            break
+        offset = extent.end
+    if space.addresses is not None and offset + size > space.addresses:
+        return None
+    return offset, size
+
+
+class Extents:
+    """The records of one rabbit's extents, in a directory. One caller at a time may change them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def all(self) -> Mapping[str, Extent]:
+        """Give the extents by the names of their volumes."""
+        names = [path.stem for path in self._directory.glob("*.json")]
+        found = {name: self.get(name) for name in names}
+        return {name: extent for name, extent in found.items() if extent is not None}
+
+    def get(self, name: str) -> Extent | None:
+        """Give a volume's extent, if it has one."""
+        with suppress(FileNotFoundError):
+            return msgspec.json.decode(self._path(name).read_bytes(), type=Extent)
+        return None
+
+    def take(self, volume: Volume, space: Space) -> Extent:
+        """Give a volume's extent, taken now if it has none.
+
+        Raises NodeTrouble if none is free: for good, unless what is free is in pieces.
+        """
+        taken = self.all()
+        if volume.name in taken:
+            return taken[volume.name]
+        found = place(taken.values(), space, volume.size)
+        if found is None:
+            free = left(taken.values(), space)
+            if volume.size > free:
+                raise no_room(volume.group, free, volume.size)
+            raise NodeTrouble(f"{volume.group} has no {volume.size} bytes of flash in one piece")
+        offset, size = found
+        extent = Extent(
+            offset=offset,
+            size=size,
+            file_system=volume.file_system,
+            userid=volume.userid,
+            groupid=volume.groupid,
+        )
+        self._write(volume.name, extent)
+        return extent
+
+    def set_made(self, name: str) -> None:
+        """Remember that a volume's file system is whole."""
+        extent = self.get(name)
+        if extent is not None:
+            self._write(name, msgspec.structs.replace(extent, made=True))
+
+    def remove(self, name: str) -> None:
+        """Free a volume's extent."""
+        self._path(name).unlink(missing_ok=True)
+        self._sync()
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{component(name)}.json"
+
+    def _write(self, name: str, extent: Extent) -> None:
+        """Write a record down, whole or not at all, and for good."""
+        final = self._path(name)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        unfinished = self._directory / f".{name}.new"
+        with unfinished.open("wb") as opened:
+            opened.write(msgspec.json.encode(extent))
+            opened.flush()
+            os.fsync(opened.fileno())
+        unfinished.rename(final)
+        self._sync()
+
+    def _sync(self) -> None:
+        """Have the names of the records on disk for good."""
+        opened = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

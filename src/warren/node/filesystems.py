@@ -1,0 +1,78 @@
+"""The kinds of file system that are made on block devices: how, and how they are mounted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from warren.dws.node import NodeTrouble, Volume
+from warren.node.flash import Source
+
+PROTO: Final = "{proto}"
+"""Stands in a command for the path of a file with the kind's `proto` text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSystem:
+    """One kind."""
+
+    make: Sequence[Sequence[str]]
+    """The commands that make one, each without the device, which is its last word."""
+    is_bare: bool = False
+    """Whether users have the device itself, and nothing is mounted."""
+    proto: str = ""
+    """What mkfs reads: xfs is told of the owner of its root in a prototype file."""
+    options: str = ""
+    """Of mount(8)."""
+
+
+_KINDS: Final = {
+    # What was there was discarded when it was given back.
+    "xfs": FileSystem(
+        make=[["mkfs.xfs", "-q", "-f", "-K", "-p", PROTO]],
+        proto="-\n0 0\nd--755 {userid} {groupid}\n$\n",
+        options="nodev,nosuid",
+    ),
+    "ext4": FileSystem(
+        make=[
+            # All of it is the user's, and nothing is kept for root.
+            ["mkfs.ext4", "-q", "-F", "-m", "0",
+             "-E", "nodiscard,root_owner={userid}:{groupid}"],
+            # Root's directory in the user's file system: the user's copies would stumble over it.
+            ["debugfs", "-w", "-R", "rmdir lost+found"],
+        ],
+        options="nodev,nosuid",
+    ),
+    # What somebody else has left on a bare device would be there to be read.
+    "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
+}  # fmt: skip
+
+PROGRAMS: Final = sorted({command[0] for kind in _KINDS.values() for command in kind.make})
+"""What has to be installed."""
+
+
+def _kind(name: str) -> FileSystem:
+    try:
+        return _KINDS[name]
+    except KeyError:
+        raise NodeTrouble(f"file systems of type {name} are not made here", fatal=True) from None
+
+
+def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[str]], str]:
+    """Give the commands that make a volume's file system, and the text of their file `proto`.
+
+    Raises NodeTrouble for a kind that is not made here.
+    """
+    kind = _kind(volume.file_system)
+    owner = {"userid": volume.userid, "groupid": volume.groupid}
+    commands = [
+        [*(word.format(proto=proto, **owner) for word in command), device] for command in kind.make
+    ]
+    return commands, kind.proto.format(**owner)
+
+
+def source(file_system: str, device: str) -> Source:
+    """Give how a device with a file system is mounted. The bare device is bound over a file."""
+    kind = _kind(file_system)
+    if kind.is_bare:
+        return Source(("--bind", device), is_file=True)
+    return Source(("-t", file_system, "-o", kind.options, device))

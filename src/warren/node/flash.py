@@ -1,0 +1,58 @@
+"""The port to flash: where a machine's volumes are, and how one is mounted."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from warren.dws.node import NodeTrouble, Volume
+
+
+@dataclass(frozen=True)
+class Source:
+    """What mount(8) is told of a volume."""
+
+    arguments: tuple[str, ...]
+    """Everything but the mount point."""
+    is_file: bool = False
+    """Whether the mount point is a file, and not a directory."""
+
+
+class Flash(Protocol):
+    """The flash of the rabbits of one machine. Every deed may be repeated.
+
+    Everything raises NodeTrouble where it fails.
+    """
+
+    async def capacity(self, group: str) -> int:
+        """Give how many bytes a rabbit has in all."""
+        ...
+
+    async def make(self, volume: Volume) -> None:
+        """Reserve a volume's space and make its file system, owned by its user."""
+        ...
+
+    async def release(self, group: str, name: str) -> None:
+        """Give a volume's space back, with whatever is in it."""
+        ...
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        """Give what is to be mounted, ready for it."""
+        ...
+
+    def volumes(self, group: str) -> Mapping[str, int]:
+        """Give the volumes of a rabbit and their sizes in bytes, as they are on disk."""
+        ...
+
+
+def component(name: str) -> str:
+    """Give a name that is safe as part of a path. Raises NodeTrouble."""
+    if not name or name.startswith(".") or "/" in name:
+        raise NodeTrouble(f"{name!r} is no name of a volume or group", fatal=True)
+    return name
+
+
+def no_room(group: str, left: int, asked: int) -> NodeTrouble:
+    """Say that a rabbit is full. Waiting does not help: the scheduler has promised too much."""
+    return NodeTrouble(
+        f"{group} has {left} bytes of flash left, and {asked} are asked for", fatal=True
+    )

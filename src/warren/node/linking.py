@@ -1,0 +1,78 @@
+"""A node for where the kernel forbids mount namespaces to this user: links instead of mounts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+from warren.dws.node import Copy, NodeTrouble, Progress, Volume
+from warren.node import commands, copying
+from warren.node.directory import Directories
+from warren.node.machine import prune
+
+
+class LinkingMachine:
+    """A `Machine` whose mounts are symbolic links under the node's own root.
+
+    What jobs know as `path` is at `own_path(root, prefix, path)`.
+    """
+
+    def __init__(self, name: str, directories: Directories, root: Path, prefix: Path) -> None:
+        """Paths under `prefix` are the node's own; all others are everybody's."""
+        self._name = name
+        self._directories = directories
+        self._root = root
+        self._prefix = prefix
+
+    async def capacity(self) -> int:
+        return await self._directories.capacity(self._name)
+
+    async def make(self, volume: Volume) -> None:
+        await self._directories.make(volume)
+
+    async def release(self, group: str, name: str) -> None:
+        await self._directories.release(group, name)
+
+    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+        files = self._directories.place(group, name)
+        if not files.is_dir():
+            raise NodeTrouble(f"{group}/{name} does not exist")
+        link = Path(own_path(self._root, self._prefix, path))
+        try:
+            await asyncio.to_thread(_link, files, link)
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+    async def unmount(self, path: str) -> None:
+        link = Path(own_path(self._root, self._prefix, path))
+        try:
+            await asyncio.to_thread(prune, link, self._root)
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        local = replace(
+            copy,
+            source=own_path(self._root, self._prefix, copy.source),
+            destination=own_path(self._root, self._prefix, copy.destination),
+        )
+        lines = commands.lines(copying.command(local))
+        async with aclosing(lines) as output:  # type: ignore[type-var]
+            async for line in output:
+                yield copying.progress(line)
+
+
+def own_path(root: Path, prefix: Path, path: str) -> str:
+    """Give where a node without a mount namespace has what jobs know as `path`."""
+    if path == str(prefix) or path.startswith(f"{prefix}/"):
+        return f"{root}{path}"
+    return path
+
+
+def _link(files: Path, link: Path) -> None:
+    if link.is_symlink() and link.readlink() == files:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(files)

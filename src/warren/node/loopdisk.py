@@ -1,0 +1,145 @@
+"""A rabbit's disk as a file or a block device, with a loop device on each volume's extent."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from warren.dws.node import NodeTrouble, Volume
+from warren.node import commands, loops
+from warren.node.blocks import Found
+from warren.node.extents import Extent, Extents, Space
+
+_PAUSE: Final = 0.005
+_TRIES: Final = 6000
+
+
+class LoopDisk:
+    """A `Disk`. The agents of the rabbit and of its computes may use it at the same time."""
+
+    def __init__(self, group: str, directory: Path, capacity: int, device: Path | None) -> None:
+        """`directory` is for what is remembered, and for the image.
+
+        Without a `device` the disk is a sparse image of `capacity` bytes; with one, no
+        more than `capacity` of it is used.
+        """
+        self._group = group
+        self._directory = directory
+        self._capacity = capacity
+        self._device = device
+        self._backing = device or directory / "disk.img"
+        self._extents = Extents(directory / "volumes")
+
+    async def capacity(self) -> int:
+        return self._space().capacity
+
+    def volumes(self) -> Mapping[str, Found]:
+        return {name: _found(extent) for name, extent in self._extents.all().items()}
+
+    async def find(self, name: str) -> Found | None:
+        extent = self._extents.get(name)
+        return None if extent is None else _found(extent)
+
+    async def reserve(self, volume: Volume) -> Found:
+        async with self._alone():
+            extent = await asyncio.to_thread(self._extents.take, volume, self._space())
+            if self._device is None:
+                _grow(self._backing, extent.end)
+        return _found(extent)
+
+    async def device(self, name: str) -> str:
+        async with self._alone():
+            extent = self._extents.get(name)
+            if extent is None:
+                raise NodeTrouble(f"{self._group}/{name} does not exist")
+            return await loops.attach(self._backing, extent.offset, extent.size)
+
+    async def set_made(self, name: str) -> None:
+        async with self._alone():
+            await asyncio.to_thread(self._extents.set_made, name)
+
+    async def give_back(self, name: str) -> None:
+        async with self._alone():
+            extent = self._extents.get(name)
+            if extent is None:
+                return
+            for loop in self.loops():
+                if loop.offset == extent.offset:
+                    # To be told to detach would be half a release: it would go when unmounted.
+                    await loops.wait_unmounted(loop)
+                    await loops.detach(loop)
+            await self._discard(extent)
+            await asyncio.to_thread(self._extents.remove, name)
+
+    def loops(self) -> list[loops.Loop]:
+        """Give what is attached."""
+        return loops.attached(self._backing)
+
+    async def _discard(self, extent: Extent) -> None:
+        try:
+            await commands.run(
+                ["fallocate", "--punch-hole", "--offset", str(extent.offset),
+                 "--length", str(extent.size), str(self._backing)]
+            )  # fmt: skip
+        except NodeTrouble:
+            # It is how an image gives its space back; a disk can do without, and many have to.
+            if self._device is None:
+                raise
+
+    def _space(self) -> Space:
+        if self._device is None:
+            return Space(capacity=self._capacity)
+        try:
+            size = _size(self._device)
+        except OSError as error:
+            raise NodeTrouble(f"{self._device}: {error.strerror}") from error
+        return Space(capacity=min(size, self._capacity), addresses=size)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Keep all others away from the disk's records and loop devices, in any process."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with (self._directory / "lock").open("wb") as opened:
+                for _ in range(_TRIES):
+                    if _lock(opened.fileno()):
+                        break
+                    await asyncio.sleep(_PAUSE)
+                else:
+                    raise NodeTrouble(f"the disk of {self._group} is busy")
+                yield
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename or self._backing}: {error.strerror}") from error
+
+
+def _lock(opened: int) -> bool:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _size(device: Path) -> int:
+    opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.lseek(opened, 0, os.SEEK_END)
+    finally:
+        os.close(opened)
+
+
+def _grow(image: Path, size: int) -> None:
+    """Make an image at least so large, without taking space for it."""
+    opened = os.open(image, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(opened).st_size < size:
+            os.truncate(opened, size)
+    finally:
+        os.close(opened)
+
+
+def _found(extent: Extent) -> Found:
+    return Found(size=extent.size, userid=extent.userid, groupid=extent.groupid, made=extent.made)

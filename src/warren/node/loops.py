@@ -1,0 +1,128 @@
+"""Loop devices: parts of a file or of a block device as devices of their own.
+
+The kernel's own list in /sys is the only record of them, so that a retry finds
+what a dead predecessor has attached.
+"""
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from warren.dws.node import NodeTrouble
+from warren.node import commands, filesystems
+
+_SYS: Final = Path("/sys/block")
+_PAUSE: Final = 0.02
+_LOOKS: Final = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One loop device that is attached."""
+
+    device: str
+    backing: str
+    """As the kernel calls it; of a file that was removed, it says so here."""
+    offset: int
+    """Bytes, as is `size`."""
+    size: int
+
+
+def attached(backing: Path) -> list[Loop]:
+    """Give the loop devices on a file or block device, and on one removed from there."""
+    path = _path(backing)
+    return [loop for loop in _all() if loop.backing in (path, f"{path} (deleted)")]
+
+
+def _path(backing: Path) -> str:
+    """Give the kernel's word for a file: it does not know by which links it was found."""
+    return os.path.realpath(backing)
+
+
+def _all() -> Iterator[Loop]:
+    for entry in _SYS.glob("loop*/loop"):
+        with suppress(OSError, ValueError):  # it is being detached
+            yield Loop(
+                device=f"/dev/{entry.parent.name}",
+                backing=(entry / "backing_file").read_text().removesuffix("\n"),
+                offset=int((entry / "offset").read_text()),
+                size=int((entry / "sizelimit").read_text()),
+            )
+
+
+def available() -> str | None:
+    """Say why file systems cannot be made on loop devices here; None if they can."""
+    if os.geteuid() != 0:
+        return "loop devices take root"
+    missing = [each for each in ("losetup", *filesystems.PROGRAMS) if shutil.which(each) is None]
+    if missing:
+        return f"{' and '.join(missing)}: not installed"
+    if not os.access("/dev/loop-control", os.W_OK):
+        return "the kernel has no loop devices"
+    known = Path("/proc/filesystems").read_text().split()
+    if "xfs" not in known and not Path(f"/lib/modules/{os.uname().release}").is_dir():
+        return "the kernel has no xfs"
+    return None
+
+
+async def attach(backing: Path, offset: int, size: int) -> str:
+    """Give the device of a part, attached now if it was not. One caller at a time for a part."""
+    path = _path(backing)
+    for loop in _all():
+        if (loop.backing, loop.offset, loop.size) == (path, offset, size):
+            return loop.device
+    # Alone on the machine: of two that have found the same free device, the loser would hold
+    # it open for a moment, while the winner's mkfs wants it for itself.
+    device = await commands.run(
+        ["flock", "--no-fork", "/dev/loop-control",
+         "losetup", "--find", "--show", "--direct-io=on",
+         "--offset", str(offset), "--sizelimit", str(size), path]
+    )  # fmt: skip
+    device = device.strip()
+    os.chown(device, 0, 0)  # it may have gone by itself, and then it is still its last user's
+    return device
+
+
+async def wait_unmounted(loop: Loop) -> None:
+    """Wait a moment for a device to be mounted nowhere, in no namespace. Raises NodeTrouble."""
+    if not await _eventually(lambda: not _is_mounted(loop)):
+        raise NodeTrouble(f"{loop.device} is in use: it is mounted")
+
+
+async def detach(loop: Loop) -> None:
+    """Detach a device, and see that it is. Raises NodeTrouble while something has it open.
+
+    The kernel only remembers the wish then, and fulfils it when the last user goes.
+    """
+    # Whoever gets this device next is somebody else than who may open it now.
+    owner = os.stat(loop.device)
+    os.chown(loop.device, 0, 0)
+    with suppress(NodeTrouble):  # it may have gone by itself; the list tells
+        await commands.run(["losetup", "--detach", loop.device])
+    if not await _eventually(lambda: loop not in _all()):
+        os.chown(loop.device, owner.st_uid, owner.st_gid)
+        raise NodeTrouble(f"{loop.device} is in use, and cannot be detached")
+
+
+def _is_mounted(loop: Loop) -> bool:
+    try:
+        os.close(os.open(loop.device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return True
+        raise
+    return False
+
+
+async def _eventually(condition: Callable[[], bool]) -> bool:
+    for _ in range(_LOOKS):
+        if condition():
+            return True
+        await asyncio.sleep(_PAUSE)
+    return False

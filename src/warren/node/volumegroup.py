@@ -1,0 +1,126 @@
+"""A rabbit's disk as an LVM volume group, with a logical volume for each volume.
+
+LVM's own metadata is the only record: what belongs to a rabbit, whose it is and
+whether its file system is whole are tags of the logical volume. What does not have
+the rabbit's tag is somebody else's, and never looked at twice.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from warren.dws.node import NodeTrouble, Volume
+from warren.node import commands
+from warren.node.blocks import Found
+from warren.node.flash import component, no_room
+
+PREFIX: Final = "vg:"
+"""Stands before the name of a volume group where a block device may be named, too."""
+
+_SECTOR: Final = 512
+_MADE: Final = "warren.made"
+_OWNER: Final = "warren.owner."
+_RABBIT: Final = "warren.rabbit."
+
+
+class VolumeGroup:
+    """A `Disk`. LVM itself keeps those apart who change a group at the same time."""
+
+    def __init__(self, group: str, name: str, capacity: int) -> None:
+        """No more than `capacity` bytes of the volume group `name` are used."""
+        self._group = group
+        self._name = name
+        self._capacity = capacity
+        self._tag = f"{_RABBIT}{group}"
+        self._reserving = asyncio.Lock()
+        """Held while room is looked for and taken, which only the rabbit's own agent does."""
+
+    async def capacity(self) -> int:
+        found = await self._listed()
+        return sum(each.size for each in found.values()) + await self._left(found)
+
+    def volumes(self) -> Mapping[str, Found]:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, self._listed()).result()
+
+    async def find(self, name: str) -> Found | None:
+        return (await self._listed()).get(name)
+
+    async def reserve(self, volume: Volume) -> Found:
+        async with self._reserving:
+            known = await self._listed()
+            if volume.name not in known:
+                left = await self._left(known)
+                if volume.size > left:
+                    raise no_room(self._group, left, volume.size)
+                await self._create(volume)
+                known = await self._listed()
+        return known[volume.name]
+
+    async def device(self, name: str) -> str:
+        if await self.find(name) is None:
+            raise NodeTrouble(f"{self._group}/{name} does not exist")
+        path = self._path(name)
+        await commands.run(["lvchange", "-ay", "-K", path])
+        return f"/dev/{path}"
+
+    async def set_made(self, name: str) -> None:
+        await commands.run(["lvchange", "--addtag", _MADE, self._path(name)])
+
+    async def give_back(self, name: str) -> None:
+        if await self.find(name) is None:
+            return
+        path = self._path(name)
+        await commands.run(["lvchange", "-an", path])  # refuses what is in use
+        # What can discard does so. Nobody relies on it: who gets the space next has a file
+        # system, which shows nobody what was there, or a bare device, which is zeroed first.
+        await commands.run(["lvremove", "-y", "--config", "devices{issue_discards=1}", path])
+
+    async def _create(self, volume: Volume) -> None:
+        size = -(-volume.size // _SECTOR) * _SECTOR  # it makes whole extents of whole sectors
+        # With its tags from the first moment on. LVM neither activates it, which it would
+        # have to for wiping it, nor does so when the machine starts.
+        await commands.run(
+            ["lvcreate", "-y", "-an", "-Zn", "-Wn", "--setautoactivation", "n",
+             "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
+             "-L", f"{size}b", "-n", component(volume.name), self._name]
+        )  # fmt: skip
+
+    async def _listed(self) -> dict[str, Found]:
+        rows = await _report("lvs", "lv", "lv_name,lv_size,lv_tags", self._name)
+        tagged = {row["lv_name"]: (row, row["lv_tags"].split(",")) for row in rows}
+        return {
+            name: _found(int(row["lv_size"]), tags)
+            for name, (row, tags) in tagged.items()
+            if self._tag in tags
+        }
+
+    async def _left(self, known: Mapping[str, Found]) -> int:
+        """Give how many bytes this rabbit may still take."""
+        (row,) = await _report("vgs", "vg", "vg_free", self._name)
+        return min(int(row["vg_free"]), self._capacity - sum(each.size for each in known.values()))
+
+    def _path(self, name: str) -> str:
+        return f"{self._name}/{component(name)}"
+
+
+async def names() -> set[str]:
+    """Give the volume groups of this machine. Raises NodeTrouble."""
+    return {row["vg_name"] for row in await _report("vgs", "vg", "vg_name")}
+
+
+async def _report(command: str, kind: str, fields: str, *rest: str) -> list[dict[str, str]]:
+    said = await commands.run(
+        [command, "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields, *rest]
+    )
+    found: dict[str, Any] = json.loads(said)
+    rows: list[dict[str, str]] = found["report"][0][kind]
+    return rows
+
+
+def _found(size: int, tags: list[str]) -> Found:
+    owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
+    userid, _, groupid = owner.partition(".")
+    return Found(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)
