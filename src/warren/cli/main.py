@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
+    "doctor": ("warren.cli.doctor", "doctor", "Find what nothing owns, and give it back."),
 }
 
 
@@ -58,7 +59,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line. What is refused is one sentence, never a traceback."""
     try:
-        cli.main(standalone_mode=False, prog_name="warren")
+        sys.exit(cli.main(standalone_mode=False, prog_name="warren"))
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.Abort:

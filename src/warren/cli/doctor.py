@@ -1,0 +1,66 @@
+"""`warren doctor`: what nothing owns any more, found and given back."""
+
+from typing import Any, Final
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import json_option, print_json, run, statedir_option
+from warren.daemons.statedir import StateDir
+
+_DEAD: Final = "its cluster is not running: 'warren up' would take it over"
+
+
+@click.command()
+@statedir_option
+@click.option("--repair", is_flag=True, help="Give back what is found.")
+@json_option
+def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
+    """Look for storage, mounts, processes and objects that nothing owns any more.
+
+    Of a cluster that has died it lists all mounts, devices and processes: the next
+    `warren up` takes over its jobs with them, and --repair ends them. Exits with 1
+    if something is left in the end.
+    """
+    from warren.daemons.doctor import examine_running, examine_stopped
+
+    found: list[dict[str, Any]]
+    if state.status() is not None:
+        findings, failures = run(examine_running(state, repair=repair))
+        found = [
+            {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
+            for each in findings
+        ]
+    elif state.site.exists():
+        left, failures = run(examine_stopped(state, repair=repair))
+        found = [
+            {"kind": kind, "where": "", "name": name, "why": _DEAD}
+            for kind, _, name in (each.partition(" ") for each in left)
+        ]
+    else:
+        raise UserMistake(f"{state.path} is not the state directory of a cluster.")
+    left_over = bool(failures) if repair else bool(found)
+    if as_json:
+        print_json({"found": found, "repaired": repair and not failures, "failures": failures})
+    else:
+        _tell(found, failures, repair=repair)
+    if left_over:
+        raise click.exceptions.Exit(1)
+
+
+def _tell(found: list[dict[str, Any]], failures: list[str], *, repair: bool) -> None:
+    for each in found:
+        place = f"{each['where']}: " if each["where"] else ""
+        click.echo(f"{place}{each['kind']} {each['name']}: {each['why']}")
+    for failure in failures:
+        click.echo(f"warren: {failure}", err=True)
+    if not found:
+        click.echo("everything that is there is owned")
+    elif not repair:
+        click.echo(f"{_count(len(found))} found; 'warren doctor --repair' gives it back")
+    elif not failures:
+        click.echo(f"{_count(len(found))} given back")
+
+
+def _count(number: int) -> str:
+    return "1 thing" if number == 1 else f"{number} things"

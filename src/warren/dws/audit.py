@@ -1,0 +1,129 @@
+"""What there is on nodes and in the API that nothing owns any more.
+
+Nothing should ever be found: each pass of each controller gives back what it
+made. This is for what bugs, foreign hands and restored backups leave behind.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warren.base.objects import Key, Kind, Object, key_of
+from warren.dws import kinds, labels
+from warren.dws.objects import ClientMount, NnfNodeStorage, read
+from warren.dws.storage import volume
+
+DEPENDENTS = (
+    kinds.COMPUTES,
+    kinds.BREAKDOWN,
+    kinds.SERVERS,
+    kinds.NNF_STORAGE,
+    kinds.NNF_ACCESS,
+    kinds.NNF_DATA_MOVEMENT,
+    kinds.NNF_NODE_STORAGE,
+    kinds.CLIENT_MOUNT,
+)
+"""The kinds of objects that belong to a Workflow, owners before what they own."""
+
+
+class Sort(StrEnum):
+    """What is found."""
+
+    VOLUME = "volume"
+    MOUNT = "mount"
+    PROCESS = "process"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that nothing owns."""
+
+    sort: Sort
+    where: str
+    """The node, or the kind of an object."""
+    name: str
+    """A volume's name, a mount point, a process id, or `namespace/name`."""
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnNodes:
+    """What is there, whoever owns it. Pairs are of a node and a name there."""
+
+    volumes: frozenset[tuple[str, str]] = frozenset()
+    mounts: frozenset[tuple[str, str]] = frozenset()
+    processes: Mapping[int, str]
+    """The tasks of jobs: process ids, and the ids of the jobs."""
+
+    def still(self, later: "OnNodes") -> "OnNodes":
+        """Give what was there, and is there later, too: not what is just coming or going."""
+        return OnNodes(
+            volumes=self.volumes & later.volumes,
+            mounts=self.mounts & later.mounts,
+            processes={
+                process: job
+                for process, job in self.processes.items()
+                if later.processes.get(process) == job
+            },
+        )
+
+
+def unowned(
+    on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
+) -> list[Finding]:
+    """Give what nothing owns, in the order in which it is to be given back.
+
+    `objects` are Workflows and all of `DEPENDENTS`; `active` the ids of the jobs
+    that are not over.
+    """
+    found = [
+        Finding(
+            sort=Sort.PROCESS,
+            where="",
+            name=str(process),
+            why=f"its job {job} is over",
+        )
+        for process, job in sorted(on_nodes.processes.items())
+        if job not in active
+    ]
+    workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
+    for kind in DEPENDENTS:
+        for each in objects[kind]:
+            carried = each["metadata"].get("labels") or {}
+            if carried.get(labels.WORKFLOW_UID) not in workflows:
+                name = carried.get(labels.WORKFLOW_NAME, "that it names")
+                found.append(
+                    Finding(
+                        sort=Sort.OBJECT,
+                        where=kind.name,
+                        name=str(key_of(each)),
+                        why=f"the Workflow {name} does not exist",
+                    )
+                )
+    mounted = {
+        (mount.spec.node, each.mount_path)
+        for mount in (read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT])
+        for each in mount.spec.mounts
+    }
+    found += [
+        Finding(sort=Sort.MOUNT, where=node, name=path, why="no ClientMount asks for it")
+        for node, path in sorted(on_nodes.mounts - mounted)
+    ]
+    made = {
+        volume(share, number)
+        for share in (read(each, NnfNodeStorage) for each in objects[kinds.NNF_NODE_STORAGE])
+        for number in range(share.spec.count)
+    }
+    found += [
+        Finding(sort=Sort.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it")
+        for rabbit, name in sorted(on_nodes.volumes - made)
+    ]
+    return found
+
+
+def key(finding: Finding) -> tuple[Kind, Key]:
+    """Give the kind and the key of an object that was found."""
+    kind = next(each for each in DEPENDENTS if each.name == finding.where)
+    namespace, _, name = finding.name.rpartition("/")
+    return kind, Key(namespace, name)

@@ -1,0 +1,118 @@
+"""`warren doctor`: strays are found and given back, and what is owned is left alone."""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from tests.journeys.conftest import Cluster, wait_for
+from warren.daemons import site as sites
+from warren.daemons.nodes import Nodes
+from warren.dws import kinds, labels
+from warren.dws.node import Volume
+from warren.kube import kubeconfig
+from warren.kube.http import connect
+
+
+def waiting_job(cluster: Cluster) -> str:
+    """Start a job that runs until it is cancelled."""
+    script = cluster.script(
+        "waiting.sh", "exec sleep 600", "#DW jobdw type=xfs capacity=8MiB name=fast"
+    )
+    job = cluster.submit("-N2", script)
+    cluster.wait_event(job, "start")
+    return job
+
+
+def nodes_of(cluster: Cluster) -> Nodes:
+    site, status = sites.load(cluster.state.site), cluster.state.status()
+    assert site is not None
+    assert status is not None
+    return Nodes(cluster.state, site, isolated=status["isolated"])
+
+
+async def make_strays(cluster: Cluster) -> None:
+    """Make a volume and its mount, and an object of a Workflow that never was."""
+    machine = nodes_of(cluster).machine("rabbit-1")
+    volume = Volume(
+        group="rabbit-1",
+        name="stray-0",
+        size=2**29,
+        file_system="xfs",
+        userid=os.geteuid(),
+        groupid=os.getegid(),
+    )
+    await machine.make(volume)
+    await machine.mount("rabbit-1", "stray-0", "xfs", str(cluster.state.mounts / "stray"))
+    stray = {
+        "metadata": {
+            "name": "stray",
+            "namespace": "default",
+            "labels": {labels.WORKFLOW_UID: "gone", labels.WORKFLOW_NAME: "gone"},
+        },
+        "spec": {},
+    }
+    async with connect(kubeconfig.load(cluster.state.kubeconfig)) as client:
+        await client.create(kinds.SERVERS, stray)
+
+
+def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Cluster) -> None:
+    job = waiting_job(own_cluster)
+    clean = own_cluster("doctor")
+    assert (clean.returncode, clean.stdout) == (0, "everything that is there is owned\n")
+
+    # It ends by itself should the test fail before it is found.
+    marks = {"FLUX_URI": own_cluster.state.uri, "FLUX_JOB_ID": "ƒ7"}
+    with subprocess.Popen(["sleep", "30"], env={**os.environ, **marks}) as stray:
+        asyncio.run(make_strays(own_cluster))
+        told = own_cluster("doctor")
+        assert told.returncode == 1
+        assert told.stdout == (
+            f"process {stray.pid}: its job ƒ7 is over\n"
+            "Servers: object default/stray: the Workflow gone does not exist\n"
+            f"rabbit-1: mount {own_cluster.state.mounts}/stray: no ClientMount asks for it\n"
+            "rabbit-1: volume stray-0: no NnfNodeStorage asks for it\n"
+            "4 things found; 'warren doctor --repair' gives it back\n"
+        )
+        found = json.loads(own_cluster("doctor", "--json").stdout)["found"]
+        assert [each["kind"] for each in found] == ["process", "object", "mount", "volume"]
+
+        repaired = own_cluster("doctor", "--repair")
+        assert repaired.returncode == 0, repaired.stderr
+        assert "4 things given back" in repaired.stdout
+        assert stray.wait(10) != 0
+    assert own_cluster("doctor").returncode == 0
+
+    assert "finish" not in own_cluster.events(job), "the job that ran was disturbed"
+    assert own_cluster("cancel", job).returncode == 0
+    wait_for(lambda: "clean" in own_cluster.events(job))
+    own_cluster.wait_clean()
+
+
+def test_what_a_killed_cluster_has_left_is_listed_and_ended_only_when_asked(
+    own_cluster: Cluster,
+) -> None:
+    waiting_job(own_cluster)
+    own_cluster.kill()
+    told = own_cluster("doctor")
+
+    assert told.returncode == 1
+    assert "mount compute-00:" in told.stdout
+    assert "'warren up' would take it over" in told.stdout
+    time.sleep(0.2)
+    assert own_cluster("doctor").returncode == 1, "looking has changed something"
+
+    assert own_cluster("doctor", "--repair").returncode == 0
+    assert own_cluster("doctor").stdout == "everything that is there is owned\n"
+    assert own_cluster.processes() == []
+    own_cluster.up()
+    own_cluster.wait_clean()
+
+
+def test_a_directory_that_holds_no_cluster_is_refused(tmp_path: Path) -> None:
+    done = Cluster(tmp_path)("doctor")
+
+    assert done.returncode == 1
+    assert "is not the state directory of a cluster" in done.stderr
