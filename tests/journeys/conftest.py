@@ -6,14 +6,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from warren.base.clock import SystemClock
+from warren.base.objects import Kind, Object
+from warren.daemons import site as sites
+from warren.daemons.nodes import Nodes
+from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
 from warren.daemons.sweep import leftovers
+from warren.journal.sqlite import SqliteJournal
+from warren.kube.admission import AdmitAll
+from warren.kube.server.store import Store
 
 START_SECONDS = 30.0
 SECONDS = 60.0
@@ -42,7 +50,13 @@ class Cluster:
                 stderr=output,
                 start_new_session=True,
             )  # fmt: skip
-        wait_for(lambda: self.state.status() is not None, START_SECONDS)
+        wait_for(self._is_ready, START_SECONDS)
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            pytest.fail(f"the cluster has not started: {(self.state.logs / 'up.out').read_text()}")
+        return self.state.status() is not None
 
     def down(self) -> None:
         """Stop it, if it runs, with all that it has started."""
@@ -59,10 +73,40 @@ class Cluster:
     def kill_everything(self) -> None:
         """Kill every process of the cluster, as a power cut would."""
         self.kill()
-        for process in self.processes():
+        wait_for(self._kill_one_and_all)
+        for loop in self.nodes().loops():
+            subprocess.run(["losetup", "--detach", loop.device], check=True)
+
+    def _kill_one_and_all(self) -> bool:
+        """Kill every process that is there; tell whether there was none."""
+        found = self.processes()
+        for process in found:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        wait_for(lambda: not self.processes())
+        return not found
+
+    def site(self) -> Site:
+        """Give what the cluster was made as."""
+        site = sites.load(self.state.site)
+        assert site is not None
+        return site
+
+    def nodes(self) -> Nodes:
+        """Give what is on the machine for the cluster, whether it runs or not."""
+        return Nodes(self.state, self.site(), isolated=True)
+
+    def written(self, name: str) -> list[Path]:
+        """Give the files of a name in what jobs have mounted on compute nodes, now."""
+        nodes = self.nodes()
+        hosts = [host for chassis in self.site().chassis() for host in chassis.hosts]
+        roots = [nodes.namespace(host).root for host in hosts]
+        below = f"{self.state.mounts}/*/{name}".lstrip("/")
+        return [path for root in roots if root is not None for path in root.glob(below)]
+
+    def stored(self, kind: Kind) -> list[Object]:
+        """Give the objects of a kind as they stand on disk, whether the cluster runs or not."""
+        with SqliteJournal(self.state.objects) as journal:
+            return list(Store(journal, SystemClock(), AdmitAll()).everything(kind))
 
     def processes(self) -> list[int]:
         """Give the processes of this cluster: those that name its directory, and its tasks."""
@@ -94,8 +138,20 @@ class Cluster:
             capture_output=True,
             text=True,
             timeout=SECONDS,
-            env={**os.environ, "WARREN_STATEDIR": str(self.state.path), **environment},
+            env=self._environment(environment),
         )
+
+    def started(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a `warren` command of which nobody wants to know what it says."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "warren", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environment(environment),
+        )
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {**os.environ, "WARREN_STATEDIR": str(self.state.path), **more}
 
     def script(self, name: str, body: str, *directives: str) -> str:
         """Write a batch script with directives, and give its path."""
@@ -104,9 +160,9 @@ class Cluster:
         path.chmod(0o755)
         return str(path)
 
-    def submit(self, *arguments: str) -> str:
+    def submit(self, *arguments: str, **environment: str) -> str:
         """Submit a job that is accepted, and give its id."""
-        done = self("submit", *arguments)
+        done = self("submit", *arguments, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -125,9 +181,14 @@ class Cluster:
         """Wait until a job has an event."""
         wait_for(lambda: name in self.events(job))
 
+    def workflows(self) -> list[Object]:
+        """Give the Workflows that there are."""
+        items: list[Object] = json.loads(self("workflows", "--json").stdout)["items"]
+        return items
+
     def wait_clean(self) -> None:
         """Wait until no Workflow is left, and assert that nothing else is."""
-        wait_for(lambda: json.loads(self("workflows", "--json").stdout)["items"] == [])
+        wait_for(lambda: self.workflows() == [])
         assert leftovers(self.state) == []
 
 

@@ -47,7 +47,7 @@ def test_tasks_that_ended_while_the_control_process_was_away_are_not_run_again(
     job = start(own_cluster, seconds=1)
     own_cluster.wait_event(job, "start")
     own_cluster.kill()
-    wait_for(lambda: len(list(own_cluster.state.flash.glob("*/*/files/done"))) == 2)
+    wait_for(lambda: len(own_cluster.written("done")) == 2)
     own_cluster.up()
 
     assert own_cluster("job", "attach", job).returncode == 0

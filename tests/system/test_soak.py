@@ -1,0 +1,203 @@
+"""Jobs come and go for many rounds, some badly: what is accounted for is what there is."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import orjson
+
+from tests.harness import virtual
+from tests.harness.seam import Seam
+from tests.harness.world import GLOBAL, World, opened
+from warren.controllers.machine import Machine
+from warren.daemons.compose import Control
+from warren.dws import kinds
+from warren.dws.node import Copy, NodeTrouble, Progress, Volume
+from warren.dws.objects import NnfNodeStorage, read
+from warren.dws.storage import volume
+from warren.instance import keys
+from warren.instance.manager import Inactive
+from warren.instance.simulated import Play
+from warren.lifecycle.states import Result
+from warren.rfc.fluid import JobId
+from warren.scheduling.graph import Graph
+
+ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "15"))
+JOBS = 10
+
+
+class Flaky:
+    """A node of which deeds fail now and then, most of them only once."""
+
+    def __init__(self, inner: Machine, dice: random.Random) -> None:
+        self._inner = inner
+        self._dice = dice
+
+    def _roll(self) -> None:
+        if self._dice.random() < 0.03:
+            raise NodeTrouble("bad luck", fatal=self._dice.random() < 0.3)
+
+    async def capacity(self) -> int:
+        return await self._inner.capacity()
+
+    async def make(self, volume: Volume) -> None:
+        self._roll()
+        await self._inner.make(volume)
+
+    async def release(self, group: str, name: str) -> None:
+        self._roll()
+        await self._inner.release(group, name)
+
+    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+        self._roll()
+        await self._inner.mount(group, name, file_system, path)
+
+    async def unmount(self, path: str) -> None:
+        self._roll()
+        await self._inner.unmount(path)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        self._roll()
+        async with aclosing(self._inner.copy(copy)) as copying:
+            async for progress in copying:
+                yield progress
+
+
+class Soak:
+    """One world, and a round of jobs after the other."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self._world = world
+        self._dice = dice
+        self._to_submit = 0
+        self.results: dict[JobId, Result | None] = {}
+        self.looks = 0
+        """How often something was there to be accounted for."""
+        world.machine = lambda node, rabbit: Flaky(world._simulated(node, rabbit), dice)
+
+    async def round(self) -> None:
+        """Submit jobs and see them end; now and then the process dies in between."""
+        self._to_submit = JOBS
+        stop_after = self._dice.randrange(1000) if self._dice.random() < 0.5 else None
+        if await self._world.live(self._life, Seam(stop_after)) is None:
+            await self._world.live(self._life)
+
+    async def _life(self, control: Control) -> bool:
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look_all_the_time(control))
+            while self._to_submit:
+                self._to_submit -= 1
+                job = await self._submit(control)
+                if self._dice.random() < 0.3:
+                    tasks.create_task(self._cancel(control, job))
+                await asyncio.sleep(self._dice.random())
+            for job in [each.job.id for each in control.manager.jobs()]:
+                ended = await self._world.ended(control, job)
+                self.results[job] = ended.job.result
+            looking.cancel()
+        await self._world.assert_nothing_left(control)
+        assert taken(control) == {}
+        return True
+
+    async def _submit(self, control: Control) -> JobId:
+        gib = self._dice.randint(1, 40)
+        directives = [
+            f"#DW jobdw type=xfs capacity={gib}GiB name=scratch",
+            f"#DW copy_in source={GLOBAL}/input destination=$DW_JOB_scratch/",
+            f"#DW copy_out source=$DW_JOB_scratch/ destination={GLOBAL}/results",
+        ]
+        return await self._world.submit(
+            control,
+            attributes={"dw": "\n".join(directives[: self._dice.randint(1, 3)])},
+            nodes=self._dice.randint(1, 3),
+        )
+
+    async def _cancel(self, control: Control, job: JobId) -> None:
+        await asyncio.sleep(self._dice.random() * 20)
+        if not isinstance(control.manager.find(job), Inactive):
+            await self._world.cancel(control, job)
+
+    async def _look_all_the_time(self, control: Control) -> None:
+        while True:
+            await asyncio.sleep(self._dice.random())
+            await self._look(control)
+
+    async def _look(self, control: Control) -> None:
+        """What is promised is what jobs have; what is recorded is what there is, at any time."""
+        for _ in range(100):
+            if taken(control) == (held := promised(self._world, control)):
+                break
+            await asyncio.sleep(0)  # no time passes: what is under way comes to its end
+        assert taken(control) == held
+        self.looks += bool(held)
+        shares = [
+            read(each, NnfNodeStorage) for each in control.store.everything(kinds.NNF_NODE_STORAGE)
+        ]
+        recorded = {volume(each, n) for each in shares for n in range(each.spec.count)}
+        ready = [each for each in shares if each.status.ready and not each.metadata.deleting]
+        made = {volume(each, n) for each in ready for n in range(each.spec.count)}
+        there = {place for flash in self._world.flash.values() for place in flash.volumes}
+        assert made <= there <= recorded
+
+
+Bits = dict[tuple[str, object], int]
+"""Sets of cores by node, and of ssds by chassis."""
+
+
+def taken(control: Control) -> Bits:
+    """Give what the graph says is taken."""
+    graph = the_graph(control)
+    cores = {("node", node.rank): node.cores & ~node.free for node in graph._nodes.values()}
+    ssds = {("chassis", each.rabbit): each.ssds & ~each.free for each in graph._chassis}
+    return {place: bits for place, bits in {**cores, **ssds}.items() if bits}
+
+
+def promised(world: World, control: Control) -> Bits:
+    """Give what active jobs have been given, as their R says. No two have the same."""
+    graph = the_graph(control)
+    found: Bits = {}
+    for each in control.manager.jobs():
+        if isinstance(each, Inactive):
+            continue
+        names = {event.name for event in world.eventlog(control, each.job.id)}
+        if "alloc" not in names or "free" in names:
+            continue
+        r = orjson.loads(control.kvs.lookup(keys.of(each.job.id, "R")))
+        for piece in graph.decode(r).pieces:
+            chassis = graph._chassis[graph._nodes[piece.rank].chassis or 0]
+            for place, bits in (
+                (("node", piece.rank), piece.cores),
+                (("chassis", chassis.rabbit), piece.ssds),
+            ):
+                assert not found.get(place, 0) & bits
+                found[place] = found.get(place, 0) | bits
+    return {place: bits for place, bits in found.items() if bits}
+
+
+def the_graph(control: Control) -> Graph:
+    graph = control.manager._scheduler._graph  # type: ignore[attr-defined]
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def test_after_any_number_of_rounds_nothing_is_lost_and_nothing_is_given_twice() -> None:
+    dice = random.Random(7)
+
+    def play(command: object, environment: object) -> Play:
+        status = dice.choice([0, 0, 0, 3 << 8])
+        return Play(seconds=dice.random() * 20, status=status, stubborn=dice.random() < 0.1)
+
+    async def main() -> Soak:
+        async with opened(play=play) as world:
+            soak = Soak(world, dice)
+            for _ in range(ROUNDS):
+                await soak.round()
+            return soak
+
+    soak = virtual.run(main())
+
+    assert len(soak.results) >= ROUNDS * JOBS
+    assert set(soak.results.values()) == {Result.COMPLETED, Result.FAILED, Result.CANCELED}
+    assert soak.looks > ROUNDS * JOBS
