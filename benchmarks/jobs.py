@@ -12,6 +12,7 @@ from tests.harness.world import World, opened
 from benchmarks.measure import Result, percentile
 from warren.base.clock import SystemClock
 from warren.daemons.compose import Control
+from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
 from warren.instance.simulated import Play
 from warren.journal.sqlite import SqliteJournal
@@ -78,22 +79,28 @@ def simulated(
     deed: Callable[[World, Control], Awaitable[list[Result]]], rabbits: int = 2
 ) -> list[Result]:
     """Do something with a cluster whose storage and tasks take no time."""
+    with tempfile.TemporaryDirectory() as directory:
+        return asyncio.run(lived(deed, Path(directory), Site(rabbits=rabbits)))
 
-    async def main() -> list[Result]:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory)
-            with (
-                SqliteJournal(path / "objects.db") as objects,
-                SqliteJournal(path / "jobs.db") as jobs,
-            ):
-                async with opened(
-                    Site(rabbits=rabbits), lambda command, environment: Play(seconds=0)
-                ) as world:
-                    world.clock = SystemClock()
-                    world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
-                    return await world.live(lambda control: deed(world, control)) or []
 
-    return asyncio.run(main())
+async def lived(
+    deed: Callable[[World, Control], Awaitable[list[Result]]],
+    directory: Path,
+    site: Site,
+    nodes: Nodes | None = None,
+) -> list[Result]:
+    """Do something with a cluster whose journals are on disk, and whose nodes may be real."""
+    with (
+        SqliteJournal(directory / "objects.db") as objects,
+        SqliteJournal(directory / "jobs.db") as jobs,
+    ):
+        async with opened(site, lambda command, environment: Play(seconds=0)) as world:
+            world.clock = SystemClock()
+            world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
+            if nodes is not None:
+                world.mount_prefix = str(nodes.prefix)
+                world.machine = lambda node, rabbit: nodes.machine(node)
+            return await world.live(lambda control: deed(world, control)) or []
 
 
 async def clean(control: Control, job: JobId) -> None:
