@@ -30,7 +30,7 @@ def refused(cluster: Cluster, *arguments: str) -> str:
     [
         ("#DW jobwd name=a1", "jobwd", "Did you mean 'jobdw'?"),
         (JOBDW.replace("capacity", "capactiy"), "capactiy", "Did you mean 'capacity'?"),
-        (JOBDW.replace("xfs", "zfs"), "zfs", "Unknown type 'zfs': it is xfs."),
+        (JOBDW.replace("xfs", "zfs"), "zfs", "Unknown type 'zfs': it is one of "),
         (JOBDW.replace("1GiB", "1.5TiB"), "1.5TiB", "Try 1536GiB."),
         (JOBDW.replace("scratch", "Scratch"), "Scratch", "Try scratch."),
         (f"{JOBDW}\n{JOBDW}", "name=scratch", "taken by an earlier jobdw"),
