@@ -1,39 +1,50 @@
 """The Kubernetes REST protocol over a store: paths, verbs, watches, Status errors."""
 
 import asyncio
+import base64
 import hmac
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 import orjson
 import structlog
 from aiohttp import web
+from multidict import CIMultiDict
 
 from warren.base.clock import Clock
-from warren.base.objects import Change, Key, Kind, Object, Remove
+from warren.base.objects import Key, Kind, Object, Remove, key_of, merged
 from warren.kube.admission import Denied
 from warren.kube.client import AlreadyExists, Conflict, Event, Expired, NotFound, Refused
-from warren.kube.server import discovery, tables
-from warren.kube.server.resources import Resource
+from warren.kube.server import discovery, openapi, selectors, tables
+from warren.kube.server.apply import ApplyConflict
+from warren.kube.server.patches import json_patch
+from warren.kube.server.requests import Bad, Writing, body, flag, number, object_body, spelled_as
+from warren.kube.server.resources import Invalid, Resource
+from warren.kube.server.selectors import Operator
 from warren.kube.server.store import Store
 
 log = structlog.get_logger()
 
 _BOOKMARK_SECONDS: Final = 15.0
 _LARGEST: Final = 3 * 2**20
-_MERGE_PATCH: Final = "application/merge-patch+json"
 
 
-class _Bad(Exception):
-    """A request that cannot be served: an HTTP status, a reason, and a sentence."""
+def _merged(old: Object, patch: Any) -> Object:
+    if not isinstance(patch, dict):
+        raise Bad(400, "BadRequest", "the body is not an object")
+    new: Object = merged(old, patch)
+    return new
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
+
+_APPLY: Final = "application/apply-patch+yaml"
+_PATCHES: Final[Mapping[str, Callable[[Object, Any], Object]]] = {
+    "application/merge-patch+json": _merged,
+    "application/json-patch+json": json_patch,
+}
+"""How each type of patch changes an object."""
 
 
 class _Target:
@@ -61,6 +72,8 @@ class ApiServer:
         self._store = store
         self._clock = clock
         self._tokens = dict(tokens)
+        self._described: list[Resource] = []
+        self._encoded: Mapping[str, bytes] = {}
 
     async def run(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Serve on a bound socket until cancelled."""
@@ -87,12 +100,14 @@ class ApiServer:
         except web.HTTPException as error:
             reason = "RequestEntityTooLarge" if error.status == 413 else "BadRequest"
             return _status(error.status, reason, error.reason)
-        except _Bad as error:
+        except Bad as error:
             return _status(error.code, error.reason, str(error))
         except NotFound as error:
             return _status(404, "NotFound", str(error))
         except AlreadyExists as error:
             return _status(409, "AlreadyExists", str(error))
+        except ApplyConflict as error:
+            return _status(409, "Conflict", str(error), _owners(error))
         except Conflict as error:
             return _status(409, "Conflict", str(error))
         except Expired as error:
@@ -100,6 +115,8 @@ class ApiServer:
         except Denied as error:
             message = f'admission webhook "vworkflow.kb.io" denied the request: {error}'
             return _status(403, "Forbidden", message)
+        except Invalid as error:
+            return _status(422, "Invalid", str(error), _causes(error))
         except Refused as error:
             return _status(422, "Invalid", str(error))
         except ConnectionError:
@@ -114,7 +131,7 @@ class ApiServer:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
         known = [hmac.compare_digest(given, token.encode()) for token in self._tokens]
         if not any(known):
-            raise _Bad(401, "Unauthorized", "Unauthorized")
+            raise Bad(401, "Unauthorized", "Unauthorized")
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = [part for part in request.path.split("/") if part]
@@ -123,6 +140,11 @@ class ApiServer:
                 return web.Response(text="ok")
             case ["version"]:
                 return _json(discovery.version())
+            case ["openapi", "v3"]:
+                return _json(openapi.index(self._documents()))
+            case ["openapi", "v3", *where] if "/".join(where) in self._documents():
+                document = self._documents()["/".join(where)]
+                return web.Response(body=document, content_type="application/json")
             case ["api"]:
                 return _json({"kind": "APIVersions", "versions": ["v1"]})
             case ["apis"]:
@@ -138,13 +160,21 @@ class ApiServer:
             case ["apis", group, version, *rest]:
                 return await self._serve(request, self._target(group, version, rest))
             case _:
-                raise _Bad(404, "NotFound", "the server could not find the requested resource")
+                raise Bad(404, "NotFound", "the server could not find the requested resource")
+
+    def _documents(self) -> Mapping[str, bytes]:
+        """Give the OpenAPI documents by place, written anew when what is served has changed."""
+        resources = self._store.resources()
+        if self._described != resources:
+            self._described = resources
+            self._encoded = discovery.documents(resources)
+        return self._encoded
 
     def _group(self, name: str) -> dict[str, Any]:
         for group in discovery.groups(self._store.resources())["groups"]:
             if group["name"] == name:
                 return dict(group)
-        raise _Bad(404, "NotFound", "the server could not find the requested resource")
+        raise Bad(404, "NotFound", "the server could not find the requested resource")
 
     def _target(self, group: str, version: str, rest: list[str]) -> _Target:
         namespace = ""
@@ -154,9 +184,9 @@ class ApiServer:
         resource = self._store.resource(group, plural)
         unknown = resource is None or version not in resource.versions
         if resource is None or unknown or subresource not in ("", "status") or len(rest) > 3:
-            raise _Bad(404, "NotFound", "the server could not find the requested resource")
+            raise Bad(404, "NotFound", "the server could not find the requested resource")
         if subresource == "status" and not resource.status:
-            raise _Bad(404, "NotFound", "the server could not find the requested resource")
+            raise Bad(404, "NotFound", "the server could not find the requested resource")
         return _Target(resource, resource.kind(version), namespace, name, subresource)
 
     async def _serve(self, request: web.Request, target: _Target) -> web.StreamResponse:
@@ -164,18 +194,21 @@ class ApiServer:
             case "GET", True:
                 return self._shown(request, target, self._store.get(target.kind, target.key))
             case "GET", False:
-                if request.query.get("watch") in ("true", "True", "1"):
+                if flag(request, "watch"):
                     return await self._watch(request, target)
                 return self._list(request, target)
             case "POST", False:
                 return await self._create(request, target)
+            case "PUT", True:
+                return await self._replace(request, target)
             case "PATCH", True:
                 return await self._patch(request, target)
             case "DELETE", True if not target.subresource:
-                obj = await self._store.delete(Remove(kind=target.kind, key=target.key))
-                return _json(obj)
+                return await self._delete(request, target)
+            case "DELETE", False:
+                return await self._delete_all(request, target)
             case method, _:
-                raise _Bad(405, "MethodNotAllowed", f"{method} is not served here")
+                raise Bad(405, "MethodNotAllowed", f"{method} is not served here")
 
     def _shown(self, request: web.Request, target: _Target, obj: Object) -> web.Response:
         if tables.wanted(request.headers.get("Accept", "")):
@@ -188,49 +221,102 @@ class ApiServer:
 
     def _list(self, request: web.Request, target: _Target) -> web.Response:
         chosen = _Selection(request)
-        listing = self._store.list(target.kind, target.namespace, chosen.labels)
-        items = [obj for obj in listing.items if chosen.fields(obj)]
+        listing = self._store.list(target.kind, target.namespace, chosen.equalities())
+        items, more = chosen.page(listing.items)
         if tables.wanted(request.headers.get("Accept", "")):
-            return _json(self._table(target, items, listing.version))
+            table = self._table(target, items, listing.version)
+            table["metadata"].update(more)
+            return _json(table)
         return _json(
             {
                 "kind": f"{target.kind.name}List",
                 "apiVersion": target.kind.api_version,
-                "metadata": {"resourceVersion": listing.version},
+                "metadata": {"resourceVersion": listing.version, **more},
                 "items": items,
             }
         )
 
     async def _create(self, request: web.Request, target: _Target) -> web.Response:
-        obj = await _body(request)
+        writing = Writing(request)
+        obj = await object_body(request)
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
             metadata["namespace"] = target.namespace
-        for name, expected in (("apiVersion", target.kind.api_version), ("kind", target.kind.name)):
-            if obj.get(name, expected) != expected:
-                raise _Bad(400, "BadRequest", f"{name}: {obj[name]!r} is not {expected!r}")
-        return _json(await self._store.create(target.kind, obj), status=201)
+        spelled_as(obj, target.kind.name, target.kind.api_version)
+        made = await self._store.create(target.kind, obj, writing.how)
+        return _json(made, 201, writing.warnings)
+
+    async def _replace(self, request: web.Request, target: _Target) -> web.Response:
+        writing = Writing(request, status=target.subresource == "status")
+        obj = await object_body(request)
+        spelled_as(obj, target.kind.name, target.kind.api_version)
+        if (obj.get("metadata") or {}).get("name", target.name) != target.name:
+            raise Bad(400, "BadRequest", "metadata.name is not the name in the address")
+        done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.how)
+        return _json(done, 200, writing.warnings)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
-        if request.content_type != _MERGE_PATCH:
-            raise _Bad(415, "UnsupportedMediaType", f"patches are {_MERGE_PATCH}, not other types")
-        change = Change(
-            kind=target.kind,
-            key=target.key,
-            patch=await _body(request),
-            status=target.subresource == "status",
+        writing = Writing(request, status=target.subresource == "status")
+        if request.content_type == _APPLY:
+            return await self._apply(request, target, writing)
+        make = _PATCHES.get(request.content_type)
+        if make is None:
+            known = ", ".join([*_PATCHES, _APPLY])
+            raise Bad(415, "UnsupportedMediaType", f"patches are {known}, not other types")
+        patch = await body(request)
+        done = await self._store.modify(
+            target.kind, target.key, lambda old: make(old, patch), writing.how
         )
-        return _json(await self._store.patch(change))
+        return _json(done, 200, writing.warnings)
+
+    async def _apply(self, request: web.Request, target: _Target, writing: Writing) -> web.Response:
+        if not writing.how.manager:
+            raise Bad(400, "BadRequest", "fieldManager: who applies says its name")
+        configuration = await object_body(request)
+        spelled_as(configuration, target.kind.name, target.kind.api_version)
+        metadata = {**(configuration.get("metadata") or {}), "name": target.name}
+        if target.key.namespace:
+            metadata["namespace"] = target.key.namespace
+        whole = {
+            "apiVersion": target.kind.api_version,
+            "kind": target.kind.name,
+            **configuration,
+            "metadata": metadata,
+        }
+        done, new = await self._store.apply(
+            target.kind, target.key, whole, writing.how, force=flag(request, "force")
+        )
+        return _json(done, 201 if new else 200, writing.warnings)
+
+    async def _delete(self, request: web.Request, target: _Target) -> web.Response:
+        how = Writing(request).how
+        return _json(await self._store.delete(Remove(kind=target.kind, key=target.key), how))
+
+    async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
+        how, chosen = Writing(request).how, _Selection(request)
+        listing = self._store.list(target.kind, target.namespace, chosen.equalities())
+        items, _ = chosen.page(listing.items)
+        for obj in items:
+            with suppress(NotFound):
+                await self._store.delete(Remove(kind=target.kind, key=key_of(obj)), how)
+        return _json(
+            {
+                "kind": f"{target.kind.name}List",
+                "apiVersion": target.kind.api_version,
+                "metadata": {"resourceVersion": self._store.version},
+                "items": items,
+            }
+        )
 
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
         chosen = _Selection(request)
         as_table = tables.wanted(request.headers.get("Accept", ""))
-        since = _number(request, "resourceVersion")
-        limit = int(_number(request, "timeoutSeconds") or 0) or None
+        since = number(request, "resourceVersion")
+        limit = int(number(request, "timeoutSeconds") or 0) or None
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         if since in ("", "0"):
-            listing = self._store.list(target.kind, target.namespace, chosen.labels)
-            first = [Event("ADDED", obj) for obj in listing.items if chosen.fields(obj)]
+            listing = self._store.list(target.kind, target.namespace, chosen.equalities())
+            first = [Event("ADDED", obj) for obj in listing.items if chosen.matches(obj)]
             since = listing.version
         else:
             first = []
@@ -265,7 +351,7 @@ class ApiServer:
         send: Callable[[Event], Awaitable[None]],
     ) -> None:
         """Send events as they come, and a bookmark when none has come for a while."""
-        bookmarks = request.query.get("allowWatchBookmarks") in ("true", "True", "1")
+        bookmarks = flag(request, "allowWatchBookmarks")
         following = asyncio.ensure_future(anext(events))
         try:
             while True:
@@ -275,7 +361,7 @@ class ApiServer:
                 done, _ = await asyncio.wait({following}, timeout=_BOOKMARK_SECONDS)
                 if done:
                     event = following.result()
-                    if chosen.all(event.object):
+                    if chosen.matches(event.object):
                         await send(event)
                     following = asyncio.ensure_future(anext(events))
                 elif request.transport is None:
@@ -288,52 +374,45 @@ class ApiServer:
 
 
 class _Selection:
-    """The selectors of a request: labels by equality, and the name and namespace fields."""
+    """The selectors of a request, and the page of the list that it asks for."""
 
     def __init__(self, request: web.Request) -> None:
-        self.labels = _equalities("labelSelector", request.query.get("labelSelector", ""))
-        self._fields = _equalities("fieldSelector", request.query.get("fieldSelector", ""))
-        for name in self._fields:
-            if name not in ("metadata.name", "metadata.namespace"):
-                raise _Bad(400, "BadRequest", f"field selector {name!r} is not supported")
+        try:
+            self.labels = selectors.parse_labels(request.query.get("labelSelector", ""))
+            self._fields = selectors.parse_fields(request.query.get("fieldSelector", ""))
+        except Refused as error:
+            raise Bad(400, "BadRequest", str(error)) from None
+        self.limit = int(number(request, "limit") or 0)
+        self._from = _continued(request.query.get("continue", ""))
 
-    def fields(self, obj: Object) -> bool:
-        metadata = obj["metadata"]
-        return all(
-            metadata.get(name.removeprefix("metadata.")) == value
-            for name, value in self._fields.items()
-        )
+    def equalities(self) -> dict[str, str]:
+        """Give the labels that are asked for by equality: the store finds those at once."""
+        return {
+            each.key: each.values[0]
+            for each in self.labels.requirements
+            if each.operator is Operator.EQUALS
+        }
 
-    def all(self, obj: Object) -> bool:
-        own = obj["metadata"].get("labels") or {}
-        return self.fields(obj) and all(own.get(name) == v for name, v in self.labels.items())
+    def matches(self, obj: Object) -> bool:
+        return self._fields.matches(obj) and self.labels.matches(obj["metadata"].get("labels"))
 
-
-def _equalities(parameter: str, text: str) -> dict[str, str]:
-    found = {}
-    for term in filter(None, text.split(",")):
-        name, equals, value = term.replace("==", "=").partition("=")
-        if not equals or name.endswith("!"):
-            raise _Bad(400, "BadRequest", f"{parameter}: {term!r} is not of the form name=value")
-        found[name] = value
-    return found
-
-
-def _number(request: web.Request, parameter: str) -> str:
-    text = request.query.get(parameter, "")
-    if text and not text.isdecimal():
-        raise _Bad(400, "BadRequest", f"{parameter}: {text!r} is not a number")
-    return text
+    def page(self, items: list[Object]) -> tuple[list[Object], dict[str, Any]]:
+        """Give the objects of this page, and what the list's metadata says of those after it."""
+        chosen = [obj for obj in items if self.matches(obj) and key_of(obj) > self._from]
+        rest = chosen[self.limit :] if self.limit else []
+        if not rest:
+            return chosen, {}
+        page = chosen[: self.limit]
+        token = base64.urlsafe_b64encode(orjson.dumps([*key_of(page[-1])])).decode()
+        return page, {"continue": token, "remainingItemCount": len(rest)}
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
+def _continued(token: str) -> Key:
+    """Read after which key a list goes on. It shows what is there now, not what was there."""
     try:
-        found = orjson.loads(await request.read())
-    except orjson.JSONDecodeError as error:
-        raise _Bad(400, "BadRequest", f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise _Bad(400, "BadRequest", "the body is not an object")
-    return found
+        return Key(*orjson.loads(base64.urlsafe_b64decode(token))) if token else Key("", "")
+    except (ValueError, TypeError):
+        raise Bad(400, "BadRequest", "continue: this is not what an earlier answer gave") from None
 
 
 def _bookmark(kind: Kind, version: str) -> Object:
@@ -344,11 +423,34 @@ def _bookmark(kind: Kind, version: str) -> Object:
     }
 
 
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+def _json(body: Any, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
+    headers = CIMultiDict(("Warning", f"299 - {orjson.dumps(each).decode()}") for each in warnings)
+    return web.Response(
+        body=orjson.dumps(body), status=status, content_type="application/json", headers=headers
+    )
 
 
-def _status_body(code: int, reason: str, message: str) -> dict[str, Any]:
+def _causes(error: Invalid) -> dict[str, Any]:
+    """Give the details of a Status: what does not fit, and why."""
+    causes = [
+        {"reason": each.reason, "message": each.message, "field": each.field}
+        for each in error.causes
+    ]
+    return {"name": error.name, "group": error.group, "kind": error.kind, "causes": causes}
+
+
+def _owners(error: ApplyConflict) -> dict[str, Any]:
+    """Give the details of a Status: which fields others own."""
+    causes = [
+        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
+        for each in error.causes
+    ]
+    return {"causes": causes}
+
+
+def _status_body(
+    code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -356,9 +458,12 @@ def _status_body(code: int, reason: str, message: str) -> dict[str, Any]:
         "status": "Failure",
         "message": message,
         "reason": reason,
+        **({"details": details} if details else {}),
         "code": code,
     }
 
 
-def _status(code: int, reason: str, message: str) -> web.Response:
-    return _json(_status_body(code, reason, message), code)
+def _status(
+    code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
+) -> web.Response:
+    return _json(_status_body(code, reason, message, details), code)

@@ -1,12 +1,17 @@
 """What is served, as clients ask for it before everything else."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import orjson
+
 from warren import __version__
+from warren.kube.server import openapi
 from warren.kube.server.resources import Resource
 
-VERBS: Final = ["create", "delete", "get", "list", "patch", "watch"]
+VERBS: Final = [
+    "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
+]  # fmt: skip
 
 
 def groups(resources: Iterable[Resource]) -> dict[str, Any]:
@@ -48,15 +53,33 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
             "kind": resource.name,
             "verbs": VERBS,
         }
-        listed.append(entry)
+        short = {"shortNames": resource.short_names} if resource.short_names else {}
+        listed.append({**entry, **short})
         if resource.status:
-            listed.append({**entry, "name": f"{resource.plural}/status", "verbs": ["get", "patch"]})
+            listed.append(
+                {**entry, "name": f"{resource.plural}/status", "verbs": ["get", "patch", "update"]}
+            )
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": f"{group}/{version}" if group else version,
         "resources": listed,
     }
+
+
+def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
+    """Give the OpenAPI documents of all groups and versions (`/openapi/v3/PLACE`), by place."""
+    places = {(each.group, version) for each in resources for version in each.versions}
+    found = {}
+    for group, version in sorted(places):
+        schemas = {
+            each.plural: each.schemas[version]
+            for each in resources
+            if each.group == group and version in each.schemas
+        }
+        document = openapi.document(group, version, resources, schemas)
+        found[openapi.place(group, version)] = orjson.dumps(document)
+    return found
 
 
 def version() -> dict[str, str]:

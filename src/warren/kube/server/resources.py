@@ -1,10 +1,14 @@
 """Which kinds the server knows: a few of its own, and one for each CustomResourceDefinition."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from warren.base.objects import Kind, Object
+from warren.kube.client import Refused
+from warren.kube.server import schema
+from warren.kube.server.causes import Cause
+from warren.kube.server.schema import Schema
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 CRD = Kind(
@@ -15,6 +19,18 @@ CRD = Kind(
     namespaced=False,
     status=True,
 )
+
+
+class Invalid(Refused):
+    """An object does not fit its schema; `causes` are all the reasons."""
+
+    def __init__(self, group: str, kind: str, name: str, causes: Sequence[Cause]) -> None:
+        told = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
+        super().__init__(f'{kind}.{group} "{name}" is invalid: {told}')
+        self.group = group
+        self.kind = kind
+        self.name = name
+        self.causes = causes
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,29 @@ class Resource:
     namespaced: bool
     status: bool
     columns: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The schema of each version that has one."""
+    compiled: Mapping[str, Schema] = field(default_factory=dict, compare=False)
+    """The same, ready for use."""
+    short_names: tuple[str, ...] = ()
+
+    def conformed(self, version: str, obj: Object, told: Callable[[list[str]], None]) -> Object:
+        """Give an object without unknown fields, of which `told` is told, and with defaults.
+
+        Raises Invalid where it does not fit the schema.
+        """
+        its = self.compiled.get(version)
+        if its is None:
+            return obj
+        known, unknown = its.pruned(obj)
+        if unknown:
+            told(unknown)
+        whole: Object = its.defaulted(known)
+        violations = its.violations(whole)
+        if violations:
+            metadata = obj.get("metadata") or {}
+            raise Invalid(self.group, self.name, str(metadata.get("name", "")), violations)
+        return whole
 
     def kind(self, version: str) -> Kind:
         return Kind(self.group, version, self.name, self.plural, self.namespaced, self.status)
@@ -51,15 +90,24 @@ BUILT_IN = tuple(
         versions=(kind.version,),
         namespaced=kind.namespaced,
         status=kind.status,
+        short_names=short_names,
     )
-    for kind in (NAMESPACE, CRD)
+    for kind, short_names in ((NAMESPACE, ("ns",)), (CRD, ("crd", "crds")))
 )
 
 
 def from_crd(crd: Object) -> Resource:
-    """Read a CustomResourceDefinition. All served versions share one schema here."""
+    """Read a CustomResourceDefinition. Raises Refused for a schema that cannot be served.
+
+    Objects are stored as they are written: the versions of a kind have the same fields here.
+    """
     spec = crd["spec"]
     versions = [version for version in spec["versions"] if version["served"]]
+    schemas = {
+        version["name"]: version["schema"]["openAPIV3Schema"]
+        for version in versions
+        if version.get("schema", {}).get("openAPIV3Schema")
+    }
     return Resource(
         group=spec["group"],
         plural=spec["names"]["plural"],
@@ -68,6 +116,9 @@ def from_crd(crd: Object) -> Resource:
         namespaced=spec["scope"] == "Namespaced",
         status=any("status" in version.get("subresources", {}) for version in versions),
         columns={version["name"]: tuple(_columns(version)) for version in versions},
+        schemas=schemas,
+        compiled={version: schema.compile(each) for version, each in schemas.items()},
+        short_names=tuple(spec["names"].get("shortNames", ())),
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -29,6 +29,7 @@ from warren.kube.client import (
     NotFound,
     Refused,
 )
+from warren.kube.server.apply import applied, tracked
 from warren.kube.server.labels import LabelIndex
 from warren.kube.server.resources import BUILT_IN, CRD, Resource, established, from_crd
 
@@ -40,6 +41,25 @@ _HISTORY: Final = 8192
 
 _BACKLOG: Final = 8192
 """Changes that a slow watcher may fall behind before it is closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a write is to be done."""
+
+    seen: str | None = None
+    """The resourceVersion that it was decided on."""
+    status: bool = False
+    """Through the status subresource."""
+    dry_run: bool = False
+    """Refuse what would be refused, and write nothing."""
+    manager: str = ""
+    """Who writes, for managedFields. Writers without a name leave no record where there is none."""
+    told: Callable[[list[str]], None] = lambda unknown: None
+    """Told the paths of fields that are dropped, because no schema has them. May raise."""
+
+
+_PLAINLY: Final = How()
 
 
 @dataclass(frozen=True)
@@ -166,7 +186,7 @@ class Store:
 
     # Writing
 
-    async def create(self, kind: Kind, obj: Object) -> Object:
+    async def create(self, kind: Kind, obj: Object, how: How = _PLAINLY) -> Object:
         """Store a new object. Raises AlreadyExists, Denied, or Refused."""
         resource = self._resource(kind)
         _check(obj.get("metadata", {}))
@@ -182,7 +202,7 @@ class Store:
         body = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
         if resource.status:
             body.pop("status", None)
-        body = dict(self._admission.create(kind, body))
+        body = dict(self._admission.create(kind, resource.conformed(kind.version, body, how.told)))
         metadata = dict(body["metadata"])
         place, key = (kind.group, kind.plural), key_of(body)
         if self._newest(place, key) is not None:
@@ -196,49 +216,128 @@ class Store:
         if kind == CRD:
             _served(body)
             body["status"] = established(body, metadata["creationTimestamp"])
-        return await self._commit(kind, key, {**body, "metadata": metadata}, "ADDED")
+        new = {**body, "metadata": metadata}
+        if how.manager and "managedFields" not in metadata:
+            new = dict(self._tracked(resource, kind, None, new, how))
+        return await self._commit(kind, key, new, "ADDED", how)
 
     async def patch(self, change: Change) -> Object:
         """Merge into an object. Raises NotFound, Conflict, Denied, or Refused."""
-        kind, key = change.kind, change.key
+        return await self.modify(
+            change.kind,
+            change.key,
+            lambda old: merged(old, change.patch),
+            How(seen=change.seen, status=change.status),
+        )
+
+    async def modify(
+        self, kind: Kind, key: Key, make: Callable[[Object], Object], how: How = _PLAINLY
+    ) -> Object:
+        """Put what `make` gives for an object in its place, as far as the writer may change it.
+
+        Raises NotFound, Conflict if it is not the one that was seen, Denied, or Refused.
+        """
+        return await self._modify(kind, key, make, how, self._tracked)
+
+    async def apply(
+        self, kind: Kind, key: Key, configuration: Object, how: How, *, force: bool
+    ) -> tuple[Object, bool]:
+        """Make an object what its manager's configuration says; tell whether it is new.
+
+        Raises ApplyConflict where others own what would change, NotFound for the status of
+        what is not there, and what `create` and `modify` raise.
+        """
+        resource = self._resource(kind)
+        _check(configuration.get("metadata"))
+        seen = configuration["metadata"].get("resourceVersion")
+        part = _part(configuration, how.status, resource.status)
+
+        def make(live: Object | None) -> Object:
+            return applied(
+                live,
+                part,
+                manager=how.manager,
+                force=force,
+                now=rfc3339(self._clock.now()),
+                schema=resource.schemas.get(kind.version),
+                subresource="status" if how.status else "",
+            )
+
+        if self._newest((kind.group, kind.plural), key) is None and not how.status:
+            return await self.create(kind, make(None), how), True
+        found = await self._modify(kind, key, make, replace(how, seen=seen), _recorded)
+        return found, False
+
+    def _tracked(
+        self, resource: Resource, kind: Kind, old: Object | None, new: Object, how: How
+    ) -> Object:
+        """Give an object with the record of who owns its fields, if there is one."""
+        if old is not None and not old["metadata"].get("managedFields"):
+            return new
+        return tracked(
+            old,
+            new,
+            manager=how.manager or "unnamed",
+            now=rfc3339(self._clock.now()),
+            schema=resource.schemas.get(kind.version),
+            subresource="status" if how.status and resource.status else "",
+        )
+
+    async def _modify(
+        self,
+        kind: Kind,
+        key: Key,
+        make: Callable[[Object], Object],
+        how: How,
+        track: Callable[[Resource, Kind, Object, Object, How], Object],
+    ) -> Object:
         resource = self._resource(kind)
         old = self._writable(kind, key)
-        given = change.patch.get("metadata", {})
+        shown = _spelled(kind, old)
+        made = make(shown)
+        given = made.get("metadata")
         _check(given)
-        seen = change.seen or given.get("resourceVersion")
+        assert isinstance(given, Mapping)
+        seen = how.seen or given.get("resourceVersion")
         if seen is not None and seen != old["metadata"]["resourceVersion"]:
             raise Conflict(f"{kind} {key} has changed since version {seen}")
-        new = merged(old, _allowed(change, resource.status))
+        new = _allowed(old, made, how.status, resource.status)
         new["metadata"] = _preserved(old["metadata"], new["metadata"])
+        new = dict(resource.conformed(kind.version, new, how.told))
         if new == old:
             await self._settled((kind.group, kind.plural), key)
-            return _spelled(kind, old)
-        self._admission.update(kind, _spelled(kind, old), _spelled(kind, new))
+            return shown
+        self._admission.update(kind, shown, _spelled(kind, new))
+        new = dict(track(resource, kind, shown, new, how))
         if kind == CRD:
             _served(new)
         if _body(new, resource.status) != _body(old, resource.status):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            return await self._commit(kind, key, new, "DELETED")
-        return await self._commit(kind, key, new, "MODIFIED")
+            return await self._commit(kind, key, new, "DELETED", how)
+        return await self._commit(kind, key, new, "MODIFIED", how)
 
-    async def delete(self, remove: Remove) -> Object:
+    async def delete(self, remove: Remove, how: How = _PLAINLY) -> Object:
         """Delete an object, or mark it as deleting while it has finalizers. Raises NotFound."""
         kind, key = remove.kind, remove.key
         self._resource(kind)
         old = self._writable(kind, key)
         metadata = dict(old["metadata"])
         if not metadata.get("finalizers"):
-            return await self._commit(kind, key, {**old, "metadata": metadata}, "DELETED")
+            return await self._commit(kind, key, {**old, "metadata": metadata}, "DELETED", how)
         if metadata.get("deletionTimestamp"):
             await self._settled((kind.group, kind.plural), key)
             return _spelled(kind, old)
         metadata["deletionTimestamp"] = rfc3339(self._clock.now())
         metadata["deletionGracePeriodSeconds"] = 0
-        return await self._commit(kind, key, {**old, "metadata": metadata}, "MODIFIED")
+        return await self._commit(kind, key, {**old, "metadata": metadata}, "MODIFIED", how)
 
-    async def _commit(self, kind: Kind, key: Key, obj: dict[str, Any], event: str) -> Object:
+    async def _commit(
+        self, kind: Kind, key: Key, obj: dict[str, Any], event: str, how: How
+    ) -> Object:
         """Give the object its version, and return once it is durable and visible."""
+        if how.dry_run:
+            return _spelled(kind, obj)
         version = self._version + 1
         place = (kind.group, kind.plural)
         obj["metadata"]["resourceVersion"] = str(version)
@@ -382,12 +481,33 @@ def _served(crd: Object) -> None:
         raise Refused("spec: the definition serves nothing")
 
 
-def _allowed(change: Change, status: bool) -> dict[str, Any]:
-    """Give the part of a patch that its writer may write; `status` is whether that is apart."""
-    if change.status and status:
-        return {name: value for name, value in change.patch.items() if name == "status"}
-    fixed = ("apiVersion", "kind", "status") if status else ("apiVersion", "kind")
-    return {name: value for name, value in change.patch.items() if name not in fixed}
+def _allowed(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
+    """Give the object with what its writer may write; `apart`: whether status is a subresource."""
+    if status and apart:
+        return _with(old, "status", made)
+    new = {**made, "apiVersion": old["apiVersion"], "kind": old["kind"]}
+    return _with(new, "status", old) if apart else new
+
+
+def _part(configuration: Object, status: bool, apart: bool) -> Object:
+    """Give the part of a configuration that its writer may write."""
+    if status and apart:
+        names = ("apiVersion", "kind", "metadata", "status")
+        return {name: configuration[name] for name in names if name in configuration}
+    return _with(configuration, "status", {}) if apart else configuration
+
+
+def _recorded(resource: Resource, kind: Kind, old: Object, new: Object, how: How) -> Object:
+    """Give an object that has been applied: its owners are recorded already."""
+    return new
+
+
+def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
+    """Give an object with a field as it is in another one, or without it."""
+    new = {key: value for key, value in obj.items() if key != name}
+    if name in source:
+        new[name] = source[name]
+    return new
 
 
 _FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation",

@@ -1,0 +1,287 @@
+"""Server-side apply: who owns which field of an object, and what an applied configuration does.
+
+Owners stand in `metadata.managedFields`, one entry for each manager, operation and subresource.
+An entry of operation Apply has what its manager asked for last; one of operation Update has
+what its manager wrote, until somebody else writes it. What the server itself writes into
+metadata belongs to nobody.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Final, NamedTuple
+
+from warren.base.objects import Object
+from warren.kube.client import Conflict, Refused
+from warren.kube.server.fieldsets import Fields, difference, intersection, paths, shown, union
+from warren.kube.server.typed import Difference, Schema, check, compared, merged, pruned, stated
+
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+"""Who owns what an object had before anybody's fields were recorded."""
+
+_NO_CHANGE: Final = Difference({}, {})
+
+_TYPE: Final = frozenset({"apiVersion", "kind"})
+
+_SERVERS: Final = frozenset(
+    {"name", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
+     "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"}
+)  # fmt: skip
+
+_METADATA: Final[Schema] = {
+    "properties": {
+        "labels": {},
+        "annotations": {},
+        "finalizers": {"x-kubernetes-list-type": "set"},
+        "ownerReferences": {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["uid"],
+            "items": {"x-kubernetes-map-type": "atomic"},
+        },
+    }
+}
+
+
+class Owner(NamedTuple):
+    """Whose an entry of managedFields is."""
+
+    operation: str
+    manager: str
+    version: str
+    """The apiVersion it wrote in. It tells updates apart; an apply follows its last one."""
+    subresource: str
+
+    def __str__(self) -> str:
+        name = json.dumps(self.manager, ensure_ascii=False)
+        through = f" with subresource {json.dumps(self.subresource)}" if self.subresource else ""
+        using = f" using {self.version}" if self.operation == "Update" else ""
+        return name + through + using
+
+
+class Cause(NamedTuple):
+    """One field of a conflict, and its owner."""
+
+    field: str
+    owner: Owner
+
+    @property
+    def message(self) -> str:
+        return f"conflict with {self.owner}"
+
+
+class ApplyConflict(Conflict):
+    """Others own what the configuration would change. Looking again does not help; force would.
+
+    `causes` are what a Status lists, each of type FieldManagerConflict.
+    """
+
+    def __init__(self, causes: Iterable[Cause]) -> None:
+        self.causes = tuple(causes)
+        super().__init__(_sentence(self.causes))
+
+
+def applied(
+    live: Object | None,
+    configuration: Object,
+    *,
+    manager: str,
+    force: bool,
+    now: str,
+    schema: Schema | None,
+    subresource: str = "",
+) -> Object:
+    """Give the object that `manager` asks for, over the live one, with its owners.
+
+    What the manager asked for before and does not any more is removed, unless others own it.
+    The live object itself comes back where nothing changes. Metadata that the server writes is
+    the live object's; of a new object it is the configuration's name and namespace. The
+    configuration names its apiVersion and kind, and has of the object only the part that may
+    be written through the subresource.
+
+    Raises ApplyConflict, unless `force` takes from the others what they own; and Refused for a
+    configuration that has managedFields, or lists whose elements cannot be told apart.
+    """
+    if configuration.get("metadata", {}).get("managedFields"):
+        raise Refused("metadata.managedFields: an applied configuration has none")
+    shape = _shape(schema)
+    wanted, before = _body(configuration), _body(live)
+    check(wanted, shape)
+    owner = Owner("Apply", manager, "", subresource)
+    recorded = _entries(live)
+    entries = recorded or _before_first_apply(live, shape, now)
+    others = {other: entry for other, entry in entries.items() if other != owner}
+    mine, last = _asked(wanted, shape), _fields(entries.get(owner))
+    kept = reduce(union, map(_fields, others.values()), mine)
+    after = {"metadata": {}, **pruned(merged(before, wanted, shape), shape, last, kept)}
+    change = compared(before, after, shape) or _NO_CHANGE
+    if not force:
+        _refuse_conflicts(others, change.changed)
+    owners = _without(others, change)
+    if mine:
+        owners[owner] = _entry(owner, configuration["apiVersion"], mine, now, entries.get(owner))
+    if live is not None and change == _NO_CHANGE and owners == recorded:
+        return live
+    return _composed(configuration, after, live, owners)
+
+
+def tracked(
+    old: Object | None,
+    new: Object,
+    *,
+    manager: str,
+    now: str,
+    schema: Schema | None,
+    subresource: str = "",
+) -> Object:
+    """Give `new` with its owners, after `manager` has written it by other means than apply.
+
+    What it changed is its own from now on, and nobody else's. `new` itself comes back where
+    the owners stay as they are. Those that `new` names are not believed, but one empty entry
+    (`[{}]`) is the API's way to forget them all. An object without owners, old or forgotten,
+    stays so until somebody applies to it.
+    """
+    given = new["metadata"].get("managedFields")
+    entries = _entries(old) if given != [{}] else {}
+    if old is not None and not entries:
+        return _recording(new, [])
+    change = compared(_body(old), _body(new), _shape(schema)) or _NO_CHANGE
+    if old is not None and change == _NO_CHANGE:
+        return _recording(new, old["metadata"]["managedFields"])
+    owner = Owner("Update", manager, new["apiVersion"], subresource)
+    owners = _without(entries, change)
+    if change.changed:
+        mine = union(_fields(owners.get(owner)), change.changed)
+        owners[owner] = _entry(owner, owner.version, mine, now)
+    return _recording(new, _listed(owners))
+
+
+# Objects
+
+
+def _shape(schema: Schema | None) -> Schema:
+    """Give the schema of what can be owned. A whole object is never atomic."""
+    return {"properties": {**(schema or {}).get("properties", {}), "metadata": _METADATA}}
+
+
+def _body(obj: Object | None) -> dict[str, Any]:
+    """Give what of an object can be owned, with metadata in any case."""
+    body = {name: value for name, value in (obj or {}).items() if name not in _TYPE}
+    metadata = body.get("metadata", {})
+    body["metadata"] = {name: metadata[name] for name in metadata if name not in _SERVERS}
+    return body
+
+
+def _composed(
+    configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
+) -> Object:
+    """Give the whole object again: its type, what the server has written, and who owns what."""
+    names = _SERVERS if live is not None else ("name", "namespace")
+    written = (live if live is not None else configuration).get("metadata", {})
+    metadata = {name: value for name, value in written.items() if name in names}
+    result = {
+        "apiVersion": configuration["apiVersion"],
+        "kind": configuration["kind"],
+        **body,
+        "metadata": {**metadata, **body["metadata"]},
+    }
+    return _recording(result, _listed(owners))
+
+
+def _recording(obj: Object, listed: Sequence[Object]) -> Object:
+    """Give an object with these managedFields: itself, if it has them; none, if they are empty."""
+    if obj["metadata"].get("managedFields", []) == listed:
+        return obj
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    if listed:
+        metadata["managedFields"] = listed
+    return {**obj, "metadata": metadata}
+
+
+# Entries
+
+
+def _entries(obj: Object | None) -> dict[Owner, Object]:
+    """Give the entries of an object by their owners."""
+    listed = obj["metadata"].get("managedFields", ()) if obj is not None else ()
+    return {_owner(entry): entry for entry in listed}
+
+
+def _owner(entry: Object) -> Owner:
+    version = entry["apiVersion"] if entry["operation"] == "Update" else ""
+    return Owner(entry["operation"], entry["manager"], version, entry.get("subresource", ""))
+
+
+def _entry(
+    owner: Owner, version: str, fields: Fields, now: str, last: Object | None = None
+) -> Object:
+    """Give an entry; the `last` one of its owner, if that says the same but for the time."""
+    entry = {
+        "manager": owner.manager,
+        "operation": owner.operation,
+        "apiVersion": version,
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    if owner.subresource:
+        entry["subresource"] = owner.subresource
+    return last if last is not None and {**last, "time": now} == entry else entry
+
+
+def _fields(entry: Object | None) -> Fields:
+    fields: Fields = entry["fieldsV1"] if entry is not None else {}
+    return fields
+
+
+def _asked(wanted: Object, shape: Schema) -> Fields:
+    """Give what a configuration asks for. Metadata alone is in every object."""
+    if not wanted["metadata"]:
+        wanted = {name: value for name, value in wanted.items() if name != "metadata"}
+    return stated(wanted, shape)
+
+
+def _before_first_apply(live: Object | None, shape: Schema, now: str) -> dict[Owner, Object]:
+    """Give the entry for an object of which nobody has recorded the owners."""
+    change = compared(_body(None), _body(live), shape) or _NO_CHANGE
+    if live is None or not change.changed:
+        return {}
+    owner = Owner("Update", BEFORE_FIRST_APPLY, live["apiVersion"], "")
+    return {owner: _entry(owner, owner.version, change.changed, now)}
+
+
+def _without(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner, Object]:
+    """Give the entries without what has changed; those with nothing left vanish."""
+    result: dict[Owner, Object] = {}
+    for owner, entry in entries.items():
+        fields = difference(difference(_fields(entry), change.changed), change.removed)
+        if fields:
+            result[owner] = {**entry, "fieldsV1": fields}
+    return result
+
+
+def _listed(owners: Mapping[Owner, Object]) -> list[Object]:
+    """Give entries in the API's order: first what is applied, then by age."""
+    return [
+        owners[owner]
+        for owner in sorted(owners, key=lambda each: (each[0], owners[each]["time"], *each[1:]))
+    ]
+
+
+def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
+    causes = [
+        Cause(shown(path), owner)
+        for owner, entry in sorted(others.items())
+        for path in paths(intersection(_fields(entry), changed))
+    ]
+    if causes:
+        raise ApplyConflict(causes)
+
+
+def _sentence(causes: Sequence[Cause]) -> str:
+    if len(causes) == 1:
+        return f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
+    lines = []
+    for owner in dict.fromkeys(cause.owner for cause in causes):
+        lines.append(f"conflicts with {owner}:")
+        lines.extend(f"- {cause.field}" for cause in causes if cause.owner == owner)
+    return f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines)

@@ -1,0 +1,92 @@
+"""Sets of an object's fields, in the form in which `managedFields` writes them (FieldsV1).
+
+A set is a tree of names: `f:spec` is a field, `k:{"name":"x"}` an element of a list by its
+keys, `v:"x"` one by its value, `i:0` one by its place. A name with nothing under it is in the
+set; one with something is only if `.` is under it. Nothing here knows an object or a schema.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+Fields = Mapping[str, Any]
+"""A set, which is never modified. The empty one is `{}`, and never stands inside another."""
+
+Path = tuple[str, ...]
+
+SELF: Final = "."
+_ALONE: Final[Fields] = {SELF: {}}
+
+
+def union(one: Fields, other: Fields) -> Fields:
+    """Give what is in either."""
+    result = dict(one)
+    for name, under in other.items():
+        if name in one and name != SELF:
+            result[name] = _closed(union(_opened(one[name]), _opened(under)))
+        else:
+            result[name] = under
+    return result
+
+
+def difference(one: Fields, other: Fields) -> Fields:
+    """Give what is in the first alone."""
+    result = dict(one)
+    for name in one.keys() & other.keys():
+        rest = difference(_opened(one[name]), _opened(other[name])) if name != SELF else {}
+        if rest:
+            result[name] = _closed(rest)
+        else:
+            del result[name]
+    return result
+
+
+def intersection(one: Fields, other: Fields) -> Fields:
+    """Give what is in both."""
+    result = {}
+    for name, under in one.items():
+        if name == SELF and name in other:
+            result[name] = under
+        elif name in other:
+            both = intersection(_opened(under), _opened(other[name]))
+            if both:
+                result[name] = _closed(both)
+    return result
+
+
+def paths(fields: Fields) -> Iterator[Path]:
+    """Give everything in a set by its path."""
+    for name, under in fields.items():
+        if name == SELF:
+            yield ()
+        else:
+            yield from ((name, *path) for path in paths(_opened(under)))
+
+
+def shown(path: Path) -> str:
+    """Write a path for people: `.spec.ports[name="http"].port`."""
+    return "".join(map(_shown, path))
+
+
+def _shown(name: str) -> str:
+    kind, _, text = name.partition(":")
+    match kind:
+        case "k":
+            keys = orjson.loads(text).items()
+            return f"[{','.join(f'{key}={orjson.dumps(value).decode()}' for key, value in keys)}]"
+        case "v":
+            return f"[={text}]"
+        case "i":
+            return f"[{text}]"
+        case _:
+            return f".{text}"
+
+
+def _opened(under: Fields) -> Fields:
+    """Give what is under a name, and the name's own being in the set as a member as well."""
+    return under or _ALONE
+
+
+def _closed(under: Fields) -> Fields:
+    return {} if under == _ALONE else under

@@ -1,0 +1,314 @@
+"""The OpenAPI v3 documents that clients ask for before they write (`/openapi/v3`).
+
+kubectl reads three things in them: whether an operation takes `dryRun` and `fieldValidation`,
+which kinds of patches it takes, and, for `explain`, the schemas. One document is about one group
+and version; the index names them all.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.base.objects import Kind
+from warren.kube.server.resources import Resource
+
+PATCHES: Final = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+)
+"""The kinds of patches that operations are said to take. Without strategic merge patches among
+them, no client that looks here sends one."""
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_GVK: Final = "x-kubernetes-group-version-kind"
+_JSON: Final = "application/json"
+_UNSPECIFIED: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+
+
+def place(group: str, version: str) -> str:
+    """Give the path of a group and version, below the root and below `/openapi/v3/` alike."""
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def index(documents: Mapping[str, bytes]) -> dict[str, Any]:
+    """Give the index (`/openapi/v3`) of encoded documents, which are named by their places.
+
+    Clients keep a document for as long as its address is the same: the hash is in it.
+    """
+    paths = {}
+    for where, encoded in documents.items():
+        digest = hashlib.sha256(encoded).hexdigest().upper()
+        paths[where] = {"serverRelativeURL": f"/openapi/v3/{where}?hash={digest}"}
+    return {"paths": paths}
+
+
+def document(
+    group: str,
+    version: str,
+    resources: Iterable[Resource],
+    schemas: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Give the document of a group and version (`/openapi/v3/apis/GROUP/VERSION`).
+
+    `resources` may be of any group. `schemas` are those of this version, by plural; what has
+    none may have any fields.
+    """
+    paths: dict[str, Any] = {}
+    components = dict(_SHARED)
+    for resource in resources:
+        if resource.group == group and version in resource.versions:
+            kind = resource.kind(version)
+            schema = schemas.get(resource.plural, _UNSPECIFIED)
+            components[name_of(kind)] = _object(kind, schema)
+            components[f"{name_of(kind)}List"] = _list(kind)
+            paths.update(_paths(kind))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Warren", "version": version},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def name_of(kind: Kind) -> str:
+    """Give the name of a kind's schema: `io.github.dataworkflowservices.v1alpha7.Workflow`."""
+    domain = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
+    return f"{domain}.{kind.version}.{kind.name}"
+
+
+# Verbs
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Verb:
+    """What can be done on a path: with which queries, what is sent, and how it ends well."""
+
+    action: str
+    queries: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    code: int = 200
+
+
+_QUERY: Final = {
+    "allowWatchBookmarks": "boolean",
+    "dryRun": "string",
+    "fieldManager": "string",
+    "fieldSelector": "string",
+    "fieldValidation": "string",
+    "force": "boolean",
+    "labelSelector": "string",
+    "resourceVersion": "string",
+    "timeoutSeconds": "integer",
+    "watch": "boolean",
+}
+_WATCH: Final = ("allowWatchBookmarks", "fieldSelector", "labelSelector", "resourceVersion",
+                 "timeoutSeconds", "watch")  # fmt: skip
+_WRITE: Final = ("dryRun", "fieldManager", "fieldValidation")
+_VERBS: Final = {
+    "list": _Verb(action="list", queries=_WATCH),
+    "read": _Verb(action="get"),
+    "create": _Verb(action="post", queries=_WRITE, takes=(_JSON,), code=201),
+    "replace": _Verb(action="put", queries=_WRITE, takes=(_JSON,)),
+    "patch": _Verb(action="patch", queries=(*_WRITE, "force"), takes=PATCHES),
+    "delete": _Verb(action="delete", queries=("dryRun",)),
+}
+
+
+# Schemas
+
+
+def _object(kind: Kind, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a kind's schema with what every object has, which definitions need not say."""
+    said = schema.get("properties", {})
+    properties = {
+        "apiVersion": {"type": "string", **said.get("apiVersion", {})},
+        "kind": {"type": "string", **said.get("kind", {})},
+        "metadata": {"allOf": [_ref(f"{_META}.ObjectMeta")], "description": "Standard metadata."},
+    }
+    return {**schema, "properties": {**said, **properties}, _GVK: [_gvk(kind)]}
+
+
+def _list(kind: Kind) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": f"{kind.name}List is a list of {kind.name}.",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"allOf": [_ref(f"{_META}.ListMeta")]},
+            "items": {"type": "array", "items": _ref(name_of(kind))},
+        },
+        _GVK: [{**_gvk(kind), "kind": f"{kind.name}List"}],
+    }
+
+
+def _gvk(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "kind": kind.name}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def _pairs(description: str) -> dict[str, Any]:
+    values = {"type": "string"}
+    return {"type": "object", "additionalProperties": values, "description": description}
+
+
+def _number(description: str) -> dict[str, Any]:
+    return {"type": "integer", "format": "int64", "description": description}
+
+
+def _time(description: str) -> dict[str, Any]:
+    return {"type": "string", "format": "date-time", "description": description}
+
+
+_SHARED: Final[Mapping[str, Any]] = {
+    f"{_META}.ObjectMeta": {
+        "type": "object",
+        "description": "What every object has.",
+        "properties": {
+            "annotations": _pairs("Notes of tools; no selector looks at them."),
+            "creationTimestamp": _time("When the object was made."),
+            "deletionGracePeriodSeconds": _number("How long its deletion may take."),
+            "deletionTimestamp": _time("When its deletion was asked for."),
+            "finalizers": _texts("Who must let go before the object is gone."),
+            "generateName": _text("What the server begins a name with, if none is given."),
+            "generation": _number("How often what is wanted has changed."),
+            "labels": _pairs("What selectors look at."),
+            "managedFields": {
+                "type": "array",
+                "description": "Who has set which fields.",
+                "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
+            "name": _text("The name, unique in the namespace. It never changes."),
+            "namespace": _text("The namespace. It never changes."),
+            "ownerReferences": {
+                "type": "array",
+                "description": "The objects with which this one goes.",
+                "items": _ref(f"{_META}.OwnerReference"),
+            },
+            "resourceVersion": _text("The version, for writes that must not be stale."),
+            "uid": _text("What tells the object from others that had the name."),
+        },
+    },
+    f"{_META}.OwnerReference": {
+        "type": "object",
+        "description": "An object with which another goes.",
+        "required": ["apiVersion", "kind", "name", "uid"],
+        "properties": {
+            "apiVersion": _text("The owner's group and version."),
+            "blockOwnerDeletion": {"type": "boolean", "description": "Whether the owner waits."},
+            "controller": {"type": "boolean", "description": "Whether the owner is in charge."},
+            "kind": _text("The owner's kind."),
+            "name": _text("The owner's name."),
+            "uid": _text("The owner's uid."),
+        },
+    },
+    f"{_META}.ListMeta": {
+        "type": "object",
+        "description": "What every list has.",
+        "properties": {
+            "continue": _text("Where the next part begins, if there is one."),
+            "remainingItemCount": _number("How many follow."),
+            "resourceVersion": _text("The version from which a watch goes on."),
+        },
+    },
+    f"{_META}.Patch": {"type": "object", "description": "Changes to an object."},
+    f"{_META}.Status": {
+        "type": "object",
+        "description": "How a request ended that gives no object.",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "code": {"type": "integer", "format": "int32"},
+            "details": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "kind": {"type": "string"},
+            "message": {"type": "string"},
+            "metadata": _ref(f"{_META}.ListMeta"),
+            "reason": {"type": "string"},
+            "status": {"type": "string"},
+        },
+        _GVK: [{"group": "", "version": "v1", "kind": "Status"}],
+    },
+}
+
+
+# Paths
+
+
+def _paths(kind: Kind) -> dict[str, Any]:
+    root = f"/{place(kind.group, kind.version)}"
+    inside = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
+    several, one = f"{inside}/{kind.plural}", f"{inside}/{kind.plural}/{{name}}"
+    paths = {several: _collection(kind), one: _single(kind)}
+    if kind.namespaced:
+        everywhere = {"get": _operation(kind, "list", "ForAllNamespaces")}
+        paths[f"{root}/{kind.plural}"] = everywhere
+    if kind.status:
+        paths[f"{one}/status"] = _status(kind)
+    return paths
+
+
+def _collection(kind: Kind) -> dict[str, Any]:
+    return {
+        "parameters": _steps(kind),
+        "get": _operation(kind, "list"),
+        "post": _operation(kind, "create"),
+    }
+
+
+def _single(kind: Kind) -> dict[str, Any]:
+    return {**_status(kind, ""), "delete": _operation(kind, "delete")}
+
+
+def _status(kind: Kind, suffix: str = "Status") -> dict[str, Any]:
+    return {
+        "parameters": [*_steps(kind), _parameter("name", "path")],
+        "get": _operation(kind, "read", suffix),
+        "put": _operation(kind, "replace", suffix),
+        "patch": _operation(kind, "patch", suffix),
+    }
+
+
+def _steps(kind: Kind) -> list[dict[str, Any]]:
+    return [_parameter("namespace", "path")] if kind.namespaced else []
+
+
+def _operation(kind: Kind, name: str, suffix: str = "") -> dict[str, Any]:
+    verb = _VERBS[name]
+    group = "".join(part.title() for part in (kind.group or "core").split("."))
+    scope = "Namespaced" if kind.namespaced else ""
+    answer = _ref(f"{name_of(kind)}List" if name == "list" else name_of(kind))
+    operation = {
+        "operationId": f"{name}{group}{kind.version.title()}{scope}{kind.name}{suffix}",
+        "parameters": [_parameter(query, "query", _QUERY[query]) for query in verb.queries],
+        "responses": {
+            str(verb.code): {"description": "OK", "content": {_JSON: {"schema": answer}}}
+        },
+        "x-kubernetes-action": verb.action,
+        _GVK: _gvk(kind),
+    }
+    if verb.takes:
+        body = {"schema": _ref(f"{_META}.Patch" if name == "patch" else name_of(kind))}
+        content = dict.fromkeys(verb.takes, body)
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _parameter(name: str, where: str, type: str = "string") -> dict[str, Any]:
+    parameter = {"name": name, "in": where, "schema": {"type": type}}
+    return {**parameter, "required": True} if where == "path" else parameter

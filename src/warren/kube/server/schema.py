@@ -1,0 +1,459 @@
+"""Structural schemas: what a CustomResourceDefinition says of its objects, ready for use.
+
+A schema is compiled once into two things: a tree of nodes, which prunes, defaults and finds
+duplicates, and a validator of the JSON Schema that means the same. Rules in CEL
+(`x-kubernetes-validations`) are not evaluated: what they alone forbid is admitted.
+
+Objects are decoded JSON: dicts, lists and scalars. They are never modified, nor is a schema; what
+comes back may share parts with both.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from jsonschema_rs import Draft7Validator, RegexOptions, ValidationError
+
+from warren.kube.client import Refused
+from warren.kube.server.causes import INTEGERS, Cause, cause, duplicate
+
+_ABSENT: Final = object()
+_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+_JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
+_UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id", "$schema",
+                       "additionalItems", "deprecated")  # fmt: skip
+_SAME: Final = ("required", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems",
+                "minProperties", "maxProperties", "multipleOf")  # fmt: skip
+# Those that mean the same to Kubernetes and to the validator; others are not looked at.
+_FORMATS: Final = ("date", "date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
+_INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
+
+
+class Schema:
+    """One version of a kind. `compile` makes it."""
+
+    def __init__(self, root: "_Node", validator: Draft7Validator) -> None:
+        self._root = root
+        self._validator = validator
+
+    def pruned(self, obj: Any) -> tuple[Any, list[str]]:
+        """Give the object without the fields that nobody specified, and their paths.
+
+        `apiVersion`, `kind` and `metadata` stay as they are, at the root and in embedded objects.
+        An object without unknown fields is given back itself.
+        """
+        unknown: list[str] = []
+        return self._root.pruned(obj, "", unknown), unknown
+
+    def defaulted(self, obj: Any) -> Any:
+        """Give the object with defaults where fields are missing from objects that are there.
+
+        A null that its field does not allow gives way to the default, or is dropped. An object
+        that lacks nothing is given back itself.
+        """
+        return self._root.defaulted(obj)
+
+    def violations(self, obj: Any) -> list[Cause]:
+        """Give all that is wrong with an object, by field. It should be pruned and defaulted.
+
+        Raises Refused for what cannot be checked: it is nested too deeply, or is no JSON.
+        """
+        try:
+            wrong = [] if self._validator.is_valid(obj) else self._errors(obj)
+            wrong.extend(self._root.duplicates(obj, ""))
+        except (TypeError, ValueError) as error:
+            raise Refused(f"the object cannot be checked: {error}") from error
+        return sorted(wrong, key=lambda one: one.field)
+
+    def _errors(self, obj: Any) -> list[Cause]:
+        return [cause(error) for error in self._validator.iter_errors(obj)]
+
+
+def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> Schema:
+    """Prepare a schema for use.
+
+    Raises Refused, with the path below `where`, if objects could not be served by it.
+    """
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        raise Refused(f'{where}.type: Invalid value: must be "object" at the root')
+    try:
+        return Schema(_node(schema, where, owned=True), _validator(_translated(schema), where))
+    except RecursionError:
+        raise Refused(f"{where}: the schema is nested too deeply") from None
+
+
+# Nodes
+
+
+class _Node:
+    """One place of a schema: what may be below it, and what stands there by default.
+
+    Fields of an object that have no node of their own have `others`, and are unknown if that is
+    None.
+    """
+
+    __slots__ = (
+        "default",
+        "defaults",
+        "fields",
+        "fills",
+        "items",
+        "keeps",
+        "keys",
+        "null",
+        "others",
+        "prunes",
+        "set",
+        "unique",
+    )
+
+    def __init__(
+        self,
+        *,
+        fields: Mapping[str, "_Node"] | None = None,
+        others: "_Node | None" = None,
+        items: "_Node | None" = None,
+        keeps: bool = True,
+        nullable: bool = False,
+    ) -> None:
+        self.fields = fields or {}
+        self.others = others
+        self.items = items
+        self.keeps = keeps
+        self.default: Any = _ABSENT
+        self.null: Any = None if nullable else _ABSENT
+        """What takes the place of a null: itself where it is allowed."""
+        self.set = False
+        self.keys: Sequence[str] = ()
+        below = [node for node in (*self.fields.values(), others, items) if node is not None]
+        self.defaults = [
+            (name, node.default)
+            for name, node in self.fields.items()
+            if node.default is not _ABSENT
+        ]
+        # Whole branches are passed over in which there is nothing to do.
+        self.prunes: bool = not keeps or any(node.prunes for node in below)
+        self.fills: bool = (
+            bool(self.fields) or others is not None or (items is not None and items.busy)
+        )
+        self.unique: bool = any(node.unique for node in below)
+
+    @property
+    def busy(self) -> bool:
+        """Whether defaulting may change a value here, be it null or not."""
+        return self.fills or self.null not in (None, _ABSENT)
+
+    def stands_for(self, default: Any) -> None:
+        """Make this the default of the place."""
+        self.default = self.defaulted(default)
+        if self.null is _ABSENT:
+            self.null = self.default
+
+    def pruned(self, value: Any, path: str, unknown: list[str]) -> Any:
+        if not self.prunes:
+            return value
+        if isinstance(value, dict):
+            return self._pruned_object(value, path, unknown)
+        if self.items is not None and isinstance(value, list | tuple):
+            items = self.items
+            result = [items.pruned(item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
+            return result if _differ(result, value) else value
+        return value
+
+    def _pruned_object(
+        self, value: dict[str, Any], path: str, unknown: list[str]
+    ) -> dict[str, Any]:
+        result = value
+        fields, others = self.fields, self.others
+        for name, item in value.items():
+            node = fields.get(name, others)
+            if node is None:
+                if self.keeps:
+                    continue
+                unknown.append(_child(path, name))
+                new = _ABSENT
+            elif node.prunes:
+                new = node.pruned(item, _child(path, name), unknown)
+            else:
+                continue
+            if new is not item:
+                result = _with(result, value, name, new)
+        return result
+
+    def defaulted(self, value: Any) -> Any:
+        if not self.fills:
+            return value
+        if isinstance(value, dict):
+            return self._defaulted_object(value)
+        if self.items is not None and isinstance(value, list | tuple):
+            result = [self.items.standing(item) for item in value]
+            return result if _differ(result, value) else value
+        return value
+
+    def standing(self, item: Any) -> Any:
+        """Give what an item of a list becomes; one that must not be null stays, and is refused."""
+        if item is None:
+            return None if self.null is _ABSENT else self.null
+        return self.defaulted(item)
+
+    def _defaulted_object(self, value: dict[str, Any]) -> dict[str, Any]:
+        result = value
+        fields, others = self.fields, self.others
+        for name, item in value.items():
+            node = fields.get(name, others)
+            if node is None:
+                continue
+            if item is None:
+                new = node.null
+            elif node.fills:
+                new = node.defaulted(item)
+            else:
+                continue
+            if new is not item:
+                result = _with(result, value, name, new)
+        for name, default in self.defaults:
+            if name not in value:
+                result = _with(result, value, name, default)
+        return result
+
+    def duplicates(self, value: Any, path: str) -> Iterator[Cause]:
+        if not self.unique:
+            return
+        if isinstance(value, dict):
+            for name, item in value.items():
+                if name in self.fields:
+                    yield from self.fields[name].duplicates(item, _child(path, name))
+                elif self.others is not None:
+                    yield from self.others.duplicates(item, f"{path}[{name}]")
+        elif isinstance(value, list | tuple):
+            if self.set or self.keys:
+                yield from self._repeated(value, path)
+            if self.items is not None and self.items.unique:
+                for index, item in enumerate(value):
+                    yield from self.items.duplicates(item, f"{path}[{index}]")
+
+    def _repeated(self, values: Sequence[Any], path: str) -> Iterator[Cause]:
+        seen: set[bytes] = set()
+        for index, item in enumerate(values):
+            if self.keys and not isinstance(item, dict):
+                continue  # its type is wrong, which is told anyway
+            told = {key: item[key] for key in self.keys if key in item} if self.keys else item
+            identity = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+            if identity in seen:
+                yield duplicate(f"{path}[{index}]", told)
+            seen.add(identity)
+
+
+def _child(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _with(result: dict[str, Any], original: dict[str, Any], name: str, new: Any) -> dict[str, Any]:
+    """Give the result with a field changed; it is a copy of the original from the first change."""
+    if result is original:
+        result = dict(original)
+    if new is _ABSENT:
+        del result[name]
+    else:
+        result[name] = new
+    return result
+
+
+def _differ(new: Sequence[Any], old: Sequence[Any]) -> bool:
+    return any(a is not b for a, b in zip(new, old, strict=True))
+
+
+_ANYTHING: Final = _Node(nullable=True)
+_OWNED: Final = dict.fromkeys(("apiVersion", "kind", "metadata"), _ANYTHING)
+
+
+# Compiling
+
+
+def _node(schema: Mapping[str, Any], path: str, *, owned: bool = False) -> _Node:
+    """Make the node of a schema, and all below it; `owned` where an API object stands."""
+    _check_shape(schema, path)
+    owned = owned or bool(schema.get("x-kubernetes-embedded-resource"))
+    fields = {
+        name: _node(field, f"{path}.properties[{name}]")
+        for name, field in _mapping(schema, "properties", path).items()
+    }
+    node = _Node(
+        fields={**fields, **_OWNED} if owned else fields,
+        others=_others(schema, path),
+        items=_items(schema, path),
+        keeps=_keeps(schema),
+        nullable=bool(schema.get("nullable")),
+    )
+    _list_kind(node, schema, path)
+    if schema.get("default") is not None:
+        _check_default(node, schema, f"{path}.default")
+        node.stands_for(schema["default"])
+    return node
+
+
+def _keeps(schema: Mapping[str, Any]) -> bool:
+    """Tell whether fields stay that are not specified; what is no object has none to lose."""
+    return (
+        bool(schema.get("x-kubernetes-preserve-unknown-fields")) or schema.get("type") != "object"
+    )
+
+
+def _others(schema: Mapping[str, Any], path: str) -> _Node | None:
+    others = schema.get("additionalProperties")
+    if others is None:
+        return None
+    if others is False or "properties" in schema:
+        raise Refused(
+            f"{path}.additionalProperties: Forbidden: not false, and not beside properties"
+        )
+    return _ANYTHING if others is True else _node(others, f"{path}.additionalProperties")
+
+
+def _items(schema: Mapping[str, Any], path: str) -> _Node | None:
+    if schema.get("type") != "array":
+        return None
+    if "items" not in schema:
+        raise Refused(f"{path}.items: Required value: must be specified")
+    return _node(schema["items"], f"{path}.items")
+
+
+def _list_kind(node: _Node, schema: Mapping[str, Any], path: str) -> None:
+    """Note in what way the items of a list are unique."""
+    kind = schema.get("x-kubernetes-list-type", "atomic")
+    if kind not in ("atomic", "set", "map"):
+        raise Refused(f"{path}.x-kubernetes-list-type: Unsupported value: {kind!r}")
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    if kind == "map":
+        fields = node.items.fields if node.items is not None else {}
+        if not keys or not set(keys) <= fields.keys():
+            raise Refused(
+                f"{path}.x-kubernetes-list-map-keys: Required value: properties of the items"
+            )
+        node.keys = keys
+    node.set = kind == "set"
+    node.unique = node.unique or kind != "atomic"
+
+
+def _check_shape(schema: Any, path: str) -> None:
+    """Raise Refused for what is no schema, or one that does not say what stands there."""
+    if not isinstance(schema, Mapping):
+        raise Refused(f"{path}: Invalid value: this is not a schema")
+    for name in _UNSUPPORTED:
+        if name in schema:
+            raise Refused(f"{path}.{name}: Forbidden: {name} is not supported")
+    kind = schema.get("type")
+    if kind is not None and kind not in _TYPES:
+        raise Refused(f"{path}.type: Unsupported value: {kind!r}: it is one of {', '.join(_TYPES)}")
+    free = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+    if kind is None and not any(schema.get(name) for name in free):
+        raise Refused(f"{path}.type: Required value: must not be empty for specified fields")
+
+
+def _check_default(node: _Node, schema: Mapping[str, Any], path: str) -> None:
+    """Raise Refused for a default that would make every object invalid."""
+    default = schema["default"]
+    unknown: list[str] = []
+    node.pruned(default, "", unknown)
+    if unknown:
+        raise Refused(f"{path}: Invalid value: {unknown[0]} is an unknown field")
+    filled = node.defaulted(default)
+    for error in _validator(_translated(schema), path).iter_errors(filled):
+        raise Refused(f"{path}: {cause(error).message}")
+
+
+def _mapping(schema: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
+    value = schema.get(name, {})
+    if not isinstance(value, Mapping):
+        raise Refused(f"{path}.{name}: Invalid value: this is not an object")
+    return value
+
+
+# Translating
+
+
+def _validator(translated: dict[str, Any], path: str) -> Draft7Validator:
+    # Its expressions run in linear time, as those of Kubernetes do; the others' do not.
+    try:
+        return Draft7Validator(translated, validate_formats=True, pattern_options=RegexOptions())
+    except ValidationError as error:
+        raise Refused(f"{path}{_spelled(error.instance_path)}: {error.message}") from error
+
+
+def _spelled(path: Sequence[str | int]) -> str:
+    """Spell a path inside a schema: `.properties[spec].pattern`."""
+    spelled, named = "", False
+    for step in path:
+        spelled += f"[{step}]" if named or isinstance(step, int) else f".{step}"
+        named = not named and step == "properties"
+    return spelled
+
+
+def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the JSON Schema that admits the same, without what does not constrain anything."""
+    result = {name: schema[name] for name in _SAME if name in schema}
+    result.update(_types(schema))
+    result.update(_bounds(schema))
+    if schema.get("format") in _FORMATS:
+        result["format"] = schema["format"]
+    result.update(_below(schema))
+    result.update(_combined(schema))
+    if schema.get("x-kubernetes-embedded-resource"):
+        result["required"] = sorted({*result.get("required", ()), "apiVersion", "kind"})
+    return result
+
+
+def _types(schema: Mapping[str, Any]) -> dict[str, Any]:
+    if schema.get("x-kubernetes-int-or-string"):
+        types = ["integer", "string"]
+    elif "type" in schema:
+        types = [schema["type"]]
+    else:
+        return {}
+    if schema.get("nullable"):
+        types.append("null")
+    return {"type": types if len(types) > 1 else types[0]}
+
+
+def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the bounds of a number, of which OpenAPI says beside them that they are exclusive."""
+    bounds: dict[str, Any] = {}
+    lowest, highest = INTEGERS.get(schema.get("format", ""), (None, None))
+    if lowest is not None and schema.get("type") == "integer":
+        bounds = {"minimum": lowest, "maximum": highest}
+    for side, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if side in schema:
+            bounds[exclusive if schema.get(exclusive) else side] = schema[side]
+    return bounds
+
+
+def _below(schema: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    fields = schema.get("properties", {})
+    if isinstance(fields, Mapping):
+        fields = {name: _inner(field) for name, field in fields.items()}
+        fields = {name: field for name, field in fields.items() if field != {}}
+    if fields != {}:
+        result["properties"] = fields
+    for name in ("items", "not"):
+        if name in schema:
+            result[name] = _inner(schema[name])
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        result["additionalProperties"] = _inner(schema["additionalProperties"])
+    return result
+
+
+def _combined(schema: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name in _JUNCTORS:
+        # Generators repeat in `anyOf` what the extension says already.
+        if name in schema and schema[name] != _INT_OR_STRING:
+            given = schema[name]
+            result[name] = [_inner(one) for one in given] if isinstance(given, list) else given
+    return result
+
+
+def _inner(schema: Any) -> dict[str, Any] | None:
+    """Translate a schema; what is none becomes null, of which the validator tells the place."""
+    # As it is, it might be a schema to the validator: `false`, which OpenAPI does not know.
+    return _translated(schema) if isinstance(schema, Mapping) else None

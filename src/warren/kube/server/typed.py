@@ -1,0 +1,222 @@
+"""Values as their schema divides them: what is owned, compared, merged and removed by itself.
+
+Maps are divided unless the schema says `x-kubernetes-map-type: atomic`. Lists are whole unless
+it says `x-kubernetes-list-type: map` or `set`. The rules are those of Kubernetes' server-side
+apply. Nothing here knows who owns anything.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from warren.kube.client import Refused
+from warren.kube.server.fieldsets import SELF, Fields, Path, shown
+
+Schema = Mapping[str, Any]
+
+_UNTYPED: Final[Schema] = {}
+
+
+class Part(NamedTuple):
+    """A field of a map or an element of a list."""
+
+    value: Any
+    schema: Schema
+    declared: bool = False
+    """Whether the schema has a field of that name: such a one is not owned apart from its own."""
+
+
+class Difference(NamedTuple):
+    """What is new or other than it was, and what is gone."""
+
+    changed: Fields
+    removed: Fields
+
+
+def parts(value: Any, schema: Schema) -> dict[str, Part] | None:
+    """Give the parts of a value by their FieldsV1 names; None for one that is a whole.
+
+    A list whose elements lack their keys, or have the same ones, is a whole, too.
+    """
+    if isinstance(value, Mapping):
+        if schema.get("x-kubernetes-map-type") == "atomic":
+            return None
+        return {f"f:{name}": _field(name, inner, schema) for name, inner in value.items()}
+    if _is_list(value) and schema.get("x-kubernetes-list-type") in ("map", "set"):
+        items = schema.get("items", _UNTYPED)
+        found = {
+            name: Part(element, items)
+            for element in value
+            if (name := _element(element, schema)) is not None
+        }
+        return found if len(found) == len(value) else None
+    return None
+
+
+def check(value: Any, schema: Schema, path: Path = ()) -> None:
+    """Raise Refused for a list whose elements cannot be told apart."""
+    found = parts(value, schema)
+    if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "map":
+        keys = ", ".join(_keys(schema))
+        raise Refused(f"{shown(path)}: each element needs its own {keys}")
+    if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "set":
+        raise Refused(f"{shown(path)}: a set has each element once")
+    for name, part in (found or {}).items():
+        check(part.value, part.schema, (*path, name))
+
+
+def stated(value: Any, schema: Schema) -> Fields:
+    """Give the fields that someone owns who asks for this value."""
+    return _under(Part(value, schema, declared=True))
+
+
+def compared(old: Any, new: Any, schema: Schema) -> Difference | None:
+    """Give how a value has changed; None if it is a whole, before or after.
+
+    Cheap where the two share what has not changed, which is not looked into.
+    """
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        old, new = _differing(old, new)
+    elif not (_is_list(old) and _is_list(new)):
+        return None
+    before, after = parts(old, schema), parts(new, schema)
+    if before is None or after is None:
+        return None
+    changed: dict[str, Fields] = {}
+    removed = {name: _whole(part) for name, part in before.items() if name not in after}
+    for name, part in after.items():
+        if name not in before:
+            changed[name] = _whole(part)
+        elif before[name].value != part.value:
+            inner = compared(before[name].value, part.value, part.schema)
+            if inner is None:
+                changed[name] = _whole(part)
+                gone = _below(before[name])
+            else:
+                gone = inner.removed
+                if inner.changed:
+                    changed[name] = inner.changed
+            if gone:
+                removed[name] = gone
+    return Difference(changed, removed)
+
+
+def merged(old: Any, new: Any, schema: Schema) -> Any:
+    """Give the old value with all of the new one. Neither is modified."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return _merged_map(old, new, schema)
+    if _is_list(old) and _is_list(new):
+        before, after = parts(old, schema), parts(new, schema)
+        if before is not None and after is not None:
+            return list(_merged_list(before, after))
+    return new
+
+
+def pruned(value: Any, schema: Schema, dropped: Fields, kept: Fields) -> Any:
+    """Give a value without the parts in `dropped`, unless they or anything in them is in `kept`."""
+    found = parts(value, schema)
+    if found is None:
+        return value
+    rest = {
+        name: pruned(part.value, part.schema, dropped[name], kept[name])
+        if name in dropped
+        else part.value
+        for name, part in found.items()
+        if name not in dropped or name in kept
+    }
+    if isinstance(value, Mapping):
+        return {name.removeprefix("f:"): inner for name, inner in rest.items()}
+    # An element that stays for what others own in it stays findable.
+    return [_keyed(inner, found[name].value, schema) for name, inner in rest.items()]
+
+
+def _field(name: str, value: Any, schema: Schema) -> Part:
+    properties = schema.get("properties", _UNTYPED)
+    if name in properties:
+        return Part(value, properties[name], declared=True)
+    others = schema.get("additionalProperties")
+    return Part(value, others if isinstance(others, Mapping) else _UNTYPED)
+
+
+def _element(value: Any, schema: Schema) -> str | None:
+    """Give the name of a list's element; None if it lacks a key."""
+    if schema["x-kubernetes-list-type"] == "set":
+        return f"v:{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
+    if not isinstance(value, Mapping):
+        return None
+    defaults = schema.get("items", _UNTYPED).get("properties", _UNTYPED)
+    keys = {key: value.get(key, defaults.get(key, {}).get("default")) for key in _keys(schema)}
+    if None in keys.values():
+        return None
+    return f"k:{orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()}"
+
+
+def _keys(schema: Schema) -> Sequence[str]:
+    keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys", ())
+    return keys
+
+
+def _keyed(element: Any, before: Any, schema: Schema) -> Any:
+    keys = {key: before[key] for key in _keys(schema) if key in before and key not in element}
+    return {**keys, **element} if keys else element
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _under(part: Part, *, everywhere: bool = False) -> Fields:
+    """Give what is owned under a part; `everywhere` says of each that it is owned itself."""
+    found = parts(part.value, part.schema)
+    if not found:
+        return {}
+    under = {name: _under(inner, everywhere=everywhere) for name, inner in found.items()}
+    return under if part.declared and not everywhere else {SELF: {}, **under}
+
+
+def _whole(part: Part) -> Fields:
+    return _under(part, everywhere=True)
+
+
+def _below(part: Part) -> Fields:
+    return {name: under for name, under in _whole(part).items() if name != SELF}
+
+
+def _differing(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give two maps without what they agree on."""
+    after = {
+        name: value
+        for name, value in new.items()
+        if name not in old or (old[name] is not value and old[name] != value)
+    }
+    before = {name: value for name, value in old.items() if name in after or name not in new}
+    return before, after
+
+
+def _merged_map(old: Mapping[str, Any], new: Mapping[str, Any], schema: Schema) -> Any:
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        return new
+    result = dict(old)
+    for name, value in new.items():
+        if name in old:
+            result[name] = merged(old[name], value, _field(name, value, schema).schema)
+        else:
+            result[name] = value
+    return result
+
+
+def _merged_list(before: dict[str, Part], after: dict[str, Part]) -> Iterator[Any]:
+    """Give the elements of both: in the new order, and the old ones where they were among them."""
+    waiting, placed = deque(before), set()
+    for name, part in after.items():
+        while waiting and (waiting[0] not in after or waiting[0] in placed):
+            if waiting[0] not in after:
+                yield before[waiting[0]].value
+            waiting.popleft()
+        yield merged(before[name].value, part.value, part.schema) if name in before else part.value
+        placed.add(name)
+    yield from (before[name].value for name in waiting if name not in after)
