@@ -66,7 +66,7 @@ def test_a_mkfs_that_fails_is_told_in_its_own_words_with_node_and_device(
     faulty: Cluster, programs: Path
 ) -> None:
     put(programs, "mkfs.xfs", "echo 'mkfs.xfs: the flash is worn out' >&2; exit 1")
-    words = r"rabbit-0: /dev/loop\d+: mkfs.xfs: mkfs.xfs: the flash is worn out"
+    words = r"rabbit-0: /dev/loop\d+: mkfs.xfs: the flash is worn out"
     job = faulty.submit("-N2", faulty.script("job.sh", "true", XFS))
 
     wait_for(lambda: re.search(f"TransientCondition: .*{words}", shown(faulty)))
@@ -98,7 +98,7 @@ def test_a_job_whose_mkfs_hangs_can_be_cancelled_and_leaves_nothing(
     job = faulty.submit("-N1", faulty.script("job.sh", "true", XFS))
     wait_for((tmp_path / "hangs").exists)
     faulty("cancel", job)
-    faulty("job", "attach", job)
+    wait_for(lambda: "clean" in faulty.events(job), seconds=10)
 
     faulty.wait_clean()
     assert faulty.job(job)["result"] == Result.CANCELED.bit

@@ -14,6 +14,10 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 
+class _GivenUp(Exception):
+    """What was being made is to be deleted."""
+
+
 class RabbitReconciler:
     """Makes one rabbit's volumes what its NnfNodeStorages say."""
 
@@ -25,7 +29,8 @@ class RabbitReconciler:
         self._nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile)
         self.announcer: Reconciler[Key] = Reconciler("rabbit node", self.announce, workers=1)
-        self._shares.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
+        self._shares.listen(self._share_changed)
         self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
         self.announcer.add(Key(rabbit, system.NODE_NAME))
 
@@ -62,7 +67,10 @@ class RabbitReconciler:
         if seen.metadata.deleting:
             await self._give_back(seen)
             return None
-        trouble = await self._make(seen)
+        try:
+            trouble = await self._make_unless_deleted(seen)
+        except _GivenUp:
+            return None
         await self._report(seen, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
@@ -78,6 +86,26 @@ class RabbitReconciler:
             await self._report(seen, trouble)
             raise
         await self._write(seen, labels.finalized(seen.metadata, labels.NODE_STORAGE_FINALIZER))
+
+    def _share_changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        if obj["metadata"].get("deletionTimestamp") and key in self._making:
+            self._making[key].cancel()
+        self.reconciler.add(key)
+
+    async def _make_unless_deleted(self, seen: NnfNodeStorage) -> NodeTrouble | None:
+        """Make the volumes. Raises _GivenUp once nobody wants them: mkfs may take its time."""
+        key = seen.metadata.key
+        making = self._making[key] = asyncio.ensure_future(self._make(seen))
+        try:
+            return await making
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _GivenUp from None
+        finally:
+            del self._making[key]
 
     async def _make(self, seen: NnfNodeStorage) -> NodeTrouble | None:
         """Make the volumes, all at a time; give the gravest trouble."""
