@@ -537,6 +537,18 @@ def test_nobody_finds_in_a_raw_volume_what_its_predecessor_has_left(rabbit: Rabb
     assert found("raw", rabbit.raw("b"), SIZES["raw"]) == bytes(SIZES["raw"])
 
 
+def test_a_volume_whose_image_was_removed_is_released_all_the_same(rabbit: Rabbit) -> None:
+    rabbit.make()
+    (rabbit.directory / "disk.img").unlink()
+    rabbit.release()
+
+    assert rabbit.volumes() == {}
+    assert rabbit.loops() == []
+    rabbit.make()
+    with rabbit.mounted() as path:
+        write("ext4", path, b"again")
+
+
 def test_what_was_released_takes_no_space_on_the_machine(rabbit: Rabbit) -> None:
     image = rabbit.directory / "disk.img"
     rabbit.make("raw")

@@ -81,6 +81,8 @@ def up(
         )
         if site.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
+            for rabbit, device in site.devices.items():
+                click.echo(f"  flash of {rabbit}: {device}")
         else:
             click.echo(
                 "  flash: plain directories; sizes are accounted for, and not enforced "
