@@ -1,5 +1,6 @@
 """The scheduler on a system of the largest size there is: 720 rabbits with 16 nodes each."""
 
+import gc
 import time
 from collections.abc import Iterator
 
@@ -32,6 +33,7 @@ def match() -> Iterator[Result]:
     )
     began = time.perf_counter()
     graph = Graph(described)
+    gc.freeze()  # as the control process does once it is ready
     yield Result(name="load that graph", value=time.perf_counter() - began, unit="s", budget=1.5)
     for nodes, budget in BUDGET_MS.items():
         request = Request(nodes=nodes, slots=nodes, cores_per_slot=1, exclusive=True, ssd_gib=453)

@@ -6,6 +6,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from tests.node.processes import alive, eventually
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.node.blocks import Blocks
-from warren.node.extents import UNIT
+from warren.node.extents import UNIT, Extent, Extents, Space
 from warren.node.loopdisk import LoopDisk
 from warren.node.namespaces import Namespace
 
@@ -637,3 +639,29 @@ def test_a_block_device_that_is_not_there_is_a_trouble(
     for deed in deeds:
         with pytest.raises(NodeTrouble, match="/dev/no such device: No such file"):
             asyncio.run(deed)
+
+
+def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+    take = Extents.take
+
+    def slowly(self: Extents, volume: Volume, space: Space) -> Extent:
+        begun.set()
+        time.sleep(0.2)
+        return take(self, volume, space)
+
+    monkeypatch.setattr(Extents, "take", slowly)
+
+    async def main() -> None:
+        blocks = rabbit.blocks()
+        making = asyncio.create_task(blocks.make(rabbit.volume()))
+        await asyncio.to_thread(begun.wait)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        await blocks.release("rabbit1", "a")
+
+    asyncio.run(main())
+    assert rabbit.volumes() == {}

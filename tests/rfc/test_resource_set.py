@@ -110,7 +110,7 @@ TREE = [
 
 
 def test_a_graph_is_written_tersely_with_an_edge_from_each_parent() -> None:
-    graph = jgf.encode(TREE)["graph"]
+    graph = jgf.encode(map(jgf.line, TREE))["graph"]
     assert graph["directed"] is False
     assert graph["nodes"][1] == {
         "id": "1",
@@ -124,7 +124,7 @@ def test_a_graph_is_written_tersely_with_an_edge_from_each_parent() -> None:
 
 
 def test_a_graph_reads_back() -> None:
-    assert list(jgf.decode(jgf.encode(TREE))) == TREE
+    assert list(jgf.decode(jgf.encode(map(jgf.line, TREE)))) == TREE
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_the_graphs_of_flux_coral2_are_read() -> None:
         "/ElCapitan/chassis1",
     ]
     assert sum(each.type == "ssd" for each in found) == 72
-    assert jgf.encode(found)["graph"]["nodes"] == [
+    assert jgf.encode(map(jgf.line, found))["graph"]["nodes"] == [
         {"id": node["id"], "metadata": node["metadata"]}
         for node in r["scheduling"]["graph"]["nodes"]
     ]

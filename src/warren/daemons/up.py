@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import os
 import secrets
 import signal
@@ -135,6 +136,7 @@ async def _live(
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(built.system.run(is_ready), name="control")
         await is_ready.wait()
+        gc.freeze()  # what is there now stays, the whole graph too: it need not be gone over again
         children = [tasks.create_task(child) for child in _children(state, cluster)]
         await _rabbits_ready(built.store, cluster.site.rabbits)
         state.announce(

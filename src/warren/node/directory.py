@@ -5,7 +5,6 @@ being by one rename, and goes by one rename, so that whatever dies in the middle
 leaves either a whole volume or rubbish that nobody counts.
 """
 
-import asyncio
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import ParamSpec
 
 from warren.dws.node import NodeTrouble, Volume
 from warren.node.flash import Source, component, no_room
+from warren.node.threads import in_thread
 
 
 class Directories:
@@ -33,10 +33,10 @@ class Directories:
         return self._capacity
 
     async def make(self, volume: Volume) -> None:
-        await _in_thread(self._make, volume)
+        await _deed(self._make, volume)
 
     async def release(self, group: str, name: str) -> None:
-        await _in_thread(self._release, group, name)
+        await _deed(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
         files = self.place(group, name)
@@ -109,9 +109,9 @@ def _remove(tree: Path) -> None:
 P = ParamSpec("P")
 
 
-async def _in_thread(deed: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+async def _deed(deed: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
     """Do a deed on the file system; what the system refuses is the node's trouble."""
     try:
-        await asyncio.to_thread(deed, *args, **kwargs)
+        await in_thread(deed, *args, **kwargs)
     except OSError as error:
         raise NodeTrouble(f"{error.filename}: {error.strerror}") from error

@@ -1,6 +1,5 @@
 """A node for where the kernel forbids mount namespaces to this user: links instead of mounts."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -10,6 +9,7 @@ from warren.dws.node import Copy, NodeTrouble, Progress, Volume
 from warren.node import commands, copying
 from warren.node.directory import Directories
 from warren.node.machine import prune
+from warren.node.threads import in_thread
 
 
 class LinkingMachine:
@@ -40,14 +40,14 @@ class LinkingMachine:
             raise NodeTrouble(f"{group}/{name} does not exist")
         link = Path(own_path(self._root, self._prefix, path))
         try:
-            await asyncio.to_thread(_link, files, link)
+            await in_thread(_link, files, link)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
     async def unmount(self, path: str) -> None:
         link = Path(own_path(self._root, self._prefix, path))
         try:
-            await asyncio.to_thread(prune, link, self._root)
+            await in_thread(prune, link, self._root)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 

@@ -12,6 +12,7 @@ from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops
 from warren.node.blocks import Found
 from warren.node.extents import Extent, Extents, Space
+from warren.node.threads import in_thread
 
 _PAUSE: Final = 0.005
 _TRIES: Final = 6000
@@ -45,7 +46,7 @@ class LoopDisk:
 
     async def reserve(self, volume: Volume) -> Found:
         async with self._alone():
-            extent = await asyncio.to_thread(self._extents.take, volume, self._space())
+            extent = await in_thread(self._extents.take, volume, self._space())
             if self._device is None:
                 _grow(self._backing, extent.end)
         return _found(extent)
@@ -59,7 +60,7 @@ class LoopDisk:
 
     async def set_made(self, name: str) -> None:
         async with self._alone():
-            await asyncio.to_thread(self._extents.set_made, name)
+            await in_thread(self._extents.set_made, name)
 
     async def give_back(self, name: str) -> None:
         async with self._alone():
@@ -72,7 +73,7 @@ class LoopDisk:
                     await loops.wait_unmounted(loop)
                     await loops.detach(loop)
             await self._discard(extent)
-            await asyncio.to_thread(self._extents.remove, name)
+            await in_thread(self._extents.remove, name)
 
     def loops(self) -> list[loops.Loop]:
         """Give what is attached."""

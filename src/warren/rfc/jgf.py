@@ -4,9 +4,9 @@ The terse form: what equals its default is left out. A vertex is found by its
 containment path, `/cluster/chassis0/ssd3`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from warren.rfc.errors import BadFormat
 
@@ -25,16 +25,29 @@ class Vertex:
         return self.path.rpartition("/")[0]
 
 
-def encode(vertices: Iterator[Vertex] | list[Vertex]) -> dict[str, Any]:
+class Line(NamedTuple):
+    """A vertex ready to be written: made once, and shared by all graphs that have it."""
+
+    path: str
+    parent: str
+    metadata: Mapping[str, Any]
+
+
+def line(vertex: Vertex) -> Line:
+    """Make a vertex ready to be written."""
+    metadata = {"type": vertex.type, **vertex.metadata, "paths": {"containment": vertex.path}}
+    return Line(vertex.path, vertex.parent, metadata)
+
+
+def encode(lines: Iterable[Line]) -> dict[str, Any]:
     """Write the graph; each parent comes before its children."""
     nodes, edges = [], []
     ids: dict[str, str] = {}
-    for vertex in vertices:
-        number = ids[vertex.path] = str(len(ids))
-        metadata = {"type": vertex.type, **vertex.metadata, "paths": {"containment": vertex.path}}
+    for path, parent, metadata in lines:
+        number = ids[path] = str(len(ids))
         nodes.append({"id": number, "metadata": metadata})
-        if vertex.parent:
-            edges.append({"source": ids[vertex.parent], "target": number})
+        if parent:
+            edges.append({"source": ids[parent], "target": number})
     return {"graph": {"directed": False, "nodes": nodes, "edges": edges}}
 
 

@@ -6,6 +6,7 @@ Sets of cores and of ssds are bits of integers. What is taken is changed by `tak
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from warren.rfc import hostlist, jgf, resource_set
@@ -22,6 +23,24 @@ class _Node:
     free: int
     path: str
 
+    @cached_property
+    def line(self) -> jgf.Line:
+        metadata = {"name": self.host, "rank": self.rank}
+        return jgf.line(jgf.Vertex(type="node", path=self.path, metadata=metadata))
+
+    @cached_property
+    def core_lines(self) -> Mapping[int, jgf.Line]:
+        return {
+            core: jgf.line(
+                jgf.Vertex(
+                    type="core",
+                    path=f"{self.path}/core{core}",
+                    metadata={"id": core, "rank": self.rank},
+                )
+            )
+            for core in _ids(self.cores)
+        }
+
 
 @dataclass(kw_only=True)
 class _Chassis:
@@ -31,6 +50,29 @@ class _Chassis:
     ssds: int = 0
     free: int = 0
     up: int = 0
+
+    @cached_property
+    def line(self) -> jgf.Line:
+        metadata = {"properties": {"rabbit": self.rabbit}}
+        return jgf.line(jgf.Vertex(type="chassis", path=self.path, metadata=metadata))
+
+    @cached_property
+    def ssd_lines(self) -> Mapping[int, jgf.Line]:
+        return {
+            index: jgf.line(
+                jgf.Vertex(
+                    type="ssd",
+                    path=f"{self.path}/ssd{index}",
+                    metadata={
+                        "id": index,
+                        "unit": "GiB",
+                        "size": self.ssd_gib,
+                        "exclusive": True,
+                    },
+                )
+            )
+            for index in _ids(self.ssds)
+        }
 
 
 @dataclass(frozen=True)
@@ -318,46 +360,27 @@ class Graph:
             slots=slots,
             starttime=starttime,
             expiration=expiration,
-            scheduling=jgf.encode(list(self._subgraph(allocation))),
+            scheduling=jgf.encode(self._subgraph(allocation)),
         )
 
-    def _subgraph(self, allocation: Allocation) -> Iterable[jgf.Vertex]:
+    def _subgraph(self, allocation: Allocation) -> Iterable[jgf.Line]:
         if not self._root.path:
             return
-        yield self._root
+        yield jgf.line(self._root)
         chassis_seen: set[int] = set()
         for piece in allocation.pieces:
             node = self._nodes[piece.rank]
-            if node.chassis is not None and node.chassis not in chassis_seen:
-                chassis_seen.add(node.chassis)
-                chassis = self._chassis[node.chassis]
-                yield jgf.Vertex(
-                    type="chassis",
-                    path=chassis.path,
-                    metadata={"properties": {"rabbit": chassis.rabbit}},
-                )
             if node.chassis is not None:
                 chassis = self._chassis[node.chassis]
-                for index in _ids(piece.ssds):
-                    yield jgf.Vertex(
-                        type="ssd",
-                        path=f"{chassis.path}/ssd{index}",
-                        metadata={
-                            "id": index,
-                            "unit": "GiB",
-                            "size": chassis.ssd_gib,
-                            "exclusive": True,
-                        },
-                    )
-            yield jgf.Vertex(
-                type="node", path=node.path, metadata={"name": node.host, "rank": node.rank}
-            )
-            for core in _ids(piece.cores):
-                yield jgf.Vertex(
-                    type="core",
-                    path=f"{node.path}/core{core}",
-                    metadata={"id": core, "rank": node.rank},
-                )
+                if node.chassis not in chassis_seen:
+                    chassis_seen.add(node.chassis)
+                    yield chassis.line
+                yield from _chosen(chassis.ssd_lines, piece.ssds)
+            yield node.line
+            if piece.cores == node.cores:
+                yield from node.core_lines.values()
+            else:
+                yield from _chosen(node.core_lines, piece.cores)
 
     def decode(self, r: Mapping[str, Any]) -> Allocation:
         """Read an R that this graph has written. Raises BadFormat if it names what is not here."""
@@ -383,6 +406,10 @@ class Graph:
                     place = places[vertex.parent]
                     found[place] = found.get(place, 0) | 1 << vertex.metadata["id"]
         return found
+
+
+def _chosen(lines: Mapping[int, jgf.Line], bits: int) -> Iterable[jgf.Line]:
+    return (lines[index] for index in _ids(bits))
 
 
 def _bits(ids: Iterable[int]) -> int:

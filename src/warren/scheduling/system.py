@@ -36,7 +36,7 @@ def describe(
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
     return resource_set.encode(
-        ranks, scheduling=jgf.encode(list(_vertices(cluster, chassis, cores, ssds)))
+        ranks, scheduling=jgf.encode(map(jgf.line, _vertices(cluster, chassis, cores, ssds)))
     )
 
 

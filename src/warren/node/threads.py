@@ -1,0 +1,26 @@
+"""Deeds that block, in a thread: done to their end, whoever has stopped waiting for them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(deed: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do a deed in a thread and give its result.
+
+    A caller that is cancelled leaves only when the deed is done: what it does next, or
+    lets others do, must not meet a thread that is still at it.
+    """
+    doing = asyncio.ensure_future(asyncio.to_thread(deed, *args, **kwargs))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        while not doing.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({doing})
+        doing.exception()  # looked at, so that nobody is told that it was not
+        raise

@@ -1,0 +1,69 @@
+"""Deeds in threads are done to their end before anybody goes on."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from warren.dws.node import Volume
+from warren.node.directory import Directories
+from warren.node.threads import in_thread
+
+
+def test_a_deed_gives_its_result_and_its_failure() -> None:
+    assert asyncio.run(in_thread(divmod, 7, 2)) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(in_thread(divmod, 7, 0))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_is_cancelled_leaves_when_the_deed_is_done(fails: bool) -> None:
+    begun, done = threading.Event(), []
+
+    def deed() -> None:
+        begun.set()
+        time.sleep(0.2)
+        done.append(True)
+        if fails:
+            raise OSError("too bad")
+
+    async def main() -> None:
+        doing = asyncio.create_task(in_thread(deed))
+        await asyncio.to_thread(begun.wait)
+        for _ in range(3):
+            doing.cancel()
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await doing
+        assert done == [True]
+
+    asyncio.run(main())
+
+
+def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flash = Directories(tmp_path, 1000)
+    begun = threading.Event()
+    make_alone = Directories._make_alone
+
+    def slowly(self: Directories, volume: Volume) -> None:
+        begun.set()
+        time.sleep(0.2)
+        make_alone(self, volume)
+
+    monkeypatch.setattr(Directories, "_make_alone", slowly)
+    volume = Volume(group="r", name="a", size=1, file_system="xfs", userid=0, groupid=0)
+
+    async def main() -> None:
+        making = asyncio.create_task(flash.make(volume))
+        await asyncio.to_thread(begun.wait)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        await flash.release("r", "a")
+
+    asyncio.run(main())
+    assert flash.volumes("r") == {}
