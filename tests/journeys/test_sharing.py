@@ -1,6 +1,7 @@
 """Jobs that share rabbits: those that fit run side by side, and one that does not waits."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.journeys.conftest import Cluster, running, wait_for
 
+ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "1"))
 STAY = 'echo > "$DW_JOB_scratch/here"; while [ ! -e {go} ]; do sleep 0.1; done'
 """What a job does that stays until it is told to go."""
 
@@ -57,14 +59,22 @@ def test_a_job_that_does_not_fit_waits_and_says_for_what_and_runs_when_there_is_
 def test_ten_jobs_at_once_complete_and_their_flash_is_accounted_for_as_it_is_on_disk(
     small: Cluster, tmp_path: Path
 ) -> None:
-    go = tmp_path / "go"
+    for number in range(ROUNDS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        ten_jobs(small, place)
+
+
+def ten_jobs(small: Cluster, directory: Path) -> None:
+    """Run ten jobs at once; compare what is told of their flash with what is on disk."""
+    go = directory / "go"
     script = small.script(
         "one.sh",
         STAY.format(go=go),
         scratch("64MiB"),
         "#DW copy_out source=$DW_JOB_scratch/here destination=$GLOBAL/results/",
     )
-    places = [small.shared / f"ten-{number}" for number in range(10)]
+    places = [small.shared / f"{directory.name}-{number}" for number in range(10)]
     for place in places:
         place.mkdir()
     jobs = [small.submit("-N1", script, GLOBAL=str(place)) for place in places]
