@@ -99,8 +99,8 @@ def test_an_object_that_is_not_of_its_kind_is_refused_with_the_path() -> None:
 
 
 def test_trouble_of_a_node_is_major_unless_trying_again_will_not_help() -> None:
-    assert NodeTrouble("busy").severity == "Major"
-    assert NodeTrouble("no such type", fatal=True).severity == "Fatal"
+    assert NodeTrouble("busy").as_status()["severity"] == "Major"
+    assert NodeTrouble("no such type", fatal=True).as_status()["severity"] == "Fatal"
 
 
 @pytest.mark.parametrize(

@@ -68,15 +68,10 @@ class MountReconciler:
         state = seen.spec.desired_state
         if trouble is None and seen.all_in(state):
             return
-        error = None
-        if trouble is not None:
-            error = {
-                "debugMessage": str(trouble),
-                "type": "Internal",
-                "severity": trouble.severity,
-            }
-            if seen.status.error is not None and seen.status.error.debug_message == str(trouble):
-                return
+        known = seen.status.error
+        if trouble is not None and known is not None and known.debug_message == str(trouble):
+            return
+        error = trouble.as_status() if trouble is not None else None
         mounts = [{"state": state, "ready": trouble is None} for _ in seen.spec.mounts]
         status = {"mounts": mounts, "allReady": trouble is None, "error": error}
         await self._write(seen, {"status": status}, status=True)

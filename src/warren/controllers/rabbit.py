@@ -127,13 +127,7 @@ class RabbitReconciler:
             return
         if trouble is not None and known is not None and known.debug_message == str(trouble):
             return
-        error = None
-        if trouble is not None:
-            error = {
-                "debugMessage": str(trouble),
-                "type": "Internal",
-                "severity": trouble.severity,
-            }
+        error = trouble.as_status() if trouble is not None else None
         ready = trouble is None
         allocations = [{"ready": ready} for _ in range(seen.spec.count)]
         status = {"ready": ready, "allocations": allocations, "error": error}

@@ -15,9 +15,13 @@ class NodeTrouble(Retryable):
         super().__init__(message)
         self.fatal = fatal
 
-    @property
-    def severity(self) -> str:
-        return "Fatal" if self.fatal else "Major"
+    def as_status(self) -> dict[str, str]:
+        """Write it as the `error` of a status."""
+        return {
+            "debugMessage": str(self),
+            "type": "Internal",
+            "severity": "Fatal" if self.fatal else "Major",
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ table of handlers in this process, or a forwarder to another one (`server`).
 """
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -34,14 +35,16 @@ class StreamingMethod:
 Methods = Mapping[str, Method | StreamingMethod]
 
 
-class Forwarder:
+class Forwarder(ABC):
     """A service that lives somewhere else."""
 
+    @abstractmethod
     async def rpc(self, request: Request) -> Payload:
-        raise NotImplementedError
+        """Have a request answered there."""
 
+    @abstractmethod
     def stream(self, request: Request) -> AsyncIterator[Payload]:
-        raise NotImplementedError
+        """Have a request answered there, as long as there are answers."""
 
 
 class Bus:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Final
@@ -171,15 +172,17 @@ class Peer(Forwarder):
             self._writer.write(message.encode(sent))
 
 
-class Asked:
+class Asked(ABC):
     """What this end does with the other end's requests."""
 
+    @abstractmethod
     def request(self, received: Message) -> Request:
         """Make the request of a message, with the credentials it deserves."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def ask(self, request: Request) -> Payload:
-        raise NotImplementedError
+        """Answer a request."""
 
+    @abstractmethod
     def follow(self, request: Request) -> AsyncIterator[Payload]:
-        raise NotImplementedError
+        """Answer a request as long as there are answers."""
