@@ -1,5 +1,6 @@
 # make demo    set up, and run one rabbit job through its whole life
 # make test    set up, and run all tests
+# make test-kube KUBECONFIG=FILE   have a real cluster keep the promises that ours keeps, too
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
 # make docs    generate the documents that come from tables
@@ -9,13 +10,25 @@ BIN = $(VENV)/bin
 ONLY ?= .
 ARGS ?=
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test test-kube check bench docs clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+
+# What clients are promised, told to every cluster. It works in namespaces and API groups of its
+# own, and fails if it cannot take them away again.
+CONTRACT = $(addprefix tests/kube/test_,client.py same.py official.py kubectl.py)
+
+# The shell's own KUBECONFIG is not asked: a cluster is tested because somebody has named it here.
+test-kube: $(VENV)/.dev
+ifneq ($(origin KUBECONFIG),command line)
+	@echo 'Name the cluster: make test-kube KUBECONFIG=FILE' >&2; exit 2
+else
+	WARREN_TEST_KUBECONFIG='$(abspath $(KUBECONFIG))' $(BIN)/pytest $(CONTRACT) $(ARGS)
+endif
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check src tests benchmarks tools

@@ -1,37 +1,57 @@
 """The objects that a cluster starts with: definitions, rules, profiles, nodes, file systems."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+import warren
+from warren.base.errors import UserMistake
 from warren.base.objects import Change, Kind, Object, Remove, key_of
 from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.kube.client import AlreadyExists, Client
-from warren.kube.server.resources import CRD, NAMESPACE
+from warren.kube.server.builtin import CRD, NAMESPACE
 
 _OURS: Final = "warren.cluster/global-file-system"
 """Labels the file systems that come from `--global`, and go with it."""
 
 
 @cache
-def manifests(name: str) -> list[Object]:
-    """Read a file of manifests that is installed with the program."""
-    text = resources.files(__package__).joinpath("manifests", name).read_text()
+def manifests(name: str) -> Sequence[Object]:
+    """Read a file of manifests below `deploy`; of a directory, all of its files."""
+    place = _deploy() / name
+    files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return list(yaml.load_all(text, Loader=loader))
+    return [obj for file in files for obj in yaml.load_all(file.read_text(), Loader=loader)]
+
+
+def definitions() -> Sequence[Object]:
+    """Give the CustomResourceDefinition of every kind."""
+    return manifests("crds")
+
+
+def _deploy() -> Path:
+    """Give the manifests: beside the source, or installed with the program."""
+    package = Path(warren.__file__).parent
+    for place in (package.parents[1] / "deploy", package / "deploy"):
+        if (place / "rules.yaml").exists():
+            return place
+    raise UserMistake("The manifests of the cluster are not installed: install warren again.")
+
+
+async def define(client: Client) -> None:
+    """Bring the definitions of all kinds to what they should be."""
+    await apply_all(client, ((CRD, crd) for crd in definitions()))
 
 
 async def establish(client: Client, site: Site) -> None:
     """Bring the cluster's own objects to what they should be. May be repeated at any time."""
-    for name in ("crds-dws.yaml", "crds-nnf.yaml", "crds-lus.yaml"):
-        for crd in manifests(name):
-            await _apply(client, CRD, crd)
-    for kind, obj in _objects(site):
-        await _apply(client, kind, obj)
+    await define(client)
+    await apply_all(client, _objects(site))
     wanted = {f"global-{number}" for number in range(len(site.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
@@ -93,12 +113,25 @@ def _without_raw(obj: Object) -> Object:
     return {**obj, "spec": spec}
 
 
-async def _apply(client: Client, kind: Kind, obj: Object) -> None:
+_OWN: Final = ("spec", "data", "rules", "subjects")
+"""What of an object that is there already is brought to what it should be."""
+
+
+async def apply_all(client: Client, objects: Iterable[tuple[Kind, Object]]) -> None:
+    """Make objects, or bring them to what they should be: namespaces, then all others at once."""
+    found = list(objects)
+    spaces = [each for each in found if each[0] == NAMESPACE]
+    for some in (spaces, [each for each in found if each[0] != NAMESPACE]):
+        async with asyncio.TaskGroup() as tasks:
+            for kind, obj in some:
+                tasks.create_task(apply(client, kind, obj))
+
+
+async def apply(client: Client, kind: Kind, obj: Object) -> None:
+    """Make an object, or bring the one that is there to what it should be."""
     try:
         await client.create(kind, obj)
     except AlreadyExists:
-        patch: dict[str, Any] = {
-            name: value for name, value in obj.items() if name in ("spec", "data")
-        }
+        patch: dict[str, Any] = {name: obj[name] for name in _OWN if name in obj}
         if patch:
             await client.patch(Change(kind=kind, key=key_of(obj), patch=patch))

@@ -1,0 +1,48 @@
+"""Who may do what: the RBAC objects of a cluster, for those who are Warren's own.
+
+What each role may do stands in `deploy/rbac`. Made here is only what depends on the site: the
+agent of a node has its role in the namespace of that node, and nowhere else.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from warren.base.objects import Object
+from warren.daemons.cluster import manifests
+from warren.daemons.site import Site
+
+CONTROLLERS: Final = "system:warren:controllers"
+CONDUCTOR: Final = "system:warren:conductor"
+INSTANCE: Final = "system:warren:instance"
+
+COMPUTE_ROLE: Final = "warren-compute"
+RABBIT_ROLE: Final = "warren-rabbit"
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def node_user(node: str) -> str:
+    """Give the user as whom the agent of a node speaks to the API."""
+    return f"system:warren:node:{node}"
+
+
+def objects(site: Site) -> Iterator[Object]:
+    """Give all roles and bindings, with the namespaces they need, in an order to make them in.
+
+    Those of nodes are in the nodes' namespaces, which are the cluster's (`cluster.establish`).
+    """
+    yield from manifests("rbac")
+    for chassis in site.chassis():
+        yield _binding(chassis.rabbit, RABBIT_ROLE)
+        for host in chassis.hosts:
+            yield _binding(host, COMPUTE_ROLE)
+
+
+def _binding(node: str, role: str) -> Object:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": role, "namespace": node},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": node_user(node)}],
+    }

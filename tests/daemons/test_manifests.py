@@ -1,0 +1,652 @@
+"""What a cluster is told of its kinds and of who may do what: `deploy/`.
+
+Some jobs are lived here, good ones and bad ones, and every write of theirs is looked at: no
+schema drops a field of it, no role lacks a verb for it, and none has a verb that nobody needs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from tests.harness import virtual
+from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
+from warren.base.clock import SystemClock
+from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
+from warren.conductor.conductor import Conductor
+from warren.controllers.access import AccessController
+from warren.controllers.breakdown import BreakdownController
+from warren.controllers.storage import StorageController
+from warren.controllers.system import SystemController
+from warren.controllers.workflow import WorkflowController
+from warren.daemons import roles
+from warren.daemons.cluster import definitions, manifests
+from warren.daemons.compose import Control
+from warren.daemons.site import Site
+from warren.dws import kinds
+from warren.dws.node import Copy, NodeTrouble, Progress
+from warren.instance.simulated import Play
+from warren.kube.client import Client, Event, Listing
+from warren.kube.informer import Informers
+from warren.kube.server.resources import Resource
+from warren.kube.server.schemas import schema
+from warren.node.simulated import SimulatedMachine
+
+ROOT = Path(__file__).parents[2]
+CRDS = ROOT.parent / "shared" / "vectors" / "crds"
+real = pytest.mark.skipif(not CRDS.is_dir(), reason=f"the real definitions are not in {CRDS}")
+
+DWS = "dataworkflowservices.github.io"
+NNF = "nnf.cray.hpe.com"
+
+Deeds = set[tuple[str, str]]
+"""Verbs, and what they are for: `("patch", "servers/status")`."""
+
+
+# Jobs, and what is written for them
+
+
+@dataclass
+class Told:
+    """What was seen of the jobs."""
+
+    dropped: set[str] = field(default_factory=set)
+    written: list[Object] = field(default_factory=list)
+    deeds: dict[str, Deeds] = field(default_factory=dict)
+    """By role."""
+    strayed: set[str] = field(default_factory=set)
+    """What agents have asked for outside of their node's namespace."""
+
+
+REPORTERS = ("workflow", "breakdown", "storage", "access", "system")
+AGENTS = ("mounts", "rabbit", "rabbit node", "movement")
+
+
+class Overheard:
+    """A client of one of the parts; which one it is, its reconciler has said to the log."""
+
+    def __init__(self, inner: Client, told: Told) -> None:
+        self._inner = inner
+        self._told = told
+
+    def _heard(self, verb: str, kind: Kind, namespace: str, part: str = "") -> None:
+        context = structlog.contextvars.get_contextvars()
+        reconciler = context.get("reconciler")
+        if reconciler in REPORTERS:
+            role = "warren-controllers"
+        elif reconciler == "conductor":
+            role = "dws-workload-manager"
+        elif reconciler in AGENTS or (namespace and verb in ("list", "watch")):
+            # Without a reconciler it is an informer, and only agents' look at one namespace.
+            role = "warren-rabbit" if namespace.startswith("rabbit-") else "warren-compute"
+        else:
+            role = ""
+        if reconciler in AGENTS and namespace != str(context["key"]).partition("/")[0]:
+            self._told.strayed.add(f"{reconciler}: {verb} {kind} in {namespace or 'all'}")
+        self._told.deeds.setdefault(role, set()).add((verb, f"{kind.plural}{part}"))
+
+    async def get(self, kind: Kind, key: Key) -> Object:
+        self._heard("get", kind, key.namespace)
+        return await self._inner.get(kind, key)
+
+    async def list(
+        self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        self._heard("list", kind, namespace)
+        return await self._inner.list(kind, namespace, labels)
+
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+        self._heard("watch", kind, namespace)
+        watch = self._inner.watch(kind, since, namespace)
+        async with aclosing(watch) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        self._heard("create", kind, key_of(obj).namespace)
+        return await self._inner.create(kind, obj)
+
+    async def patch(self, change: Change) -> Object:
+        part = "/status" if change.status else ""
+        self._heard("patch", change.kind, change.key.namespace, part)
+        return await self._inner.patch(change)
+
+    async def delete(self, remove: Remove) -> None:
+        self._heard("delete", remove.kind, remove.key.namespace)
+        await self._inner.delete(remove)
+
+
+class Clumsy(SimulatedMachine):
+    """A node that cannot copy what is called so."""
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        async with aclosing(super().copy(copy)) as copying:  # type: ignore[type-var]
+            async for progress in copying:
+                yield progress
+                if copy.source.endswith("/broken"):
+                    raise NodeTrouble(f"{copy.source}: no such file")
+
+
+Deed = Callable[[World, Control], Awaitable[None]]
+
+
+def ends(*directives: str) -> Deed:
+    """Give the story of a job that comes to its end, good or bad."""
+
+    async def deed(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes={"dw": "\n".join(directives)})
+        await world.ended(control, job)
+
+    return deed
+
+
+async def has_no_room(world: World, control: Control) -> None:
+    capacity = {name: flash.capacity for name, flash in world.flash.items()}
+    for flash in world.flash.values():
+        flash.capacity = 1
+    await ends(*DIRECTIVES)(world, control)
+    for name, flash in world.flash.items():
+        flash.capacity = capacity[name]
+
+
+async def loses_its_volume(world: World, control: Control) -> None:
+    job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})
+    await world.until(lambda: list(control.api.store.everything(kinds.CLIENT_MOUNT)))
+    world.flash["rabbit-0"].volumes.clear()
+    await world.ended(control, job)
+
+
+async def is_cancelled(world: World, control: Control) -> None:
+    job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})
+    await world.until(
+        lambda: (world.workflow(control).get("status") or {}).get("state") == "PreRun"
+    )
+    await world.cancel(control, job)
+    await world.ended(control, job)
+
+
+async def is_in_error_and_deleted(world: World, control: Control) -> None:
+    """A Workflow of another workload manager, which does not check directives beforehand."""
+    spec = {
+        "desiredState": "Proposal",
+        "dwDirectives": [XFS, COPY_IN.replace("/global", "/nowhere")],
+        "jobID": "1",
+        "userID": 1,
+        "groupID": 1,
+        "wlmID": "slurm",
+    }
+    made = {"metadata": {"name": "slurm-1", "namespace": "default"}, "spec": spec}
+    await control.api.store.create(kinds.WORKFLOW, made)
+    await world.until(
+        lambda: (world.workflow(control).get("status") or {}).get("status") == "Error"
+    )
+    await control.api.store.delete(Remove(kind=kinds.WORKFLOW, key=key_of(made)))
+    await world.until(lambda: not world.workflow(control))
+
+
+XFS, COPY_IN, COPY_OUT = DIRECTIVES
+EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
+RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
+STORIES: Sequence[Deed] = (
+    ends(XFS, COPY_IN, COPY_OUT),
+    ends(EXT4),  # and its tasks fail: see `played`
+    ends(RAW),
+    ends(XFS, EXT4, RAW, COPY_IN, COPY_OUT.replace("scratch", "other")),
+    ends(XFS, COPY_IN.replace("input", "broken")),
+    has_no_room,
+    loses_its_volume,
+    is_cancelled,
+    is_in_error_and_deleted,
+)
+
+
+def played(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    return Play(status=3 << 8 if "DW_JOB_EXT4" in environment else 0)
+
+
+async def lived(told: Told) -> None:
+    # With disks, of which raw volumes may be had.
+    async with opened(Site(global_file_systems=(GLOBAL,), flash="image"), played) as world:
+        world.client = lambda client: Overheard(client, told)  # type: ignore[method-assign]
+        world.machine = lambda node, rabbit: Clumsy(node, world.flash[rabbit])
+
+        async def life(control: Control) -> None:
+            for story in STORIES:
+                async with asyncio.timeout(600):  # of virtual time: without a status nothing ends
+                    await story(world, control)
+
+        await world.live(life)
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    """Live all stories once, in a store that tells what it drops."""
+    seen = Told()
+    conformed = Resource.conformed
+
+    def overheard(
+        self: Resource, version: str, obj: Object, told: Callable[[list[str]], None]
+    ) -> Object:
+        def hear(unknown: list[str]) -> None:
+            seen.dropped.update(f"{self.name}: {path}" for path in unknown)
+            told(unknown)
+
+        whole = conformed(self, version, obj, hear)
+        seen.written.append(whole)
+        return whole
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Resource, "conformed", overheard)
+        virtual.run(lived(seen))
+    return seen
+
+
+def test_no_write_of_any_job_loses_a_field(told: Told) -> None:
+    assert told.dropped == set()
+    assert {kind.name for kind in JOB_KINDS} <= {obj["kind"] for obj in told.written}
+
+
+def test_the_jobs_have_met_all_that_statuses_can_say(told: Told) -> None:
+    def said(kind: Kind) -> set[str]:
+        found = (obj.get("status", {}).get("status") for obj in told.written if of(obj, kind))
+        return {each for each in found if each}
+
+    def of(obj: Object, kind: Kind) -> bool:
+        return bool(obj["kind"] == kind.name)
+
+    shares = [obj for obj in told.written if of(obj, kinds.NNF_NODE_STORAGE)]
+    assert {obj["spec"]["fileSystemType"] for obj in shares} == {"xfs", "ext4", "raw"}
+    assert said(kinds.WORKFLOW) == {"DriverWait", "Completed", "TransientCondition", "Error"}
+    assert said(kinds.NNF_DATA_MOVEMENT) == {"Success", "Failed"}
+    assert {"Fatal", "Major"} <= {
+        (obj.get("status", {}).get("error") or {}).get("severity") for obj in told.written
+    }
+
+
+def test_a_field_that_no_schema_has_would_be_missed() -> None:
+    async def main() -> None:
+        async with opened() as world:
+
+            async def deed(control: Control) -> None:
+                resource = control.api.store.resource(DWS, "servers")
+                assert resource is not None
+                dropped: list[str] = []
+                obj = {"metadata": {"name": "s"}, "spec": {"size": 1}}
+                resource.conformed("v1alpha7", obj, dropped.extend)
+                assert dropped == ["spec.size"]
+
+            await world.live(deed)
+
+    virtual.run(main())
+
+
+# Definitions
+
+
+def test_every_definition_is_in_the_file_of_its_name_and_every_kind_has_one() -> None:
+    names = [crd["metadata"]["name"] for crd in definitions()]
+    files = sorted((ROOT / "deploy" / "crds").iterdir())
+
+    assert [
+        f"{file.stem.partition('_')[2]}.{file.stem.partition('_')[0]}" for file in files
+    ] == names
+    assert {str(kind) for kind in kinds.ALL} <= set(names)
+
+
+def test_every_kind_is_served_as_it_is_spoken_of_and_stored_as_it_is_written() -> None:
+    stored = {
+        crd["metadata"]["name"]: [
+            each["name"] for each in crd["spec"]["versions"] if each["storage"]
+        ]
+        for crd in definitions()
+    }
+
+    assert {str(kind): [kind.version] for kind in kinds.ALL}.items() <= stored.items()
+    for crd in definitions():
+        served = [each["name"] for each in crd["spec"]["versions"] if each["served"]]
+        assert tuple(served) == kinds.VERSIONS[crd["spec"]["group"]]
+
+
+def test_every_definition_is_taken_by_the_server_with_its_schemas() -> None:
+    async def main() -> None:
+        async with opened() as world:
+
+            async def deed(control: Control) -> None:
+                for crd in definitions():
+                    spec = crd["spec"]
+                    resource = control.api.store.resource(spec["group"], spec["names"]["plural"])
+                    assert resource is not None
+                    assert list(resource.compiled) == [each["name"] for each in spec["versions"]]
+
+            await world.live(deed)
+
+    virtual.run(main())
+
+
+# Beside the real ones
+
+OUR_WORDS = {"ext4", "raw"}
+"""What Warren has that NNF has not: file systems."""
+
+SAME = ("default", "format", "minimum", "maximum", "minItems", "minLength", "maxLength", "pattern",
+        "nullable", "x-kubernetes-map-type")  # fmt: skip
+
+NOT_OURS = ("NnfContainerProfile", "NnfDataMovementProfile", "NnfPortManager")
+
+
+@cache
+def real_definitions() -> dict[str, dict[str, Any]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = {}
+    for file in sorted(CRDS.glob("*.yaml")):
+        if not any(f"{name.lower()}s" in file.stem for name in NOT_OURS):
+            spec = yaml.load(file.read_text(), Loader=loader)["spec"]
+            found[spec["names"]["kind"]] = spec
+    return found
+
+
+def our_definitions() -> dict[str, Mapping[str, Any]]:
+    return {crd["spec"]["names"]["kind"]: crd["spec"] for crd in definitions()}
+
+
+def pairs() -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Give each version that both serve, as theirs and as ours."""
+    ours = our_definitions()
+    for kind, theirs in real_definitions().items():
+        for version in theirs["versions"]:
+            if version["served"]:
+                (own,) = [one for one in ours[kind]["versions"] if one["name"] == version["name"]]
+                yield kind, version, own
+
+
+def below(place: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(place.get("properties", {}))
+    for name, step in (("items", "[]"), ("additionalProperties", "{}")):
+        if name in place:
+            found[step] = place[name]
+    return found
+
+
+def words(place: Mapping[str, Any]) -> set[str] | None:
+    lists = [one["enum"] for one in (place, *place.get("allOf", ())) if "enum" in one]
+    return set.intersection(*map(set, lists)) if lists else None
+
+
+def differences(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str, *, newest: bool
+) -> Iterator[str]:
+    """Tell in what way ours takes less than theirs, or more than it may."""
+    integer_or_string = "x-kubernetes-int-or-string"
+    for name in ("type", integer_or_string):
+        if theirs.get(name) != ours.get(name):
+            yield f"{path}: {name} is {theirs.get(name)}, not {ours.get(name)}"
+    for name in SAME:
+        added = name == "default" and name not in theirs
+        if theirs.get(name) != ours.get(name) and not added:
+            yield f"{path}: {name} is {theirs.get(name)}, not {ours.get(name)}"
+    their_words, our_words = words(theirs), words(ours)
+    if their_words is None or our_words is None:
+        if their_words != our_words:
+            yield f"{path}: the words are {their_words}, not {our_words}"
+    elif their_words - our_words or (newest and our_words - their_words - OUR_WORDS):
+        yield f"{path}: the words are {their_words}, not {our_words}"
+    keeps = ours.get("x-kubernetes-preserve-unknown-fields")
+    if not keeps and set(theirs.get("required", ())) != set(ours.get("required", ())):
+        yield f"{path}: required are {theirs.get('required')}, not {ours.get('required')}"
+    for step, place in below(theirs).items():
+        if step in below(ours):
+            yield from differences(place, below(ours)[step], f"{path}.{step}", newest=newest)
+        elif not keeps:
+            yield f"{path}.{step}: is missing"
+
+
+@real
+def test_every_field_of_the_real_definitions_is_there_and_means_the_same() -> None:
+    found: list[str] = []
+    compared = 0
+    for kind, theirs, ours in pairs():
+        their_root, our_root = (each["schema"]["openAPIV3Schema"] for each in (theirs, ours))
+        own = {
+            name: place
+            for name, place in their_root["properties"].items()
+            if name not in ("apiVersion", "kind", "metadata")
+        }
+        root = {**their_root, "properties": own}
+        found.extend(differences(root, our_root, kind, newest=theirs["storage"]))
+        compared += 1
+
+    assert found == []
+    assert compared == 2 * 15
+
+
+@real
+def test_names_scopes_columns_and_subresources_are_the_real_ones() -> None:
+    ours = our_definitions()
+    for kind, theirs in real_definitions().items():
+        assert ours[kind]["names"] == theirs["names"]
+        assert ours[kind]["scope"] == theirs["scope"]
+    for kind, their_version, our_version in pairs():
+        names = [set(each.get("subresources") or {}) for each in (their_version, our_version)]
+        assert names[0] == names[1], kind
+        columns = [
+            [{name: value for name, value in one.items() if name != "description"} for one in each]
+            for each in (
+                their_version.get("additionalPrinterColumns", []),
+                our_version.get("additionalPrinterColumns", []),
+            )
+        ]
+        assert all(one in columns[1] for one in columns[0]), kind
+        # What we add is for `-o wide`: the rest looks as it does everywhere.
+        assert all(one["priority"] for one in columns[1] if one not in columns[0]), kind
+
+
+@real
+def test_what_jobs_write_of_the_real_file_systems_the_real_definitions_take(told: Told) -> None:
+    compiled = {
+        (kind, theirs["name"]): schema.compile(theirs["schema"]["openAPIV3Schema"])
+        for kind, theirs, _ in pairs()
+    }
+    del compiled["NnfStorageProfile", kinds.NNF_STORAGE_PROFILE.version]  # ours tells of ext4, too
+    wrong = set()
+    for obj in told.written:
+        one = compiled.get((obj["kind"], obj["apiVersion"].partition("/")[2]))
+        if one is not None and not OUR_WORDS & set(_words(obj)):
+            whole, unknown = one.pruned(obj)
+            wrong.update(f"{obj['kind']}: {path} is unknown" for path in unknown)
+            wrong.update(f"{obj['kind']}: {each}" for each in one.violations(one.defaulted(whole)))
+
+    assert wrong == set()
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _words(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _words(item)
+    elif isinstance(value, str):
+        yield value
+
+
+# Roles
+
+
+def role(name: str) -> Object:
+    (found,) = [
+        obj
+        for obj in manifests("rbac")
+        if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == name
+    ]
+    return found
+
+
+def granted(name: str) -> Deeds:
+    return {
+        (verb, resource)
+        for rule in role(name)["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def watching(*looked_at: Kind) -> Deeds:
+    return {(verb, kind.plural) for kind in looked_at for verb in ("list", "watch")}
+
+
+def needed(name: str) -> Deeds:
+    """Give what a role has beyond single reads, which go with lists, and what guards ask."""
+    return {
+        (verb, resource)
+        for verb, resource in granted(name)
+        if verb != "get" and not resource.endswith("/finalizers")
+    }
+
+
+READ = ["get", "list", "watch"]
+FILL_IN = ["get", "list", "patch", "update", "watch"]
+WORKLOAD_MANAGER = {
+    "workflows": ["create", "delete", "get", "list", "patch", "update", "watch"],
+    "servers": FILL_IN,
+    "computes": FILL_IN,
+    "directivebreakdowns": READ,
+    "clientmounts": READ,
+    "persistentstorageinstances": READ,
+    "storages": READ,
+    "systemconfigurations": READ,
+}
+"""The least that a workload manager is given (dws-spec section 14)."""
+
+
+def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: Told) -> None:
+    table = {(verb, resource) for resource, verbs in WORKLOAD_MANAGER.items() for verb in verbs}
+    nothing: Any = None
+    informers = Informers(nothing)
+    Conductor(nothing, informers, _Idle(), SystemClock(), 0)
+
+    assert granted("dws-workload-manager") == table
+    assert {
+        group for rule in role("dws-workload-manager")["rules"] for group in rule["apiGroups"]
+    } == {DWS}
+    assert told.deeds["dws-workload-manager"] | watching(*informers._informers) <= table
+
+
+def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
+    nothing: Any = None
+    informers = Informers(nothing)
+    WorkflowController(nothing, informers, SystemClock(), "")
+    for controller in (BreakdownController, StorageController, AccessController, SystemController):
+        controller(nothing, informers)
+
+    used = told.deeds["warren-controllers"] | watching(*informers._informers)
+    assert needed("warren-controllers") == used
+    owners = {
+        (verb, resource)
+        for verb, resource in granted("warren-controllers")
+        if resource.endswith("/finalizers")
+    }
+    assert owners == {
+        ("update", f"{plural}/finalizers") for plural in sorted(_blocking_owners(told.written))
+    }
+
+
+def _blocking_owners(written: list[Object]) -> set[str]:
+    """Give the plurals of the kinds that are named as owners whose deletion is to wait."""
+    plural = {kind.name: kind.plural for kind in kinds.ALL}
+    return {
+        plural[owner["kind"]]
+        for obj in written
+        for owner in obj["metadata"].get("ownerReferences", ())
+        if owner.get("blockOwnerDeletion")
+    }
+
+
+@pytest.mark.parametrize("name", [roles.RABBIT_ROLE, roles.COMPUTE_ROLE])
+def test_an_agent_may_do_what_it_does_in_its_own_namespace_and_no_more(
+    told: Told, name: str
+) -> None:
+    assert needed(name) == told.deeds[name]
+    assert told.strayed == set()
+
+
+def test_the_instance_reads_what_directives_are_checked_by_and_writes_nothing() -> None:
+    looked_at = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE)
+
+    assert needed("warren-instance") == watching(*looked_at)
+    assert {verb for verb, _ in granted("warren-instance")} == set(READ)
+
+
+def test_each_may_lead_by_its_own_lease_alone() -> None:
+    for who in ("controllers", "conductor"):
+        (found,) = [
+            obj
+            for obj in manifests("rbac")
+            if obj["kind"] == "Role" and obj["metadata"]["name"] == f"warren-{who}-lease"
+        ]
+        assert found["metadata"]["namespace"] == "warren-system"
+        assert [(each["verbs"], each.get("resourceNames")) for each in found["rules"]] == [
+            (["create"], None),
+            (["get", "patch"], [f"warren-{who}"]),
+        ]
+
+
+def test_every_node_has_the_role_of_its_sort_in_its_own_namespace() -> None:
+    site = Site(rabbits=2, computes_per_rabbit=1)
+    nodes = {
+        obj["metadata"]["namespace"]: (obj["roleRef"]["name"], obj["subjects"][0]["name"])
+        for obj in roles.objects(site)
+        if obj["kind"] == "RoleBinding" and obj["roleRef"]["kind"] == "ClusterRole"
+    }
+
+    assert nodes == {
+        "rabbit-0": ("warren-rabbit", "system:warren:node:rabbit-0"),
+        "rabbit-1": ("warren-rabbit", "system:warren:node:rabbit-1"),
+        "compute-00": ("warren-compute", "system:warren:node:compute-00"),
+        "compute-01": ("warren-compute", "system:warren:node:compute-01"),
+    }
+
+
+def test_every_binding_is_of_a_role_that_there_is_and_every_user_has_one() -> None:
+    objects = list(roles.objects(Site()))
+    there = {
+        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        for obj in objects
+    }
+    users = set()
+    for obj in objects:
+        if "roleRef" in obj:
+            of = obj["roleRef"]
+            namespace = obj["metadata"].get("namespace", "") if of["kind"] == "Role" else ""
+            assert (of["kind"], namespace, of["name"]) in there
+            users.update(subject["name"] for subject in obj["subjects"])
+
+    assert len(there) == len(objects)
+    assert {roles.CONTROLLERS, roles.CONDUCTOR, roles.INSTANCE} <= users
+
+
+def test_roles_are_about_what_is_served() -> None:
+    served = {
+        (crd["spec"]["group"], f"{crd['spec']['names']['plural']}{part}")
+        for crd in definitions()
+        for part in ("", "/status", "/finalizers")
+        if part != "/status" or "status" in crd["spec"]["versions"][0].get("subresources", {})
+    }
+    for obj in manifests("rbac"):
+        if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] != "warren-admin":
+            for rule in obj["rules"]:
+                (group,) = rule["apiGroups"]
+                assert {(group, resource) for resource in rule["resources"]} <= served
+
+
+class _Idle:
+    """Jobs that nobody has."""
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        pass
