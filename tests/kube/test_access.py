@@ -1,10 +1,15 @@
 """Getting in: certificates, and the kubeconfig."""
 
+import contextlib
 import datetime
+import re
 import socket
 import ssl
 import stat
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,7 @@ import yaml
 from warren.base.errors import UserMistake
 from warren.kube import kubeconfig
 from warren.kube.kubeconfig import Access
-from warren.kube.server import tls
+from warren.kube.server.access import tls
 
 FILES = ("ca.crt", "server.crt", "server.key")
 
@@ -37,6 +42,28 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
         finally:
             near.close()
             other.join()
+
+
+def shaken_by(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
+    """Give whom the server takes the client for; None if it will not have it."""
+    near, far = socket.socketpair()
+    with near, far:
+        other = threading.Thread(target=lambda: greeted(client, near))
+        other.start()
+        try:
+            with server.wrap_socket(far, server_side=True) as shaking:
+                subject: Any = (shaking.getpeercert() or {})["subject"]
+        except ssl.SSLError:
+            return None
+        finally:
+            far.close()
+            other.join()
+    return str(dict(pair for each in subject for pair in each)["commonName"])
+
+
+def greeted(context: ssl.SSLContext, near: socket.socket) -> None:
+    with contextlib.suppress(OSError), context.wrap_socket(near, server_hostname="localhost") as it:
+        it.recv(1)
 
 
 def contents(directory: Path) -> list[bytes]:
@@ -117,70 +144,271 @@ def test_a_kubeconfig_is_read_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_current_context_decides(tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Write a kubeconfig with a change: `user` and `cluster` are those of its only context."""
     kubeconfig.write(path, ACCESS)
     document = yaml.safe_load(path.read_text())
+    change(document)
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def user_says(path: Path, **fields: Any) -> Path:
+    def change(document: dict[str, Any]) -> None:
+        document["users"][0]["user"] = {name.replace("_", "-"): fields[name] for name in fields}
+
+    return rewritten(path, change)
+
+
+def cluster_says(path: Path, **fields: Any) -> Path:
+    def change(document: dict[str, Any]) -> None:
+        cluster = document["clusters"][0]["cluster"]
+        cluster |= {name.replace("_", "-"): fields[name] for name in fields}
+
+    return rewritten(path, change)
+
+
+def other_context(document: dict[str, Any]) -> None:
     document["contexts"].append({"name": "other", "context": {"cluster": "c", "user": "u"}})
     document["users"].append({"name": "u", "user": {"token": "other"}})
-    document["clusters"].append(
-        {"name": "c", "cluster": {"server": "x", "certificate-authority-data": ""}}
+    cluster = {"server": "https://x", "certificate-authority-data": ""}
+    document["clusters"].append({"name": "c", "cluster": cluster})
+
+
+OTHER = Access(server="https://x", token="other")
+
+
+def test_the_current_context_decides(tmp_path: Path) -> None:
+    def change(document: dict[str, Any]) -> None:
+        other_context(document)
+        document["current-context"] = "other"
+
+    assert kubeconfig.load(rewritten(tmp_path / "kubeconfig", change)) == OTHER
+
+
+def test_a_context_may_be_asked_for(tmp_path: Path) -> None:
+    path = rewritten(tmp_path / "kubeconfig", other_context)
+
+    assert kubeconfig.load(path) == ACCESS
+    assert kubeconfig.load(path, "other") == OTHER
+    with pytest.raises(UserMistake, match="contexts/nobody"):
+        kubeconfig.load(path, "nobody")
+
+
+def test_a_client_certificate_is_written_for_a_user_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    access = Access(
+        server="https://example.org",
+        authority=b"authority",
+        certificate=b"certificate",
+        key=b"key",
+        server_name="kubernetes",
     )
-    document["current-context"] = "other"
-    path.write_text(yaml.safe_dump(document))
+    kubeconfig.write(path, access, user="agent")
 
-    assert kubeconfig.load(path) == Access(server="x", authority=b"", token="other")
+    assert kubeconfig.load(path) == access
+    assert [each["name"] for each in yaml.safe_load(path.read_text())["users"]] == ["agent"]
 
 
-def _damaged(how: str, document: dict[str, Any]) -> bytes:
-    match how:
-        case "empty":
-            return b""
-        case "not yaml":
-            return b"a: [b"
-        case "not text":
-            return b"\xff\xfe\x00"
-        case "a list":
-            return b"- 1"
-        case "a word":
-            return b"hello"
-        case "no context":
-            document["current-context"] = "nowhere"
-        case "no token":
-            document["users"][0]["user"] = {"client-certificate": "x"}
-        case "no authority":
-            del document["clusters"][0]["cluster"]["certificate-authority-data"]
-        case "no base64":
-            document["clusters"][0]["cluster"]["certificate-authority-data"] = "%%%"
-        case "sections of another shape":
-            document["contexts"] = {"a": "b"}
-    return yaml.safe_dump(document).encode()
+def test_a_server_that_need_not_be_known_is_written_and_read_back(tmp_path: Path) -> None:
+    access = Access(server="https://example.org", token="t", insecure=True)
+    kubeconfig.write(tmp_path / "kubeconfig", access)
+
+    assert kubeconfig.load(tmp_path / "kubeconfig") == access
+
+
+def test_the_authority_may_be_in_a_file_beside_the_kubeconfig(tmp_path: Path) -> None:
+    path = cluster_says(
+        tmp_path / "kubeconfig", certificate_authority_data=None, certificate_authority="pki/ca.crt"
+    )
+    with pytest.raises(UserMistake, match=r"clusters/warren/certificate-authority: .*pki/ca.crt"):
+        kubeconfig.load(path)
+
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "ca.crt").write_bytes(b"authority")
+    assert kubeconfig.load(path).authority == b"authority"
+
+
+def test_without_an_authority_the_machines_own_are_asked(tmp_path: Path, pki: Path) -> None:
+    path = cluster_says(tmp_path / "kubeconfig", certificate_authority_data=None)
+    context = kubeconfig.load(path).tls()
+
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shaken(tls.ensure(pki), context, "localhost")
+
+
+def test_a_server_that_need_not_be_known_is_not_asked_who_it_is(pki: Path) -> None:
+    access = Access(server="https://localhost", insecure=True)
+    shaken(tls.ensure(pki), access.tls(), "example.org")
+
+
+def test_a_client_shows_its_certificate(pki: Path) -> None:
+    server = tls.ensure(pki)
+    server.verify_mode = ssl.CERT_REQUIRED
+    certificate, key = tls.issue(pki, "agent")
+    access = Access(server="", authority=tls.authority(pki), certificate=certificate, key=key)
+    assert shaken_by(server, access.tls()) == "agent"
+    nobody = Access(server="", authority=tls.authority(pki))
+    assert shaken_by(server, nobody.tls()) is None
+
+
+@pytest.mark.parametrize("field", ["authority", "certificate"])
+def test_a_certificate_that_is_none_is_the_users_to_mend(pki: Path, field: str) -> None:
+    access = {"server": "https://x", "origin": "the file", field: b"-----BEGIN\n"}
+    with pytest.raises(UserMistake, match=f"^the file: [a-z-]*{field}"):
+        Access(**access).tls()  # type: ignore[arg-type]
+
+
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
+    access = Access(server="https://x", token="s3cret", certificate=b"c3rtificate", key=b"k3y")
+    given = kubeconfig.load(
+        user_says(tmp_path / "kubeconfig", exec={"env": [{"name": "A", "value": "s3cret"}]})
+    )
+    for shown in (repr(access), repr(given), repr(given.source)):
+        assert not any(each in shown for each in ("s3cret", "c3rtificate", "k3y"))
+
+
+def test_of_several_files_the_first_ones_word_counts(tmp_path: Path) -> None:
+    """As with kubectl: else we would speak with another cluster than it does."""
+    one, two = tmp_path / "one", rewritten(tmp_path / "two", other_context)
+
+    def change(document: dict[str, Any]) -> None:
+        document["current-context"] = "other"
+        document["contexts"] = None
+        document["users"][0]["user"]["token"] = "first"
+
+    rewritten(one, change)
+    listed = f"{tmp_path / 'missing'}:{one}:{two}"
+    assert kubeconfig.find(environ={"KUBECONFIG": listed}) == OTHER
+    found = kubeconfig.find(context="warren", environ={"KUBECONFIG": listed})
+    assert (found.token, found.server) == ("first", ACCESS.server)
+
+
+def test_a_cluster_is_found_where_kubectl_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(UserMistake, match="KUBECONFIG"):
+        kubeconfig.find(environ={}, service_account=nowhere)
+
+    (tmp_path / ".kube").mkdir()
+    home = user_says(tmp_path / ".kube" / "config", token="home")
+    assert kubeconfig.find(environ={}, service_account=nowhere).token == "home"
+    variable = {"KUBECONFIG": str(user_says(tmp_path / "listed", token="listed"))}
+    assert kubeconfig.find(environ=variable, service_account=nowhere).token == "listed"
+    named = user_says(tmp_path / "named", token="named")
+    assert kubeconfig.find(named, environ=variable).token == "named"
+    home.unlink()
+    with pytest.raises(UserMistake, match="missing: No such file"):
+        kubeconfig.find(environ={"KUBECONFIG": str(tmp_path / "missing")})
+
+
+def test_a_pod_finds_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".kube").mkdir()
+    user_says(tmp_path / ".kube" / "config", token="home")
+    account = tmp_path / "account"
+    pod = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert kubeconfig.find(environ=pod, service_account=account).token == "home"
+
+    account.mkdir()
+    (account / "token").write_text("from-the-kubelet")
+    with pytest.raises(UserMistake, match=str(account)):
+        kubeconfig.find(environ=pod, service_account=account)
+    (account / "ca.crt").write_text("authority")
+    found = kubeconfig.find(environ=pod, service_account=account)
+    assert (found.server, found.authority) == ("https://[fd00::1]:443", b"authority")
+    assert found.source is not None
+    assert found.source.ask().authorization == "Bearer from-the-kubelet"
+    assert kubeconfig.find(context="warren", environ=pod, service_account=account).token == "home"
+
+
+DAMAGE: dict[str, Any] = {
+    "kubeconfig: current-context: none is set": b"",
+    "is not a kubeconfig": b"a: [b",
+    "not a kubeconfig: ": b"\xff\xfe\x00",
+    "got `array`": b"- 1",
+    "got `str`": b"hello",
+    "got `object` - at `$.contexts`": b"contexts: {a: b}",
+    "current-context: none is set": b"current-context:",
+    "contexts/a: there is none": b"current-context: a",
+}
+
+
+@pytest.mark.parametrize("said", DAMAGE, ids=repr)
+def test_a_file_that_is_no_kubeconfig_is_the_users_to_mend(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(DAMAGE[said])
+
+    with pytest.raises(UserMistake, match=re.escape(said)) as mistake:
+        kubeconfig.load(path)
+    assert str(mistake.value).startswith(str(path))
+    assert "\n" not in str(mistake.value)
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("fields", "said"),
     [
-        "empty",
-        "not yaml",
-        "not text",
-        "a list",
-        "a word",
-        "no context",
-        "no token",
-        "no authority",
-        "no base64",
-        "sections of another shape",
+        ({}, "users/admin: it says neither a token nor a client certificate"),
+        ({"client_certificate": "x"}, "users/admin/client-key: it is missing"),
+        ({"client_key_data": "eA=="}, "users/admin/client-certificate: it is missing"),
+        ({"client_certificate": "x", "client_key": "y"}, "users/admin/client-certificate: "),
+        ({"client_certificate_data": "%", "client_key": "y"}, "client-certificate-data: "),
+        ({"token": 7}, "users/admin: Expected `str`, got `int` - at `$.token`"),
+        ({"token": "two words"}, "users/admin: the token has characters"),
+        ({"token": "t", "as": "admin"}, "users/admin/as: Warren does not impersonate"),
+        ({"exec": "aws"}, "users/admin: Expected `object | null`, got `str` - at `$.exec`"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_the_users_to_mend(tmp_path: Path, how: str) -> None:
-    path = tmp_path / "kubeconfig"
-    kubeconfig.write(path, ACCESS)
-    path.write_bytes(_damaged(how, yaml.safe_load(path.read_text())))
-
-    with pytest.raises(UserMistake, match=str(path)):
+def test_what_a_user_says_wrong_is_named_by_file_and_field(
+    tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    path = user_says(tmp_path / "kubeconfig", **fields)
+    with pytest.raises(UserMistake, match=re.escape(f"{path}: ") + ".*" + re.escape(said)):
         kubeconfig.load(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"server": None}, "clusters/warren: Object missing required field `server`"),
+        ({"server": "example.org:6443"}, "clusters/warren/server: 'example.org:6443' does not"),
+        ({"server": "http://example.org"}, "clusters/warren/server: http://example.org would"),
+        ({"proxy_url": "http://p"}, "clusters/warren/proxy-url: "),
+        ({"insecure_skip_tls_verify": True}, "clusters/warren/insecure-skip-tls-verify: "),
+        ({"certificate_authority_data": "%%%"}, "clusters/warren/certificate-authority-data: "),
+    ],
+)
+def test_what_a_cluster_says_wrong_is_named_by_file_and_field(
+    tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    path = cluster_says(tmp_path / "kubeconfig", **fields)
+    with pytest.raises(UserMistake, match=re.escape(f"{path}: {said}")):
+        kubeconfig.load(path)
+
+
+def test_a_proxy_on_this_machine_is_told_no_secrets_and_needs_none(tmp_path: Path) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["clusters"][0]["cluster"] = {"server": "http://localhost:8001"}
+        del document["contexts"][0]["context"]["user"]
+
+    path = rewritten(tmp_path / "kubeconfig", change)
+    assert kubeconfig.load(path) == Access(server="http://localhost:8001")
 
 
 def test_a_kubeconfig_that_is_not_there_is_the_users_to_mend(tmp_path: Path) -> None:
     with pytest.raises(UserMistake, match="No such file"):
         kubeconfig.load(tmp_path / "kubeconfig")
+
+
+def test_what_is_plain_is_read_without_the_official_package(tmp_path: Path) -> None:
+    """It takes longer to import than everything else that an agent does at its start."""
+    path = tmp_path / "kubeconfig"
+    kubeconfig.write(path, ACCESS)
+    script = (
+        "import sys; from pathlib import Path; from warren.kube import http, kubeconfig; "
+        "kubeconfig.load(Path(sys.argv[1])); assert 'kubernetes' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)

@@ -1,5 +1,6 @@
 """The kinds of objects that the storage side is made of, and their namespaces."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from warren.base.objects import Kind
@@ -45,6 +46,13 @@ ALL: Final = (
     NNF_STORAGE_PROFILE,
     LUSTRE,
 )
+
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    _DWS[0]: (_DWS[1], "v1alpha6"),
+    _NNF[0]: (_NNF[1], "v1alpha10", "v1alpha9", "v1alpha8"),
+    _LUS[0]: (_LUS[1],),
+}
+"""What we speak of each group, the version of the kinds here first."""
 
 DEFAULT_NAMESPACE: Final = "default"
 RULES_NAMESPACE: Final = "dws-system"

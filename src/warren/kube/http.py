@@ -1,133 +1,172 @@
 """The client port onto a Kubernetes API server over HTTPS."""
 
-import asyncio
+import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
 import orjson
 
+from warren import __version__
+from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
-from warren.kube.client import (
-    AlreadyExists,
-    Conflict,
-    Event,
-    Expired,
-    Listing,
-    NotFound,
-    Refused,
-    Unavailable,
-)
+from warren.kube.client import Event, Expired, Listing, Unavailable
 from warren.kube.kubeconfig import Access
+from warren.kube.transport import SECONDS, Transport, failure
 
-_SECONDS: Final = 30.0
-_SILENCE: Final = 60.0
-"""How long a watch may say nothing, bookmarks included, before it is taken for dead."""
+_PAGE: Final = 500
+"""How many objects of a list to ask for at a time."""
 
-_LONGEST: Final = 4 * 2**20
+_WATCH_SECONDS: Final = 300.0
+"""For at least how long a watch is asked for, and at most for twice as long."""
+
+_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
 class HttpClient:
-    """A `Client`. Made by `connect`."""
+    """A `Client`. Made by `connect`.
 
-    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
-        self._session = session
-        self._server = server
+    `versions` gives for a group the version that the server is spoken to in: what is
+    asked for and written in another is spelled in that one on the way, and back.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        versions: Mapping[str, str] | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._transport = transport
+        self._versions = dict(versions or {})
+        self._chance = chance or random.Random()
+
+    def speaking(self, versions: Mapping[str, str]) -> "HttpClient":
+        """Give a client over the same connections that speaks these versions."""
+        return HttpClient(self._transport, versions, self._chance)
+
+    async def read(self, path: str) -> dict[str, Any]:
+        """Give a document of the API. Raises NotFound."""
+        return await self._transport.ask("GET", path)
 
     async def get(self, kind: Kind, key: Key) -> Object:
-        found: Object = await self._ask("GET", _path(kind, key.namespace, key.name))
-        return found
+        path = _path(self._spoken(kind), key.namespace, key.name)
+        return _spelled(kind, await self._transport.ask("GET", path))
 
     async def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
         selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items())
         query = {"labelSelector": selector} if selector else {}
-        found = await self._ask("GET", _path(kind, namespace), query=query)
-        items = found["items"]
-        for item in items:
-            # A list leaves out what it says once for all.
-            item.setdefault("apiVersion", kind.api_version)
-            item.setdefault("kind", kind.name)
-        return Listing(items, found["metadata"]["resourceVersion"])
+        try:
+            return await self._pages(kind, namespace, {**query, "limit": str(_PAGE)})
+        except Expired:
+            # The pages took longer than the API remembers what they are pages of.
+            return await self._pages(kind, namespace, query)
+
+    async def _pages(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Listing:
+        path = _path(self._spoken(kind), namespace)
+        items: list[Object] = []
+        version, more = "", ""
+        while True:
+            asked = {**query, "continue": more} if more else query
+            found = await self._transport.ask("GET", path, query=asked)
+            for item in found.get("items") or ():
+                # A list leaves out what it says once for all.
+                item.setdefault("kind", kind.name)
+                items.append(_spelled(kind, item))
+            metadata = found.get("metadata") or {}
+            # Whoever goes on from the first page's version misses nothing, whatever the
+            # pages after it were made of.
+            version = version or str(metadata.get("resourceVersion", ""))
+            more = metadata.get("continue") or ""
+            if not more:
+                return Listing(items, version)
 
     async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
-        query = {"watch": "true", "resourceVersion": since, "allowWatchBookmarks": "true"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SECONDS, sock_read=_SILENCE)
-        url = self._server + _path(kind, namespace)
-        try:
-            async with self._session.get(url, params=query, timeout=timeout) as response:
-                if response.status != 200:
-                    raise _failure(response.status, await response.read())
-                async for line in response.content:
-                    told = orjson.loads(line)
-                    if told["type"] == "ERROR":
-                        status = told["object"]
-                        raise _failure(status.get("code", 500), orjson.dumps(status))
-                    yield Event(told["type"], told["object"])
-        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
-            raise Unavailable(f"the watch of {kind.plural} was cut off: {error!r}") from error
+        # Without an end of its own, all watches of all of us would end when a server does.
+        seconds = self._chance.uniform(_WATCH_SECONDS, 2 * _WATCH_SECONDS)
+        query = {
+            "watch": "true",
+            "resourceVersion": since,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(seconds)),
+        }
+        lines = self._transport.lines(_path(self._spoken(kind), namespace), query)
+        async with aclosing(lines) as told:  # type: ignore[type-var]
+            async for line in told:
+                yield _event(kind, line)
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        namespace = obj["metadata"].get("namespace", "") if kind.namespaced else ""
-        body = {**obj, "apiVersion": kind.api_version, "kind": kind.name}
-        made: Object = await self._ask("POST", _path(kind, namespace), body=body)
-        return made
+        spoken = self._spoken(kind)
+        namespace = obj["metadata"].get("namespace") or "default"
+        body = {**self._owned(obj), "apiVersion": spoken.api_version, "kind": kind.name}
+        made = await self._transport.ask("POST", _path(spoken, namespace), body=body)
+        return _spelled(kind, made)
 
     async def patch(self, change: Change) -> Object:
-        body: Any = change.patch
+        spoken = self._spoken(change.kind)
+        body = self._owned(change.patch)
         if change.seen is not None:
             metadata = {**body.get("metadata", {}), "resourceVersion": change.seen}
             body = {**body, "metadata": metadata}
-        path = _path(change.kind, change.key.namespace, change.key.name)
+        if "apiVersion" in body:
+            body = {**body, "apiVersion": spoken.api_version}
+        path = _path(spoken, change.key.namespace, change.key.name)
         if change.status and change.kind.status:
             path += "/status"
         content = "application/merge-patch+json"
-        changed: Object = await self._ask("PATCH", path, body=body, content=content)
-        return changed
+        changed = await self._transport.ask("PATCH", path, body=body, content=content)
+        return _spelled(change.kind, changed)
 
     async def delete(self, remove: Remove) -> None:
-        path = _path(remove.kind, remove.key.namespace, remove.key.name)
-        await self._ask("DELETE", path, body={"propagationPolicy": "Background"})
+        path = _path(self._spoken(remove.kind), remove.key.namespace, remove.key.name)
+        await self._transport.ask("DELETE", path, body={"propagationPolicy": "Background"})
 
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        content: str = "application/json",
-    ) -> Any:
-        data = None if body is None else orjson.dumps(body)
-        headers = {"Content-Type": content} if body is not None else {}
-        try:
-            async with (
-                asyncio.timeout(_SECONDS),
-                self._session.request(
-                    method, self._server + path, params=query, data=data, headers=headers
-                ) as response,
-            ):
-                answer = await response.read()
-                status = response.status
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise Unavailable(f"{self._server} does not answer: {error!r}") from error
-        if status >= 300:
-            raise _failure(status, answer)
-        return orjson.loads(answer)
+    def _spoken(self, kind: Kind) -> Kind:
+        version = self._versions.get(kind.group, kind.version)
+        return kind if version == kind.version else replace(kind, version=version)
+
+    def _owned(self, body: Object) -> Object:
+        """Spell the owners of what is written: the garbage collector asks for them by that."""
+        owners = (body.get("metadata") or {}).get("ownerReferences")
+        if not owners or not self._versions:
+            return body
+        spelled = []
+        for owner in owners:
+            group, _, version = owner.get("apiVersion", "").rpartition("/")
+            version = self._versions.get(group, version)
+            spelled.append({**owner, "apiVersion": f"{group}/{version}" if group else version})
+        return {**body, "metadata": {**body["metadata"], "ownerReferences": spelled}}
 
 
 @asynccontextmanager
-async def connect(access: Access) -> AsyncIterator[HttpClient]:
-    """Give a client for the length of a block."""
-    headers = {"Authorization": f"Bearer {access.token}", "Accept": "application/json"}
+async def connect(
+    access: Access,
+    *,
+    component: str = "client",
+    versions: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    seconds: float = SECONDS,
+) -> AsyncIterator[HttpClient]:
+    """Give a client for the length of a block.
+
+    The API's log knows us by the name of `component`. No request takes longer than
+    `seconds`, with all its tries.
+    """
     async with aiohttp.ClientSession(
-        headers=headers,
-        connector=aiohttp.TCPConnector(ssl=access.tls(), limit=64),
-        read_bufsize=_LONGEST,
+        headers={
+            "Accept": "application/json",
+            "User-Agent": f"warren/{__version__} ({component})",
+        },
+        # Each watch has a connection of its own for as long as it lives, and requests are
+        # counted where they are made.
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
-        yield HttpClient(session, access.server.rstrip("/"))
+        transport = Transport(session, access, clock or SystemClock(), seconds=seconds)
+        yield HttpClient(transport, versions)
 
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:
@@ -136,19 +175,21 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{root}{place}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-def _failure(status: int, answer: bytes) -> Exception:
-    """Translate a Status into the port's errors."""
+def _spelled(kind: Kind, obj: dict[str, Any]) -> Object:
+    """Spell what came in the version that was asked for."""
+    obj["apiVersion"] = kind.api_version
+    return obj
+
+
+def _event(kind: Kind, line: bytes) -> Event:
+    """Read one line of a watch. Raises what it tells of, and Unavailable where it is none."""
     try:
-        told = orjson.loads(answer)
-        message, reason = told.get("message", ""), told.get("reason", "")
-    except (orjson.JSONDecodeError, AttributeError):
-        message, reason = answer.decode(errors="replace")[:200], ""
-    if status == 404:
-        return NotFound(message)
-    if status == 409:
-        return AlreadyExists(message) if reason == "AlreadyExists" else Conflict(message)
-    if status == 410:
-        return Expired(message)
-    if status == 429 or status >= 500:
-        return Unavailable(message)
-    return Refused(message)
+        told = orjson.loads(line)
+        sort, obj = told["type"], told["object"]
+        if sort == "ERROR":
+            raise failure(int(obj.get("code", 500)), orjson.dumps(obj))
+        if sort not in _EVENTS or "metadata" not in obj:
+            raise ValueError(f"no event is of the type {sort!r}")
+        return Event(sort, _spelled(kind, obj))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Unavailable(f"the watch of {kind} tells what is no event: {error!r}.") from error

@@ -1,14 +1,41 @@
-"""Where a cluster is and how to get in, in the file that kubectl reads."""
+"""Where a cluster is and how to get in, in the files that kubectl reads.
+
+What is plain is read here: a token or a client certificate, embedded or in files. For
+plug-ins, providers and service accounts, `credentials` asks the official package.
+"""
 
 import base64
+import os
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
+import msgspec
 import yaml
 
+from warren.base.clock import Clock
 from warren.base.errors import UserMistake
+from warren.kube.credentials import (
+    Credentials,
+    Fixed,
+    Given,
+    Identity,
+    Official,
+    Plugin,
+    Renewed,
+    Source,
+    bearer,
+)
+
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_HOME: Final = Path("~/.kube/config")
+
+_IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
+"""What a user may say that would let us do more than was meant, were it passed over."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,58 +43,378 @@ class Access:
     """One way into one cluster."""
 
     server: str
-    authority: bytes
-    token: str
+    authority: bytes = field(default=b"", repr=False)
+    """Who vouches for the server, as PEM; empty leaves it to the machine's authorities."""
+    token: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    source: Source | None = field(default=None, repr=False, compare=False)
+    """What tells token, certificate and key instead, where they do not last."""
+    server_name: str = ""
+    """Whom the server's certificate must name, where it is not the host of `server`."""
+    insecure: bool = False
+    """Whether any server will do."""
+    origin: str = field(default="", repr=False, compare=False)
+    """Where it stands written, for sentences."""
 
-    def tls(self) -> ssl.SSLContext:
-        """Give a context that trusts the cluster's authority and nobody else."""
-        return ssl.create_default_context(cadata=self.authority.decode())
+    def credentials(self, clock: Clock) -> Credentials:
+        """Give who we are in this cluster."""
+        return Fixed(self._identity()) if self.source is None else Renewed(self.source, clock)
 
+    def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
+        """Give a context that trusts the cluster's authority and nobody else.
 
-def load(path: Path) -> Access:
-    """Read a kubeconfig's current context. Raises UserMistake with the path of what is wrong."""
-    try:
-        document = yaml.safe_load(path.read_text())
-        context = _named(document, "contexts", document["current-context"])["context"]
-        cluster = _named(document, "clusters", context["cluster"])["cluster"]
-        user = _named(document, "users", context["user"])["user"]
-        return Access(
-            server=cluster["server"],
-            authority=base64.b64decode(cluster["certificate-authority-data"], validate=True),
-            token=user["token"],
+        It shows the certificate of `identity`, or else the one that is fixed. Raises
+        UserMistake where a certificate is none.
+        """
+        if self.insecure:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        else:
+            try:
+                context = ssl.create_default_context(cadata=self.authority.decode() or None)
+            except (ssl.SSLError, ValueError) as error:
+                raise self._unusable("certificate-authority", error) from error
+        shown = identity or self._identity()
+        if shown.certificate:
+            try:
+                _show(context, shown)
+            except (ssl.SSLError, ValueError) as error:
+                raise self._unusable("client-certificate and client-key", error) from error
+        return context
+
+    def _identity(self) -> Identity:
+        return Identity(
+            authorization=bearer(self.token, self.origin) if self.token else "",
+            certificate=self.certificate,
+            key=self.key,
         )
+
+    def _unusable(self, what: str, error: Exception) -> UserMistake:
+        return UserMistake(f"{self.origin or self.server}: {what}: not usable: {error}.")
+
+
+def _show(context: ssl.SSLContext, identity: Identity) -> None:
+    # OpenSSL takes keys from files alone; this one is never on a disk.
+    with open(os.memfd_create("client"), "wb") as file:
+        file.write(identity.certificate + b"\n" + identity.key)
+        file.flush()
+        # Without a password it would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+
+
+# Finding one
+
+
+def find(
+    path: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = _SERVICE_ACCOUNT,
+) -> Access:
+    """Give the way in that was named, or that kubectl would take, or a pod.
+
+    That is the file at `path`, those that KUBECONFIG lists, the pod's service account,
+    or the file in the home directory. Raises UserMistake, with what is wrong and where.
+    """
+    if path is not None:
+        return load(path, context)
+    listed = [
+        Path(each).expanduser() for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each
+    ]
+    if listed:
+        there = [each for each in listed if each.exists()]
+        if not there:
+            raise UserMistake(f"KUBECONFIG: {', '.join(map(str, listed))}: No such file.")
+        return _read(there, context)
+    in_pod = environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists()
+    if in_pod and context is None:
+        return _in_pod(environ, service_account)
+    home = _HOME.expanduser()
+    if not home.exists():
+        raise UserMistake(
+            f"No cluster is known here: name a kubeconfig, set KUBECONFIG, or write {home}."
+        )
+    return load(home, context)
+
+
+def load(path: Path, context: str | None = None) -> Access:
+    """Read a context of a kubeconfig, or its current one.
+
+    Raises UserMistake, with what is wrong and where.
+    """
+    return _read([path], context)
+
+
+def _in_pod(environ: Mapping[str, str], directory: Path) -> Access:
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException
+    from kubernetes.config.incluster_config import InClusterConfigLoader
+
+    token, authority = directory / "token", directory / "ca.crt"
+    configuration = Configuration()
+    try:
+        InClusterConfigLoader(  # type: ignore[no-untyped-call] # it has no types
+            str(token), str(authority), environ=environ
+        ).load_and_set(configuration)
+        trusted = authority.read_bytes()
+    except (ConfigException, OSError, ValueError) as error:
+        raise UserMistake(f"{directory}: {error}") from error
+    return Access(
+        server=configuration.host,
+        authority=trusted,
+        # The kubelet renews the token: from here on it is a file like any other.
+        source=Given(origin=str(directory), token=token),
+        origin=str(directory),
+    )
+
+
+# Reading
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    name: str
+    cluster: dict[str, Any] | None = None
+    user: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+
+
+class _Document(msgspec.Struct, frozen=True, rename="kebab"):
+    current_context: str | None = None
+    clusters: list[_Entry] | None = None
+    users: list[_Entry] | None = None
+    contexts: list[_Entry] | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str
+    user: str = ""
+
+
+class _Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    server: str
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: dict[str, Any] | None = None
+    auth_provider: dict[str, Any] | None = None
+    username: str = ""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One entry of one file: what it says, and how to say where it stands."""
+
+    path: Path
+    name: str
+    fields: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.name}"
+
+    def read(self, shape: type[T]) -> T:
+        """Give what it says, in its shape. Raises UserMistake."""
+        try:
+            return msgspec.convert(self.fields, shape)
+        except msgspec.ValidationError as error:
+            raise UserMistake(f"{self}: {error}.") from error
+
+    def file(self, name: str) -> Path:
+        """Give the file of that name: it is relative to the one that names it."""
+        return self.path.parent.absolute() / name
+
+    def material(self, field: str) -> bytes | Path:
+        """Give what a field embeds, or else the file that it names. Raises UserMistake."""
+        data = self.fields.get(f"{field}-data")
+        if not data:
+            name = self.fields.get(field)
+            return self.file(name) if name else b""
+        try:
+            return base64.b64decode("".join(data.split()), validate=True)
+        except ValueError as error:
+            raise UserMistake(f"{self}/{field}-data: {error}.") from error
+
+    def content(self, field: str, material: bytes | Path) -> bytes:
+        """Give what a field embeds, or what is in its file. Raises UserMistake."""
+        if isinstance(material, bytes):
+            return material
+        try:
+            return material.read_bytes()
+        except OSError as error:
+            raise UserMistake(f"{self}/{field}: {material}: {error.strerror}.") from error
+
+
+_Documents = Sequence[tuple[Path, _Document]]
+
+
+def _read(paths: Sequence[Path], wanted: str | None) -> Access:
+    """Read several files as one: of what several of them say, the first one's word counts.
+
+    So does kubectl. The official package takes the last one's current context, and would
+    lead to another cluster than kubectl does.
+    """
+    documents = [(path, _document(path)) for path in paths]
+    current = [each.current_context for _, each in documents if each.current_context]
+    name = wanted or next(iter(current), "")
+    if not name:
+        raise UserMistake(f"{paths[0]}: current-context: none is set.")
+    context = _place(documents, "contexts", name).read(_Context)
+    cluster = _place(documents, "clusters", context.cluster)
+    access = _reached(cluster)
+    if not context.user:
+        return access
+    user = _place(documents, "users", context.user)
+    if user.fields and not access.server.startswith("https://"):
+        raise UserMistake(f"{cluster}/server: {access.server} would hear {user.name} in the clear.")
+    given, source = _known(user, cluster, tuple(paths), name)
+    if source is not None:
+        return replace(access, source=source, origin=str(user))
+    identity = given.ask()
+    if not given.fixed():
+        return replace(access, source=given, origin=str(user))
+    return replace(
+        access,
+        token=user.fields.get("token", ""),
+        certificate=identity.certificate,
+        key=identity.key,
+        origin=str(user),
+    )
+
+
+def _document(path: Path) -> _Document:
+    try:
+        told = yaml.safe_load(path.read_text())
+        return _Document() if told is None else msgspec.convert(told, _Document)
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror}.") from error
-    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise UserMistake(f"{path} is not a kubeconfig with a token: {error!r}.") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserMistake(f"{path} is not a kubeconfig: {' '.join(str(error).split())}.") from error
 
 
-def _named(document: Any, section: str, name: str) -> Any:
-    for entry in document[section]:
-        if entry["name"] == name:
-            return entry
-    raise KeyError(f"{section}: {name}")
+def _place(documents: _Documents, section: str, name: str) -> _Place:
+    for path, document in documents:
+        for entry in getattr(document, section) or ():
+            if entry.name == name:
+                told = getattr(entry, section.removesuffix("s")) or {}
+                fields = {field: value for field, value in told.items() if value is not None}
+                return _Place(path, f"{section}/{name}", fields)
+    raise UserMistake(f"{documents[0][0]}: {section}/{name}: there is none of this name.")
 
 
-def write(path: Path, access: Access) -> None:
-    """Write a kubeconfig that only its owner can read; a reader never sees half of it."""
+def _reached(place: _Place) -> Access:
+    """Give how to reach a cluster, for nobody yet."""
+    cluster = place.read(_Cluster)
+    if not cluster.server.startswith(("https://", "http://")):
+        raise UserMistake(f"{place}/server: {cluster.server!r} does not begin with https://.")
+    if cluster.proxy_url:
+        raise UserMistake(f"{place}/proxy-url: Warren cannot go through a proxy.")
+    authority = place.material("certificate-authority")
+    if authority and cluster.insecure_skip_tls_verify:
+        raise UserMistake(
+            f"{place}/insecure-skip-tls-verify: it contradicts certificate-authority."
+        )
+    return Access(
+        server=cluster.server,
+        authority=place.content("certificate-authority", authority),
+        server_name=cluster.tls_server_name,
+        insecure=cluster.insecure_skip_tls_verify,
+        origin=str(place),
+    )
+
+
+def _known(
+    place: _Place, cluster: _Place, paths: tuple[Path, ...], context: str
+) -> tuple[Given, Source | None]:
+    """Give what a user says plainly, and where the rest comes from if that is not all."""
+    user = place.read(_User)
+    for name in _IMPERSONATION:
+        if place.fields.get(name):
+            raise UserMistake(f"{place}/{name}: Warren does not impersonate.")
+    given = Given(
+        origin=str(place),
+        # kubectl takes a token's file before the token, but what is embedded before any other file.
+        token=place.file(user.token_file) if user.token_file else user.token,
+        certificate=place.material("client-certificate"),
+        key=place.material("client-key"),
+    )
+    if bool(given.certificate) != bool(given.key):
+        missing = "client-key" if given.certificate else "client-certificate"
+        raise UserMistake(f"{place}/{missing}: it is missing.")
+    if given.token:
+        return given, None
+    if user.exec is not None:
+        return given, Plugin(
+            origin=f"{place}/exec",
+            settings=user.exec,
+            cluster=cluster.fields,
+            directory=place.path.parent.absolute(),
+            beside=given,
+        )
+    if user.auth_provider is not None or user.username:
+        way = "auth-provider" if user.auth_provider is not None else "username"
+        origin = f"{place}/{way}"
+        return given, Official(origin=origin, paths=paths, context=context, beside=given)
+    if not given.certificate and cluster.fields["server"].startswith("https://"):
+        raise UserMistake(f"{place}: it says neither a token nor a client certificate.")
+    return given, None
+
+
+# Writing
+
+
+def write(path: Path, access: Access, user: str = "admin") -> None:
+    """Write a kubeconfig that only its owner can read; a reader never sees half of it.
+
+    Only credentials that are fixed can be written.
+    """
+    assert access.source is None
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": "warren",
-                "cluster": {
-                    "server": access.server,
-                    "certificate-authority-data": base64.b64encode(access.authority).decode(),
-                },
-            }
-        ],
-        "users": [{"name": "admin", "user": {"token": access.token}}],
-        "contexts": [{"name": "warren", "context": {"cluster": "warren", "user": "admin"}}],
+        "clusters": [{"name": "warren", "cluster": _cluster_fields(access)}],
+        "users": [{"name": user, "user": _user_fields(access)}],
+        "contexts": [{"name": "warren", "context": {"cluster": "warren", "user": user}}],
         "current-context": "warren",
     }
     unfinished = path.with_suffix(".new")
     unfinished.touch(mode=0o600)
     unfinished.write_text(yaml.safe_dump(document, sort_keys=False))
     unfinished.rename(path)
+
+
+def _cluster_fields(access: Access) -> dict[str, Any]:
+    fields: dict[str, Any] = {"server": access.server}
+    if access.authority:
+        fields["certificate-authority-data"] = _base64(access.authority)
+    if access.server_name:
+        fields["tls-server-name"] = access.server_name
+    if access.insecure:
+        fields["insecure-skip-tls-verify"] = True
+    return fields
+
+
+def _user_fields(access: Access) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if access.token:
+        fields["token"] = access.token
+    if access.certificate:
+        fields["client-certificate-data"] = _base64(access.certificate)
+        fields["client-key-data"] = _base64(access.key)
+    return fields
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,336 @@
+"""Who we are to an API, and how we come to know it anew.
+
+A source is asked in a thread of its own, because it may take its time: a plug-in may
+wait for a person. What authentication is made of is the official package's business,
+which is imported when it is needed and not before: it costs a quarter of a second.
+"""
+
+import asyncio
+import math
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.errors import UserMistake, WarrenError
+from warren.base.times import parse_rfc3339
+from warren.kube.client import Unavailable
+
+log = structlog.get_logger()
+
+_LOOK_AGAIN: Final = 60.0
+"""How long what a file says is taken for true."""
+
+_PAUSE: Final = 5.0
+"""How long a source is left alone after it has failed, or was asked because of a refusal."""
+
+_PART: Final = 0.8
+"""Of the life of credentials, how much passes before others are asked for."""
+
+_PLUGIN_SECONDS: Final = 60.0
+_WAIT_SECONDS: Final = 20.0
+_LONGEST_WORDS: Final = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Who we are: a header, or a certificate and its key as PEM, or both, or nobody."""
+
+    authorization: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    until: float = field(default=math.inf, compare=False)
+
+
+class Source(Protocol):
+    """Tells who we are. It may block."""
+
+    @property
+    def origin(self) -> str:
+        """Where it stands written, for sentences."""
+        ...
+
+    @property
+    def every(self) -> float | None:
+        """Seconds after which to ask again; None where the identity says how long it lasts."""
+        ...
+
+    def ask(self) -> Identity:
+        """Give who we are from now on. Raises UserMistake, and Unavailable."""
+        ...
+
+
+class Credentials(Protocol):
+    """Who we are, at any time."""
+
+    async def current(self) -> Identity:
+        """Give who we are now. Raises UserMistake, and Unavailable."""
+        ...
+
+    async def renewed(self, refused: Identity) -> Identity:
+        """Give who we are, now that the API has refused `refused`: the same if nothing is new."""
+        ...
+
+
+class Fixed:
+    """Credentials that stay as they are."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    async def current(self) -> Identity:
+        return self._identity
+
+    async def renewed(self, refused: Identity) -> Identity:
+        return self._identity
+
+
+class Renewed:
+    """Credentials that are asked for anew before they end, and after they were refused.
+
+    Nobody waits while those that we hold are good. A source is asked by one thread at a
+    time, however many want to know; while it fails it is left alone for a few seconds.
+    """
+
+    def __init__(self, source: Source, clock: Clock, seconds: float = _WAIT_SECONDS) -> None:
+        """`seconds` is the longest that anybody waits for an answer."""
+        self._source = source
+        self._clock = clock
+        self._seconds = seconds
+        self._held: Identity | None = None
+        self._failure: WarrenError | None = None
+        self._asked: Future[Identity] | None = None
+        self._due = -math.inf
+        self._insisted = -math.inf
+
+    async def current(self) -> Identity:
+        self._settle()
+        if self._clock.now() >= self._due:
+            self._begin()
+        held = self._held
+        if held is not None and self._clock.now() < held.until:
+            return held
+        return await self._answer()
+
+    async def renewed(self, refused: Identity) -> Identity:
+        self._settle()
+        if self._held is not None and self._held != refused:
+            return self._held
+        if self._clock.now() < self._insisted + _PAUSE:
+            return refused
+        self._insisted = self._clock.now()
+        self._begin()
+        return await self._answer()
+
+    def _begin(self) -> None:
+        if self._asked is not None:
+            return
+        asked: Future[Identity] = Future()
+        asked.set_running_or_notify_cancel()  # whoever gives up waiting does not end it for others
+        # Not a thread of the loop's: our end would wait for it, and it may wait for ever.
+        threading.Thread(
+            target=_ask, args=(self._source, asked), name="credentials", daemon=True
+        ).start()
+        self._asked = asked
+
+    def _settle(self) -> None:
+        """Take in what the source has said meanwhile."""
+        if self._asked is None or not self._asked.done():
+            return
+        asked, self._asked = self._asked, None
+        now = self._clock.now()
+        error = asked.exception()
+        if error is None:
+            self._failure = None
+            self._held = asked.result()
+            life = (self._held.until - now) * _PART
+            self._due = now + max(
+                _PAUSE, life if self._source.every is None else self._source.every
+            )
+        elif isinstance(error, WarrenError):
+            self._failure = error
+            self._due = now + _PAUSE
+            log.warning("credentials are not renewed", reason=str(error))
+        else:
+            raise error
+
+    async def _answer(self) -> Identity:
+        if self._asked is not None:
+            waiting = asyncio.wrap_future(self._asked)
+            try:
+                done, _ = await asyncio.wait({waiting}, timeout=self._seconds)
+            finally:
+                waiting.cancel()
+            if not done:
+                raise Unavailable(f"{self._source.origin} gives no answer in {self._seconds:g} s.")
+            waiting.exception()  # it is told below
+            self._settle()
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        assert self._held is not None
+        return self._held
+
+
+def _ask(source: Source, asked: Future[Identity]) -> None:
+    try:
+        asked.set_result(source.ask())
+    except BaseException as error:
+        asked.set_exception(error)
+
+
+# Where identities come from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """A token, and a certificate with its key, each as it is or in a file."""
+
+    origin: str
+    token: str | Path = field(default="", repr=False)
+    certificate: bytes | Path = field(default=b"", repr=False)
+    key: bytes | Path = field(default=b"", repr=False)
+    every: float | None = _LOOK_AGAIN
+
+    def fixed(self) -> bool:
+        """Whether it will never say anything else."""
+        return not any(isinstance(each, Path) for each in (self.token, self.certificate, self.key))
+
+    def ask(self) -> Identity:
+        token = self.token
+        if isinstance(token, Path):
+            token = self._read(token, "tokenFile").decode(errors="replace").strip()
+            if not token:
+                raise UserMistake(f"{self.origin}/tokenFile: {self.token} is empty.")
+        return Identity(
+            authorization=bearer(token, self.origin) if token else "",
+            certificate=self._read(self.certificate, "client-certificate"),
+            key=self._read(self.key, "client-key"),
+        )
+
+    def _read(self, material: bytes | Path, name: str) -> bytes:
+        if isinstance(material, bytes):
+            return material
+        try:
+            return material.read_bytes()
+        except OSError as error:
+            raise UserMistake(f"{self.origin}/{name}: {material}: {error.strerror}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A program that tells who we are (client.authentication.k8s.io)."""
+
+    origin: str
+    settings: Mapping[str, Any] = field(repr=False)
+    """What the kubeconfig says under `exec`."""
+    cluster: Mapping[str, Any] = field(repr=False)
+    directory: Path
+    """Of the kubeconfig: a path of the program is relative to it."""
+    beside: Given
+    seconds: float = _PLUGIN_SECONDS
+    every: float | None = None
+
+    def ask(self) -> Identity:
+        from kubernetes.config import ConfigException
+        from kubernetes.config.exec_provider import ExecProvider
+        from kubernetes.config.kube_config import ConfigNode
+
+        beside = self.beside.ask()
+        try:
+            provider = ExecProvider(  # type: ignore[no-untyped-call] # it has no types
+                ConfigNode("exec", dict(self.settings)),  # type: ignore[no-untyped-call]
+                str(self.directory),
+                ConfigNode("cluster", dict(self.cluster)),  # type: ignore[no-untyped-call]
+            )
+        except (ConfigException, TypeError, ValueError) as error:
+            raise UserMistake(f"{self.origin}: {_one_line(error)}.") from error
+        self._require(provider.args[0], provider.env)
+        # The package waits for ever. This ends the program, and what it has started.
+        provider.args = ["timeout", "--kill-after=5", f"{self.seconds:g}", *provider.args]
+        try:
+            told = provider.run()  # type: ignore[no-untyped-call]
+        except (ConfigException, OSError, TypeError, ValueError) as error:
+            raise Unavailable(f"{self.origin}: {_one_line(error)}.") from error
+        return self._understood(told, beside)
+
+    def _require(self, command: Any, environment: Mapping[str, str]) -> None:
+        """See that the program is there. Raises UserMistake with how to get it."""
+        where = str(self.directory / command) if "/" in str(command) else str(command)
+        if shutil.which(where, path=environment.get("PATH")) is None:
+            hint = self.settings.get("installHint")
+            advice = f" {_one_line(hint)}." if hint else ""
+            raise UserMistake(f"{self.origin}/command: {command} cannot be run here.{advice}")
+
+    def _understood(self, told: Any, beside: Identity) -> Identity:
+        if not isinstance(told, dict):
+            raise Unavailable(f"{self.origin}: the plug-in tells no status.")
+        token = told.get("token")
+        certificate, key = told.get("clientCertificateData"), told.get("clientKeyData")
+        if not (token or (certificate and key)):
+            raise Unavailable(
+                f"{self.origin}: the plug-in tells neither a token nor a certificate with its key."
+            )
+        try:
+            end = told.get("expirationTimestamp")
+            until = parse_rfc3339(end) if end else math.inf
+        except (TypeError, ValueError) as error:
+            raise Unavailable(f"{self.origin}: expirationTimestamp: {error}.") from error
+        found = replace(beside, until=until)
+        if token:
+            found = replace(found, authorization=bearer(str(token).strip(), self.origin))
+        if certificate and key:
+            found = replace(found, certificate=str(certificate).encode(), key=str(key).encode())
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Official:
+    """Whatever else the official package can read: auth providers, passwords."""
+
+    origin: str
+    paths: tuple[Path, ...]
+    context: str
+    beside: Given
+    every: float | None = _LOOK_AGAIN
+
+    def ask(self) -> Identity:
+        from kubernetes.client import Configuration
+        from kubernetes.config import kube_config
+
+        beside = self.beside.ask()
+        configuration = Configuration()
+        try:
+            # It renews what has ended, and writes that back: the next one must begin with it.
+            kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=os.pathsep.join(map(str, self.paths)),
+                context=self.context,
+                client_configuration=configuration,
+            )
+        except Exception as error:  # a provider of any kind, in what is its own library
+            raise Unavailable(f"{self.origin}: {_one_line(error)}.") from error
+        # Each release files it under another name, and there is but one.
+        header = next(iter(configuration.api_key.values()), "")
+        if not header:
+            raise UserMistake(
+                f"{self.origin}: this way in is not known, or says nothing; "
+                "an exec plug-in, a token or a client certificate would do."
+            )
+        return replace(beside, authorization=header)
+
+
+def bearer(token: str, origin: str) -> str:
+    """Give the header of a token. Raises UserMistake for what can be none."""
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise UserMistake(f"{origin}: the token has characters that no token has.")
+    return f"Bearer {token}"
+
+
+def _one_line(words: object) -> str:
+    return " ".join(str(words).split())[:_LONGEST_WORDS].rstrip(".")

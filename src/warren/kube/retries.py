@@ -1,0 +1,66 @@
+"""What may be asked again after it has failed, and when.
+
+Pure: knows HTTP's answers, and neither a clock nor a connection.
+"""
+
+import random
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+_FIRST: Final = 0.25
+_LONGEST: Final = 4.0
+_TRIES: Final = 6
+"""About four seconds in all, as a rule: whoever asks comes back by itself."""
+
+_LONGEST_AFTER: Final = 60.0
+"""The longest that a server may send us away for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How one try has ended."""
+
+    status: int = 0
+    """What the server answered; 0 if it did not."""
+    sent: bool = True
+    """Whether the server may have seen the request."""
+    after: float | None = None
+    """The seconds after which the server wants to be asked again, if it said so."""
+    final: bool = False
+    """Whether it will not change soon, whoever asks."""
+
+
+def pause(method: str, failure: Failure, tried: int, chance: random.Random) -> float | None:
+    """Give the seconds to wait before the next try; None if there should be none.
+
+    Waits double with each try, and each is a random part of that ("full jitter"), so
+    that those who failed together do not come back together.
+    """
+    if failure.final or tried >= _TRIES or not _repeatable(method, failure):
+        return None
+    jitter = chance.uniform(0.0, min(_LONGEST, _FIRST * 2.0 ** (tried - 1)))
+    return (failure.after or 0.0) + jitter
+
+
+def _repeatable(method: str, failure: Failure) -> bool:
+    if not failure.sent or failure.status in (429, 503):
+        return True  # nothing was done
+    # Else it may have been: to do it twice is for those to decide who look first. (aiohttp
+    # repeats a DELETE below us, once, when its connection breaks: what is gone stays so.)
+    return method == "GET" and (failure.status == 0 or failure.status >= 500)
+
+
+def retry_after(header: str | None, now: float) -> float | None:
+    """Read a Retry-After, seconds or a date, as seconds from `now`; None for anything else."""
+    if header is None:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        seconds = float(text)
+    else:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), _LONGEST_AFTER)

@@ -1,0 +1,273 @@
+"""Requests to one API server: with credentials, in time, and again where that is safe.
+
+Knows HTTP and how Kubernetes words its failures; what is asked, and of which objects, is
+its caller's business.
+"""
+
+import asyncio
+import itertools
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from warren.base.clock import Clock
+from warren.base.errors import WarrenError
+from warren.kube.client import (
+    AlreadyExists,
+    Conflict,
+    Expired,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from warren.kube.credentials import Identity
+from warren.kube.kubeconfig import Access
+from warren.kube.retries import Failure, pause, retry_after
+
+SECONDS: Final = 30.0
+"""The longest that a request may take, with all its tries and waits."""
+
+_CONNECT_SECONDS: Final = 10.0
+_AT_ONCE: Final = 64
+"""How many requests may be under way; watches are not counted."""
+
+_SILENCE: Final = 150.0
+"""How long a watch may say nothing before it is taken for dead: two bookmarks, and then some.
+
+Kubernetes sends one a minute.
+"""
+
+_LONGEST_LINE: Final = 8 * 2**20
+_LONGEST_WORDS: Final = 300
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A try that came to nothing, and what to raise if there is no other."""
+
+    failure: Failure
+    error: WarrenError
+
+
+class Transport:
+    """Asks one API server."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        access: Access,
+        clock: Clock,
+        *,
+        seconds: float = SECONDS,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._session = session
+        self._access = access
+        self._server = access.server.rstrip("/")
+        self._clock = clock
+        self._seconds = seconds
+        self._chance = chance or random.Random()
+        self._credentials = access.credentials(clock)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._shown: Identity | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> dict[str, Any]:
+        """Ask, and give the answer. Raises every error of the port."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._seconds
+        options: dict[str, Any] = {"params": query}
+        if body is not None:
+            options["data"] = orjson.dumps(body)
+            options["headers"] = {"Content-Type": content}
+        try:
+            async with asyncio.timeout_at(ends):
+                for tried in itertools.count(1):
+                    outcome = await self._try(method, path, options)
+                    if not isinstance(outcome, _Lost):
+                        return outcome
+                    seconds = pause(method, outcome.failure, tried, self._chance)
+                    if seconds is None or loop.time() + seconds >= ends:
+                        raise outcome.error
+                    await asyncio.sleep(seconds)
+        except TimeoutError as error:
+            raise Unavailable(f"{self._server} gives no answer in {self._seconds:g} s.") from error
+        raise AssertionError("it is tried until there is an end")
+
+    async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Give an answer line by line, until the API ends it. Raises every error of the port.
+
+        It may take for ever, but not be silent for ever.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE
+        )
+        try:
+            response = await self._sent("GET", path, {"params": query, "timeout": timeout})
+            async with response:
+                if response.status != 200:
+                    raise self._lost(response, await response.read()).error
+                async with aclosing(_split(response.content)) as lines:  # type: ignore[type-var]
+                    async for line in lines:
+                        yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the watch of {path} was cut off: {_words(error)}") from error
+
+    async def _try(self, method: str, path: str, options: dict[str, Any]) -> dict[str, Any] | _Lost:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        try:
+            async with self._turns:
+                response = await self._sent(method, path, {**options, "timeout": timeout})
+                async with response:
+                    answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            unsent = isinstance(
+                error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+            )
+            # A server that is not the one we trust will not be it in a moment.
+            final = isinstance(error, aiohttp.ClientSSLError)
+            unavailable = Unavailable(f"{self._server} does not answer: {_words(error)}")
+            unavailable.__cause__ = error
+            return _Lost(Failure(sent=not unsent, final=final), unavailable)
+        if response.status >= 300:
+            return self._lost(response, answer)
+        try:
+            told = orjson.loads(answer)
+        except orjson.JSONDecodeError as error:
+            raise Unavailable(f"{self._server}{path} answers what is not JSON: {error}") from error
+        if not isinstance(told, dict):
+            raise Unavailable(f"{self._server}{path} answers what is not an object.")
+        return told
+
+    async def _sent(
+        self, method: str, path: str, options: Mapping[str, Any]
+    ) -> aiohttp.ClientResponse:
+        """Send a request, and send it again if only our credentials were too old."""
+        identity = await self._credentials.current()
+        response = await self._request(method, path, identity, options)
+        if response.status != 401:
+            return response
+        try:
+            fresh = await self._credentials.renewed(identity)
+        except BaseException:
+            response.close()
+            raise
+        if fresh == identity:
+            return response
+        response.close()
+        return await self._request(method, path, fresh, options)
+
+    async def _request(
+        self, method: str, path: str, identity: Identity, options: Mapping[str, Any]
+    ) -> aiohttp.ClientResponse:
+        headers = dict(options.get("headers", {}))
+        if identity.authorization:
+            headers["Authorization"] = identity.authorization
+        return await self._session.request(
+            method,
+            self._server + path,
+            **{**options, "headers": headers},
+            ssl=self._context(identity),
+            server_hostname=self._access.server_name or None,
+            # No API points elsewhere: what does is a portal that wants a person's password.
+            allow_redirects=False,
+        )
+
+    def _context(self, identity: Identity) -> ssl.SSLContext | bool:
+        if not self._server.startswith("https://"):
+            return True
+        shown = self._shown
+        if (
+            self._tls is None
+            or shown is None
+            or (shown.certificate, shown.key) != (identity.certificate, identity.key)
+        ):
+            self._tls = self._access.tls(identity)
+            self._shown = identity
+        return self._tls
+
+    def _lost(self, response: aiohttp.ClientResponse, answer: bytes) -> _Lost:
+        status = response.status
+        after = retry_after(response.headers.get("Retry-After"), self._clock.now())
+        error = failure(status, answer)
+        if status == 401:
+            error = Refused(f"{self._access.origin or self._server}: {error}")
+        elif 300 <= status < 400:
+            where = response.headers.get("Location", "elsewhere")
+            error = Refused(f"{self._server} points to {where}: it is not an API server.")
+        if after is not None and isinstance(error, Unavailable):
+            error.delay = max(after, error.delay)
+        return _Lost(Failure(status=status, after=after), error)
+
+
+async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Give the lines of a stream, and what stands after the last."""
+    begun: list[bytes] = []
+    size = 0
+    async for chunk in content.iter_any():
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            begun.append(end)
+            yield b"".join(begun)
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > _LONGEST_LINE:
+            raise Unavailable(f"the watch tells a line of more than {_LONGEST_LINE} bytes.")
+    if size:
+        yield b"".join(begun)
+
+
+def failure(code: int, answer: bytes) -> WarrenError:
+    """Translate a Status, or whatever else an answer says, into the port's errors."""
+    try:
+        told = orjson.loads(answer)
+        reason, sentence = told.get("reason") or "", _sentence(told)
+    except (orjson.JSONDecodeError, AttributeError, TypeError):
+        reason, sentence = "", _words(answer.decode(errors="replace"))
+    sentence = sentence or f"HTTP status {code}"
+    match code:
+        case 404:
+            return NotFound(sentence)
+        case 409:
+            return AlreadyExists(sentence) if reason == "AlreadyExists" else Conflict(sentence)
+        case 410:
+            return Expired(sentence)
+        case 408 | 429:
+            return Unavailable(sentence)
+        case _ if code >= 500:
+            return Unavailable(sentence)
+        case _:
+            return Refused(sentence)
+
+
+def _sentence(status: Mapping[str, Any]) -> str:
+    """Give the message of a Status, with the causes that it leaves out."""
+    message = str(status.get("message") or "")
+    causes = (status.get("details") or {}).get("causes") or ()
+    left_out = [
+        f"{cause['field']}: {cause['message']}" if cause.get("field") else cause["message"]
+        for cause in causes
+        if cause.get("message") and cause["message"] not in message
+    ]
+    return f"{message.rstrip('.')}: {'; '.join(left_out)}" if left_out else message
+
+
+def _words(error: object) -> str:
+    """Give what an error says, on one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said[:_LONGEST_WORDS]
