@@ -2,10 +2,14 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import pairwise
+from typing import Any, cast
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +17,16 @@ from tests.journal.running import virtually
 from tests.kube.clusters import alongside, change, key, remove, stored, workflow
 from warren.base.objects import Kind, Object, key_of
 from warren.dws.kinds import COMPUTES, WORKFLOW
-from warren.kube.client import AlreadyExists, Event, Expired, Listing, NotFound, Unavailable
-from warren.kube.informer import Indexer, Informer, Informers
+from warren.kube.client import (
+    AlreadyExists,
+    Client,
+    Event,
+    Expired,
+    Listing,
+    NotFound,
+    Unavailable,
+)
+from warren.kube.informer import Indexer, Informer, Informers, Standing
 from warren.kube.local import LocalClient
 from warren.kube.server.store import Store
 
@@ -95,6 +107,10 @@ class Scene:
         found = {key_of(obj): obj for obj in self.informer.all()}
         assert found == {key_of(obj): obj for obj in self.store.list(WORKFLOW).items}
         assert set(self.informer.keys()) == set(found)
+
+
+def bookmark(version: str) -> Event:
+    return Event("BOOKMARK", {"kind": "Workflow", "metadata": {"resourceVersion": version}})
 
 
 @asynccontextmanager
@@ -188,19 +204,19 @@ async def test_a_watch_that_ends_in_peace_goes_on_where_it_was() -> None:
 async def test_a_bookmark_moves_the_watch_on_and_is_told_to_nobody() -> None:
     async with stored() as store:
         client = ShakyClient(store)
-        bookmark = {"metadata": {"resourceVersion": store.version}}
-        await store.create(COMPUTES, workflow())
-        client.extra = [Event("BOOKMARK", {**bookmark, "kind": "Workflow"})]
         informer = Informer(client, WORKFLOW)
         heard: list[Object] = []
         informer.listen(heard.append)
         async with alongside(informer.run()):
             await settled()
-            client.shake()
-            await settled()
+            await store.create(COMPUTES, workflow())
+            client.extra = [bookmark(store.version), bookmark("1"), bookmark("")]
+            for _ in range(2):
+                client.shake()
+                await settled()
 
         assert heard == []
-        assert client.watches[-1] == bookmark["metadata"]["resourceVersion"]
+        assert client.watches[-1] == store.version
 
 
 @pytest.mark.parametrize("how", [Expired("too old"), Unavailable("cut off")], ids=repr)
@@ -329,6 +345,381 @@ async def _do(play: Scene, deed: str, name: str, color: str) -> None:
         pass
 
 
+Told = Sequence[Event | Exception]
+"""What a watch tells before it ends, in peace or by an error."""
+
+
+class Script:
+    """An API that answers as it is told: with lists, and with watches."""
+
+    def __init__(self, *answers: Listing | Told | Exception) -> None:
+        self._answers = deque(answers)
+        self.asked: list[tuple[str, float]] = []
+
+    def then(self, *answers: Listing | Told | Exception) -> None:
+        self._answers.extend(answers)
+
+    async def list(
+        self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        answer = await self._next("list")
+        assert isinstance(answer, Listing), answer
+        return answer
+
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+        answer = await self._next(since)
+        assert isinstance(answer, Sequence), answer
+        for event in answer:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+        if not self._answers:
+            await asyncio.Event().wait()
+
+    async def _next(self, what: str) -> Listing | Told:
+        self.asked.append((what, asyncio.get_running_loop().time()))
+        answer = self._answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def waits(self) -> Sequence[float]:
+        """Give the pauses between what it was asked."""
+        return [later - earlier for (_, earlier), (_, later) in pairwise(self.asked)]
+
+
+def life(name: str, version: int, uid: str = "one") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "resourceVersion": str(version), "uid": uid}
+    return {"metadata": metadata}
+
+
+def event(type: str, name: str, version: int, uid: str = "one") -> Event:
+    return Event(type, life(name, version, uid))
+
+
+async def following(script: Script, **options: Any) -> tuple[Informer, Sequence[Object]]:
+    """Let an informer hear a whole script; give it, and what it told."""
+    informer = Informer(
+        cast(Client, script), WORKFLOW, chance=options.pop("chance", lambda: 0.0), **options
+    )
+    told: list[Object] = []
+    informer.listen(told.append)
+    async with alongside(informer.run()):
+        await asyncio.sleep(1000)
+    return informer, told
+
+
+# Watches that lead nowhere
+
+
+@virtually
+async def test_a_watch_that_ends_over_and_over_with_nothing_to_tell_is_left_alone_longer() -> None:
+    script = Script(Listing([], "1"), *[()] * 9)
+    await following(script)
+    assert script.waits() == [0, 0, 1, 2, 4, 8, 16, 30, 30]
+    assert [what for what, _ in script.asked] == ["list", *["1"] * 9]
+
+
+@virtually
+async def test_a_bookmark_that_says_nothing_new_does_not_make_a_watch_a_good_one() -> None:
+    script = Script(Listing([], "1"), *[[bookmark("1"), bookmark("0")]] * 4)
+    await following(script)
+    assert script.waits() == [0, 0, 1, 2]
+
+
+@virtually
+async def test_a_watch_that_told_something_is_begun_again_at_once() -> None:
+    news = [[event("MODIFIED", "a", version)] for version in range(2, 6)]
+    script = Script(Listing([], "1"), *news, ())
+    await following(script)
+    assert script.waits() == [0] * 5
+
+
+@virtually
+async def test_after_versions_have_expired_it_lists_at_once_but_not_over_and_over() -> None:
+    old = Expired("too old")
+    script = Script()
+    for version in range(1, 6):
+        script.then(Listing([], str(version)), old)
+    script.then(Listing([], "6"), [event("ADDED", "a", 7), old], Listing([], "7"), ())
+    await following(script)
+    assert [what for what, _ in script.asked[::2]] == ["list"] * 7
+    assert script.waits()[1::2] == [0, 1, 2, 4, 8, 0]
+
+
+@virtually
+async def test_an_api_that_is_away_is_asked_less_and_less() -> None:
+    script = Script(*[Unavailable("down")] * 8, Listing([], "1"), ())
+    await following(script)
+    assert script.waits() == [1, 2, 4, 8, 16, 30, 30, 30, 0]
+
+
+@virtually
+async def test_a_quiet_watch_that_lasted_was_a_good_one() -> None:
+    async with scene() as play:
+        for _ in range(5):
+            await settled()
+            play.client.shake(Unavailable("cut off"))
+        await asyncio.sleep(1.5)
+        assert play.client.lists == 6
+
+
+# Events twice, late, or in the wrong order
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        (["ADDED 5", "ADDED 5"], [5]),
+        (["ADDED 5", "MODIFIED 7", "MODIFIED 6", "MODIFIED 7"], [5, 7]),
+        (["ADDED 5", "MODIFIED 7", "ADDED 5"], [5, 7]),
+        (["MODIFIED 6", "ADDED 5"], [6]),
+        (["ADDED 9", "MODIFIED 10", "MODIFIED 9"], [9, 10]),
+    ],
+    ids=str,
+)
+@virtually
+async def test_an_older_form_of_an_object_is_not_told(
+    events: Sequence[str], told: Sequence[int]
+) -> None:
+    script = Script(Listing([], "1"), [_short(each) for each in events])
+    informer, found = await following(script)
+    assert [int(obj["metadata"]["resourceVersion"]) for obj in found] == told
+    assert informer.all() == [life("a", told[-1])]
+
+
+def _short(text: str) -> Event:
+    type, version, *uid = text.split()
+    return event(type, "a", int(version), *uid)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        ["ADDED 5", "DELETED 7", "MODIFIED 6", "ADDED 5", "DELETED 7"],
+        ["DELETED 7", "ADDED 5", "MODIFIED 6"],
+        # Servers may tell a deletion with the version that the object had before.
+        ["ADDED 5", "DELETED 5", "MODIFIED 5", "ADDED 5"],
+        ["MODIFIED 6", "DELETED 5", "MODIFIED 6"],
+        ["ADDED 5", "DELETED 8 two", "ADDED 7 two"],
+    ],
+    ids=str,
+)
+@virtually
+async def test_what_is_deleted_does_not_come_back(events: Sequence[str]) -> None:
+    script = Script(Listing([], "1"), [_short(each) for each in events])
+    informer, _ = await following(script, indexes={"name": lambda obj: [obj["metadata"]["name"]]})
+    assert informer.all() == []
+    assert informer.by("name", "a") == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        ["ADDED 5", "DELETED 7", "ADDED 8 two"],
+        ["ADDED 5", "ADDED 8 two", "DELETED 7"],
+        ["DELETED 7", "ADDED 8 two", "ADDED 5"],
+    ],
+    ids=str,
+)
+@virtually
+async def test_a_namesake_of_what_was_deleted_is_there(events: Sequence[str]) -> None:
+    script = Script(Listing([], "1"), [_short(each) for each in events])
+    informer, _ = await following(script)
+    assert informer.all() == [life("a", 8, "two")]
+
+
+@virtually
+async def test_what_a_list_did_not_have_is_not_brought_back_by_what_was_before_it() -> None:
+    script = Script(Listing([life("a", 5)], "6"), Unavailable("cut off"))
+    script.then(Listing([], "9"), [event("MODIFIED", "a", 8)])
+    informer, _ = await following(script)
+    assert informer.all() == []
+
+
+@virtually
+async def test_a_watch_goes_on_from_the_newest_version_whatever_came_last() -> None:
+    script = Script(Listing([], "1"), [event("ADDED", "a", 9), event("ADDED", "b", 8)], ())
+    informer, _ = await following(script)
+    assert informer.keys() == [key("a"), key("b")]
+    assert script.asked[-1][0] == "9"
+
+
+@virtually
+async def test_versions_that_are_no_numbers_are_believed_in_the_order_in_which_they_come() -> None:
+    def odd(version: str) -> Object:
+        return {"metadata": {**life("a", 0)["metadata"], "resourceVersion": version}}
+
+    events = [Event("ADDED", odd("x9")), Event("MODIFIED", odd("x10")), Event("MODIFIED", odd("x"))]
+    script = Script(Listing([], "x1"), [*events, events[-1]], ())
+    _, told = await following(script)
+    assert told == [odd("x9"), odd("x10"), odd("x")]
+    assert script.asked[-1][0] == "x"
+
+
+histories = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["change", "delete"])), max_size=25
+)
+
+
+@given(history=histories, chance=st.randoms(use_true_random=False), gone=st.sampled_from([1, 1024]))
+@settings(max_examples=200, deadline=None)
+@virtually
+async def test_events_in_any_order_and_any_number_lead_to_the_truth(
+    history: Sequence[tuple[str, str]], chance: random.Random, gone: int
+) -> None:
+    truth: dict[str, Object] = {}
+    events = []
+    for version, (name, deed) in enumerate(history, start=2):
+        if deed == "change":
+            type = "MODIFIED" if name in truth else "ADDED"
+            uid = truth[name]["metadata"]["uid"] if name in truth else f"since {version}"
+            truth[name] = life(name, version, uid)
+            events.append(Event(type, truth[name]))
+        elif name in truth:
+            events.append(Event("DELETED", life(name, version, truth.pop(name)["metadata"]["uid"])))
+    told = [each for each in events for _ in range(chance.choice([1, 1, 2, 3]))]
+    chance.shuffle(told)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warren.kube.informer._GONE", gone)
+        informer, _ = await following(Script(Listing([], "1"), told))
+    found = {obj["metadata"]["name"]: obj for obj in informer.all()}
+    if gone == 1024:
+        assert found == truth
+    else:
+        # What is new may then be taken for old, but what is gone is never taken for there.
+        assert found.items() <= truth.items()
+
+
+@virtually
+async def test_it_does_not_remember_every_deletion_that_there_ever_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("warren.kube.informer._GONE", 10)
+    names = [f"w-{number}" for number in range(100)]
+    events = [event("ADDED", name, 2 + 2 * at) for at, name in enumerate(names)]
+    events += [event("DELETED", name, 300 + at) for at, name in enumerate(names)]
+    late = [event("MODIFIED", name, 3 + 2 * at) for at, name in enumerate(names)]
+    informer, _ = await following(Script(Listing([], "1"), [*events, *late]))
+    assert informer.all() == []
+    assert len(informer._gone) == 10
+
+
+# Lists from before
+
+
+@virtually
+async def test_a_list_of_a_server_that_lags_is_not_believed() -> None:
+    script = Script(Listing([], "1"), [event("ADDED", "a", 5)], Unavailable("cut off"))
+    for _ in range(2):
+        script.then(*[Listing([], "4")] * 2, Listing([life("a", 5)], "5"), Unavailable("cut off"))
+    script.then(Listing([life("a", 5)], "5"), ())
+    informer, told = await following(script)
+    assert informer.all() == [life("a", 5)]
+    assert told == [life("a", 5)]
+
+
+@virtually
+async def test_a_server_that_was_set_back_is_believed_in_the_end() -> None:
+    script = Script(Listing([life("a", 500), life("b", 400)], "500"))
+    script.then([event("DELETED", "c", 501), Unavailable("cut off")])
+    script.then(*[Listing([life("b", 3)], "4")] * 3)
+    script.then([event("MODIFIED", "b", 5), event("ADDED", "c", 6)], ())
+    informer, _ = await following(script)
+    assert informer.all() == [life("b", 5), life("c", 6)]
+    assert script.asked[-1][0] == "6"
+
+
+# Bugs of others
+
+
+@virtually
+async def test_a_listener_that_raises_costs_a_line_of_log_and_nobody_else_anything() -> None:
+    def broken(obj: Object) -> None:
+        if obj["metadata"]["name"] == "bad":
+            raise KeyError("a bug")
+        good.append(obj["metadata"]["name"])
+
+    good: list[str] = []
+    with structlog.testing.capture_logs() as logged:
+        async with scene() as play:
+            await play.create("bad")
+            await settled()
+            play.informer.listen(broken)
+            others = [*play.told]
+            play.informer.listen(others.append)
+            await play.create("fine")
+            await play.patch("bad", jobID=1)
+            await settled()
+            play.assert_true()
+    assert good == ["fine"]
+    assert [obj["metadata"]["name"] for obj in others[1:]] == ["bad", "fine", "bad"]
+    errors = [(each["event"], each["key"]) for each in logged if each["log_level"] == "error"]
+    assert errors == [("listener failed", "default/bad")] * 2
+
+
+@virtually
+async def test_an_object_that_an_index_cannot_read_is_filed_nowhere_else_it_is() -> None:
+    def first(obj: Object) -> list[str]:
+        return [obj["spec"]["colors"][0]]
+
+    with structlog.testing.capture_logs() as logged:
+        async with scene(first=first, color=_colors) as play:
+            await play.create("plain")
+            await play.create("bright", colors=["red"])
+            await settled()
+            assert [obj["metadata"]["name"] for obj in play.informer.by("first", "red")] == [
+                "bright"
+            ]
+            await play.patch("plain", colors=["red"])
+            await play.patch("bright", colors=[])
+            await settled()
+            assert [obj["metadata"]["name"] for obj in play.informer.by("first", "red")] == [
+                "plain"
+            ]
+            await play.delete("bright")
+            await settled()
+            play.assert_true()
+    assert {each["event"] for each in logged if each["log_level"] == "error"} == {"indexer failed"}
+
+
+# What can be seen
+
+
+@virtually
+async def test_it_says_how_far_it_is() -> None:
+    async with stored() as store:
+        client = ShakyClient(store)
+        client.down = True
+        informer = Informer(client, WORKFLOW)
+        async with alongside(informer.run()):
+            await asyncio.sleep(100)
+            assert informer.standing() == Standing(
+                synced=False, version="", silence=float("inf"), lists=0, watches=0
+            )
+            client.down = False
+            await informer.wait_synced()
+            await asyncio.sleep(100)
+            made = await store.create(WORKFLOW, workflow())
+            await asyncio.sleep(7)
+            client.shake()
+            await asyncio.sleep(1)
+            assert informer.standing() == Standing(
+                synced=True,
+                version=made["metadata"]["resourceVersion"],
+                silence=8,
+                lists=1,
+                watches=2,
+            )
+            client.extra = [bookmark(store.version)]
+            client.shake()
+            await asyncio.sleep(3)
+            assert informer.standing().silence < 3
+
+
+# Several kinds
+
+
 @virtually
 async def test_all_who_ask_for_a_kind_share_one_informer() -> None:
     async with stored() as store:
@@ -340,4 +731,5 @@ async def test_all_who_ask_for_a_kind_share_one_informer() -> None:
         async with alongside(informers.run()):
             await informers.wait_synced()
             assert len(informers.of(COMPUTES).all()) == 1
+            assert informers.known() == [informers.of(WORKFLOW), informers.of(COMPUTES)]
             assert client.lists == 2

@@ -1,14 +1,16 @@
 """The work queue: no key is forgotten, none is worked on twice at a time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal.running import virtually
-from warren.kube.queue import WorkQueue
+from warren.kube.queue import Budget, Closed, WorkQueue, backoff
 
 
 def now() -> float:
@@ -109,11 +111,245 @@ async def test_a_delay_that_ends_during_the_work_waits_for_its_end() -> None:
 
 
 @virtually
-async def test_delays_are_forgotten_when_it_is_closed() -> None:
+async def test_a_worker_that_goes_away_leaves_its_key_to_another() -> None:
     queue = WorkQueue[str]()
-    queue.add_after("a", 5)
+    gone, stays = (asyncio.ensure_future(queue.take()) for _ in range(2))
+    await asyncio.sleep(1)
+    queue.add("a")
+    gone.cancel()
+    assert await stays == "a"
+    assert gone.cancelled()
+
+
+@virtually
+async def test_a_key_that_is_always_news_goes_behind_the_others_each_time() -> None:
+    queue = WorkQueue[str]()
+    for key in ("hot", "a", "b"):
+        queue.add(key)
+    order = []
+    for _ in range(6):
+        order.append(key := await queue.take())
+        queue.add("hot")
+        queue.done(key)
+    assert order == ["hot", "a", "b", "hot", "hot", "hot"]
+
+
+# Closing
+
+
+@virtually
+async def test_nothing_is_taken_once_it_is_closed_and_those_who_wait_are_sent_home() -> None:
+    queue = WorkQueue[str]()
+    takes = [asyncio.ensure_future(queue.take()) for _ in range(3)]
+    await asyncio.sleep(1)
     queue.close()
+    await asyncio.wait(takes)
+    assert [type(take.exception()) for take in takes] == [Closed] * 3
+    queue.add("a")
+    with pytest.raises(Closed):
+        await queue.take()
+
+
+@virtually
+async def test_delays_are_forgotten_when_it_is_closed_and_keys_in_line_are_not() -> None:
+    queue = WorkQueue[str](Budget(burst=1))
+    queue.add_after("late", 5)
+    for key in ("due", "held"):
+        queue.retry(key, 0)
+    await asyncio.sleep(0.01)
+    queue.close()
+    queue.add_after("later", 5)
+    await asyncio.sleep(100)
+    queue.open()
+    assert await queue.take() == "due"
     await nothing_to_take(queue, 100)
+    queue.retry("held", 5)
+    assert await queue.take() == "held"
+
+
+# Retries
+
+
+def lucky() -> float:
+    return 0.0
+
+
+async def times(queue: WorkQueue[str]) -> dict[str, list[float]]:
+    """Take all keys that come up in a day; give when they did."""
+    found: dict[str, list[float]] = {}
+    try:
+        async with asyncio.timeout(86400):
+            while True:
+                key = await queue.take()
+                queue.done(key)
+                found.setdefault(key, []).append(now())
+    except TimeoutError:
+        return found
+
+
+def test_a_delay_doubles_with_each_failure_up_to_a_minute() -> None:
+    assert [backoff(2, failures, 0) for failures in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_delay_that_is_longer_than_a_minute_stays_what_it_is() -> None:
+    assert [backoff(300, failures, 0) for failures in (1, 2, 50)] == [300] * 3
+
+
+def test_no_delay_is_none_only_the_first_time() -> None:
+    assert [backoff(0, failures, 0) for failures in range(1, 5)] == [0, 1, 2, 4]
+
+
+@given(delay=st.floats(0, 1000), failures=st.integers(1, 10**6), chance=st.floats(0, 1))
+def test_luck_makes_a_delay_longer_by_up_to_a_quarter(
+    delay: float, failures: int, chance: float
+) -> None:
+    least = backoff(delay, failures, 0)
+    assert max(least, delay) <= backoff(delay, failures, chance) <= least * 1.25
+
+
+@virtually
+async def test_failures_are_counted_until_one_succeeds() -> None:
+    queue = WorkQueue[str](chance=lucky)
+    for failures in (1, 2, 3):
+        queue.retry("a", 2)
+        assert queue.failures("a") == failures
+        assert await queue.take() == "a"
+        queue.done("a")
+    assert now() == 2 + 4 + 8
+    queue.succeeded("a")
+    assert queue.failures("a") == 0
+
+
+@virtually
+async def test_keys_that_failed_together_come_back_one_by_one() -> None:
+    queue = WorkQueue[str]()
+    for number in range(50):
+        queue.retry(f"k-{number}", 10)
+    found = [at for each in (await times(queue)).values() for at in each]
+    assert len(set(found)) == 50
+    assert all(10 <= at <= 12.5 for at in found)
+
+
+@virtually
+async def test_news_of_a_key_that_fails_is_not_put_off() -> None:
+    queue = WorkQueue[str](Budget(burst=1))
+    for key in ("a", "b", "c"):
+        queue.retry(key, 0)
+    await asyncio.sleep(0.01)
+    queue.add("c")
+    assert [await queue.take() for _ in range(2)] == ["a", "c"]
+    assert now() == 0.01
+    queue.done("c")
+    # The news was what c had been waiting for: it does not come twice.
+    assert await queue.take() == "b"
+    await nothing_to_take(queue, 100)
+
+
+@virtually
+async def test_ten_thousand_keys_that_fail_come_back_at_ten_a_second_after_the_first() -> None:
+    queue = WorkQueue[str](chance=lucky)
+    for number in range(10_000):
+        queue.retry(f"k-{number}", 5)
+    found = [at for each in (await times(queue)).values() for at in each]
+    assert len(found) == 10_000
+    seconds = Counter(int(at) for at in found)
+    assert seconds.pop(5) == pytest.approx(100 + 10, abs=1)
+    assert seconds.pop(max(seconds)) > 0
+    assert set(seconds.values()) <= {9, 10, 11}
+
+
+@virtually
+async def test_a_free_retry_does_not_wait_for_the_budget() -> None:
+    queue = WorkQueue[str](Budget(rate=0.001, burst=1), chance=lucky)
+    for key in "ab":
+        queue.retry(key, 1)
+    queue.retry("free", 2, free=True)
+    assert await times(queue) == {"a": [1], "free": [2], "b": [pytest.approx(1001)]}
+
+
+@virtually
+async def test_a_key_whose_failures_are_cured_by_news_leaves_the_budget_to_the_others() -> None:
+    queue = WorkQueue[str](Budget(burst=2), chance=lucky)
+    for _ in range(1000):
+        queue.add("hot")
+        queue.done(await queue.take())
+        queue.retry("hot", 5)
+    queue.add("hot")
+    queue.retry("a", 1)
+    assert (await times(queue))["a"] == [1]
+
+
+@given(
+    rate=st.sampled_from([0.5, 3.0, 10.0]),
+    burst=st.integers(1, 5),
+    pauses=st.lists(st.floats(0, 3), max_size=60),
+)
+def test_a_budget_is_never_exceeded_and_never_left_unused(
+    rate: float, burst: int, pauses: Sequence[float]
+) -> None:
+    """Against the plain picture of it: a bucket into which tokens drip."""
+    budget = Budget(rate, burst)
+    tokens, time = float(burst), 1000.0
+    for pause in pauses:
+        time += pause
+        tokens = min(burst, tokens + pause * rate)
+        if tokens > 1 + 1e-6:
+            assert budget.wait(time) == 0
+        elif tokens < 1 - 1e-6:
+            assert budget.wait(time) == pytest.approx((1 - tokens) / rate, abs=1e-5)
+        if budget.wait(time) == 0:
+            budget.spend(time)
+            tokens -= 1
+
+
+# What can be seen
+
+
+@virtually
+async def test_it_tells_what_there_is_to_do_and_since_when() -> None:
+    queue = WorkQueue[str](Budget(burst=1), chance=lucky)
+    assert queue.load().longest_wait == queue.load().longest_work == 0
+    queue.add("a")
+    await queue.take()
+    await asyncio.sleep(3)
+    for key in "bcb":
+        queue.add(key)
+    queue.add_after("d", 100)
+    for key in "ef":
+        queue.retry(key, 1)
+    await asyncio.sleep(1.05)
+
+    load = queue.load()
+    assert (load.working, load.longest_work) == (1, 4.05)
+    assert load.depth == 3
+    assert load.longest_wait == pytest.approx(1.05)
+    assert (load.adds, load.retries) == (4, 1)
+    assert load.delayed == 2
+
+
+@virtually
+async def test_an_observer_is_told_how_long_each_key_has_waited() -> None:
+    queue = WorkQueue[str]()
+    told: list[float] = []
+    queue.observe(told.append)
+    queue.add("a")
+    await asyncio.sleep(1)
+    queue.add("b")
+    await asyncio.sleep(2)
+    for _ in range(2):
+        await queue.take()
+    assert told == [3, 2]
+
+
+@virtually
+async def test_retries_of_one_key_are_never_closer_than_its_delay() -> None:
+    queue = WorkQueue[str]()
+    found = []
+    for _ in range(8):
+        queue.retry("a", 1)
+        queue.done(await queue.take())
+        found.append(now())
+    assert all(later - earlier >= 1 for earlier, later in pairwise(found))
 
 
 class Log:

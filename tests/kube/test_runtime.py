@@ -12,8 +12,9 @@ import structlog
 from tests.journal.running import virtually
 from tests.kube.clusters import alongside
 from warren.base.errors import Retryable
-from warren.kube.client import Conflict
-from warren.kube.runtime import PASS_SECONDS, Reconciler
+from warren.kube.client import Conflict, Unavailable
+from warren.kube.queue import Budget, WorkQueue
+from warren.kube.runtime import GRACE_SECONDS, PASS_SECONDS, Outcome, Reconciler
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +48,14 @@ async def reconciling(
     act: Callable[[int], Awaitable[float | None]], **options: Any
 ) -> AsyncIterator[tuple[Reconciler[str], Passes]]:
     passes = Passes(act)
-    reconciler = Reconciler[str]("test", passes, **options)
+    reconciler = Reconciler[str]("test", passes, **{"queue": lucky(), **options})
     async with alongside(reconciler.run()):
         yield reconciler, passes
+
+
+def lucky() -> WorkQueue[str]:
+    """A queue whose delays are as short as they can be."""
+    return WorkQueue(chance=lambda: 0.0)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -148,7 +154,7 @@ async def test_a_bug_costs_its_own_key_and_no_other(logged: list[MutableMapping[
             raise KeyError("a bug")
         return 10.0
 
-    reconciler = Reconciler[str]("test", act, workers=1)
+    reconciler = Reconciler[str]("test", act, workers=1, queue=lucky())
     async with alongside(reconciler.run()):
         reconciler.add("wrong")
         reconciler.add("right")
@@ -159,7 +165,9 @@ async def test_a_bug_costs_its_own_key_and_no_other(logged: list[MutableMapping[
 
 
 @virtually
-async def test_a_pass_that_takes_too_long_is_cut_off_and_put_off() -> None:
+async def test_a_pass_that_takes_too_long_is_cut_off_said_and_put_off(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
     ended = []
 
     async def act(number: int) -> float | None:
@@ -174,6 +182,24 @@ async def test_a_pass_that_takes_too_long_is_cut_off_and_put_off() -> None:
         await asyncio.sleep(PASS_SECONDS + 31)
         assert ended == [PASS_SECONDS]
         assert passes.times["a"] == [0, PASS_SECONDS + 30]
+        assert [(each["event"], each["seconds"]) for each in logged] == [
+            ("pass took too long", PASS_SECONDS)
+        ]
+
+
+@virtually
+async def test_a_time_that_runs_out_within_a_pass_is_a_bug_of_the_pass(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
+    async def act(number: int) -> float | None:
+        async with asyncio.timeout(1):
+            await asyncio.sleep(1e6)
+        return None
+
+    async with reconciling(act) as (reconciler, _):
+        reconciler.add("a")
+        await asyncio.sleep(10)
+        assert [each["event"] for each in logged] == ["pass failed"]
 
 
 @virtually
@@ -210,23 +236,209 @@ async def test_there_are_as_many_passes_at_a_time_as_workers_and_one_of_each_key
         }
 
 
+# Failures of many
+
+
 @virtually
-async def test_when_it_is_stopped_passes_are_cut_off_and_delays_forgotten() -> None:
+async def test_many_keys_that_fail_share_a_budget_of_retries() -> None:
+    async def act(_: int) -> float | None:
+        raise Unavailable("down")
+
+    queue = WorkQueue[str](Budget(rate=0.01, burst=5), lambda: 0.0)
+    async with reconciling(act, queue=queue) as (reconciler, passes):
+        for number in range(100):
+            reconciler.add(f"k-{number}")
+        await asyncio.sleep(90)
+        assert sum(len(times) for times in passes.times.values()) == 100 + 5
+
+
+@virtually
+async def test_the_first_conflict_of_each_key_in_a_row_costs_nothing_of_the_budget() -> None:
     async def act(number: int) -> float | None:
-        if number == 1:
-            return 5.0
+        if number < 3:
+            raise Conflict("changed")
+        return None
+
+    queue = WorkQueue[str](Budget(rate=0.01, burst=5), lambda: 0.0)
+    async with reconciling(act, queue=queue) as (reconciler, passes):
+        for number in range(100):
+            reconciler.add(f"k-{number}")
+        await asyncio.sleep(90)
+        assert sorted(len(times) for times in passes.times.values()) == [2] * 95 + [3] * 5
+
+
+@virtually
+async def test_keys_that_fail_do_not_keep_the_others_waiting() -> None:
+    passes = Passes(content)
+
+    async def act(key: str) -> float | None:
+        await passes(key)
+        await asyncio.sleep(0.001)
+        if key != "healthy":
+            raise Sulky("not now")
+        return None
+
+    reconciler = Reconciler[str]("test", act)
+    async with alongside(reconciler.run()):
+        for number in range(1000):
+            reconciler.add(f"k-{number}")
+        for _ in range(100):
+            await asyncio.sleep(1)
+            reconciler.add("healthy")
+        await asyncio.sleep(1)
+        asked = [float(second) for second in range(1, 101)]
+        began = passes.times["healthy"]
+        assert len(began) == 100
+        assert max(at - due for at, due in zip(began, asked, strict=True)) < 0.1
+
+
+# Stopping
+
+
+async def stop(running: "asyncio.Future[None]") -> None:
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
+
+
+@virtually
+async def test_when_it_is_stopped_passes_under_way_may_end_and_no_others_begin() -> None:
+    ended = []
+
+    async def act(key: str) -> float | None:
+        await asyncio.sleep(2)
+        ended.append(key)
+        return 5.0
+
+    reconciler = Reconciler[str]("test", act, workers=2)
+    running = asyncio.ensure_future(reconciler.run())
+    for key in "abcd":
+        reconciler.add(key)
+    await asyncio.sleep(1)
+    await stop(running)
+    assert ended == ["a", "b"]
+    assert asyncio.get_running_loop().time() == 2
+    assert (reconciler.load().depth, reconciler.load().delayed) == (2, 0)
+
+
+@virtually
+async def test_a_pass_that_does_not_end_in_time_is_cut_off_when_it_is_stopped() -> None:
+    async def act(_: int) -> float | None:
         await asyncio.sleep(1e6)
         return None
 
     async with reconciling(act) as (reconciler, passes):
         reconciler.add("a")
-        reconciler.add("b")
-        await asyncio.sleep(1)
-        reconciler.add("a")
         await asyncio.sleep(1)
         assert passes.running == 1
     assert passes.running == 0
-    await asyncio.sleep(1000)
+    assert asyncio.get_running_loop().time() == 1 + GRACE_SECONDS
+
+
+@virtually
+async def test_a_pass_without_a_limit_is_not_waited_for() -> None:
+    async def act(_: int) -> float | None:
+        await asyncio.sleep(1e6)
+        return None
+
+    async with reconciling(act, limit=None) as (reconciler, passes):
+        reconciler.add("a")
+        await asyncio.sleep(1)
+    assert passes.running == 0
+    assert asyncio.get_running_loop().time() == 1
+
+
+@virtually
+async def test_whoever_has_no_patience_stops_it_twice() -> None:
+    async def act(_: int) -> float | None:
+        await asyncio.sleep(1e6)
+        return None
+
+    passes = Passes(act)
+    reconciler = Reconciler[str]("test", passes)
+    running = asyncio.ensure_future(reconciler.run())
+    reconciler.add("a")
+    await asyncio.sleep(1)
+    running.cancel()
+    await asyncio.sleep(1)
+    assert passes.running == 1
+    await stop(running)
+    assert passes.running == 0
+    assert asyncio.get_running_loop().time() == 2
+
+
+@virtually
+async def test_what_no_net_catches_ends_everything_at_once() -> None:
+    class Killed(BaseException):
+        pass
+
+    async def act(number: int) -> float | None:
+        if number == 2:
+            raise Killed
+        await asyncio.sleep(10 if number == 1 else 1e6)
+        return 1.0
+
+    passes = Passes(act)
+    reconciler = Reconciler[str]("test", passes)
+    for key in "ab":
+        reconciler.add(key)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await reconciler.run()
+    assert caught.group_contains(Killed)
+    assert passes.running == 0
+    assert asyncio.get_running_loop().time() == 11
+
+
+@virtually
+async def test_it_can_run_again_and_goes_on_with_what_was_in_line() -> None:
+    async def act(_: int) -> float | None:
+        await asyncio.sleep(1)
+        return None
+
+    async with reconciling(act, workers=1) as (reconciler, passes):
+        for key in "ab":
+            reconciler.add(key)
+        await asyncio.sleep(0.5)
+    assert list(passes.times) == ["a"]
     async with alongside(reconciler.run()):
         await asyncio.sleep(1000)
-        assert passes.times == {"a": [0, 1], "b": [0]}
+    assert passes.times == {"a": [0], "b": [1]}
+
+
+# What can be seen
+
+
+@virtually
+async def test_an_observer_is_told_of_each_pass() -> None:
+    told: list[object] = []
+
+    class Ledger:
+        def waited(self, seconds: float) -> None:
+            told.append(seconds)
+
+        def passed(self, outcome: Outcome, seconds: float) -> None:
+            told.append((outcome, seconds))
+
+    async def act(number: int) -> float | None:
+        await asyncio.sleep(1)
+        match number:
+            case 1:
+                return 3.0
+            case 2:
+                raise Sulky("not now")
+            case 3:
+                raise KeyError("a bug")
+        return None
+
+    reconciler = Reconciler[str]("test", Passes(act), queue=lucky())
+    reconciler.observe(Ledger())
+    reconciler.add("a")
+    await asyncio.sleep(2)
+    async with alongside(reconciler.run()):
+        await asyncio.sleep(1000)
+    assert told == [
+        *(2, (Outcome.REQUEUE_AFTER, 1)),
+        *(0, (Outcome.REQUEUE, 1)),
+        *(0, (Outcome.ERROR, 1)),
+        *(0, (Outcome.SUCCESS, 1)),
+    ]

@@ -1,14 +1,24 @@
-"""A local copy of the objects of one kind, kept up to date by a watch."""
+"""A local copy of the objects of one kind, kept up to date by a watch.
+
+What a watch tells may come twice or out of order: no object is replaced by an
+older one, nor comes back once its deletion is known. A list counts for more
+than all that was told before it.
+"""
 
 import asyncio
+import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
 from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.kube.client import Client
+from warren.kube.client import Client, Event
+from warren.kube.queue import backoff
 
 log = structlog.get_logger()
 
@@ -17,6 +27,38 @@ Listener = Callable[[Object], None]
 
 Indexer = Callable[[Object], Iterable[str]]
 """Gives the values under which an index files an object."""
+
+_LONGEST: Final = 30.0
+"""The longest time between two tries, in seconds."""
+
+_LASTING: Final = 10.0
+"""Seconds after which a watch has been a good one, whether it had anything to tell or not."""
+
+_GONE: Final = 1024
+"""How many deletions are remembered one by one."""
+
+_BELIEVED: Final = 3
+"""How often in a row a list must be older than what is known, to be the truth after all."""
+
+
+class _Behind(Retryable):
+    """The list is from before what is known already: it comes from a server that lags."""
+
+    delay = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How far an informer is."""
+
+    synced: bool
+    """Whether the first list is complete."""
+    version: str
+    """The newest version that it has heard of."""
+    silence: float
+    """Seconds since it heard anything: a list, an event or a bookmark. Infinite at first."""
+    lists: int
+    watches: int
 
 
 class Informer:
@@ -32,25 +74,53 @@ class Informer:
         kind: Kind,
         namespace: str = "",
         indexes: Mapping[str, Indexer] | None = None,
+        chance: Callable[[], float] = random.random,
     ) -> None:
+        """`chance` gives luck from 0 to 1."""
         self.kind = kind
+        self.namespace = namespace
         self._client = client
-        self._namespace = namespace
+        self._chance = chance
         self._objects: dict[Key, Object] = {}
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexers}
         self._listeners: list[Listener] = []
         self._synced = asyncio.Event()
+        self._version = ""
+        self._heard: float | None = None
+        self._lists = self._watches = 0
+        self._failures = 0
+        """How often in a row it has got nowhere."""
+        self._behind = 0
+        """How many lists in a row were older than what is known."""
+        self._gone: OrderedDict[Key, int] = OrderedDict()
+        """In which version the last few objects were deleted."""
+        self._floor = -1
+        """The version up to which what is not here is not there."""
 
     def listen(self, listener: Listener) -> None:
-        """Tell `listener` of every change from now on, and of what is known already."""
+        """Tell `listener` of every change from now on, and of what is known already.
+
+        What it raises is logged, and costs it that one piece of news.
+        """
         self._listeners.append(listener)
         for obj in self._objects.values():
-            listener(obj)
+            _tell(listener, self.kind, obj)
 
     async def wait_synced(self) -> None:
         """Return once the first list is complete."""
         await self._synced.wait()
+
+    def standing(self) -> Standing:
+        """Give how far it is, as of now."""
+        heard, now = self._heard, asyncio.get_running_loop().time()
+        return Standing(
+            synced=self._synced.is_set(),
+            version=self._version,
+            silence=float("inf") if heard is None else now - heard,
+            lists=self._lists,
+            watches=self._watches,
+        )
 
     def get(self, key: Key) -> Object | None:
         """Give an object, as of now."""
@@ -70,15 +140,35 @@ class Informer:
 
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
+        listed = False
         while True:
+            delay, reason = 0.0, "it has ended"
             try:
+                if not listed:
+                    await self._list()
+                    listed = True
                 await self._follow()
             except Retryable as error:
-                log.info("watch begins again", kind=self.kind.plural, reason=str(error))
-                await asyncio.sleep(error.delay)
+                listed = False
+                delay, reason = error.delay, str(error)
+            # The first time at once, or when the error says: servers end watches in peace from
+            # time to time. One that does so over and over gets nowhere, and is left alone.
+            self._failures += 1
+            delay = backoff(delay, self._failures, self._chance(), _LONGEST)
+            say = log.debug if listed and self._failures == 1 else log.info
+            say("watch begins again", kind=self.kind.plural, reason=reason, delay=delay)
+            await asyncio.sleep(delay)
 
-    async def _follow(self) -> None:
-        listing = await self._client.list(self.kind, self._namespace)
+    async def _list(self) -> None:
+        listing = await self._client.list(self.kind, self.namespace)
+        self._lists += 1
+        self._heard = asyncio.get_running_loop().time()
+        if _older(listing.version, self._version):
+            self._behind += 1
+            # Believed at last: the server was set back, and its versions begin anew.
+            if self._behind < _BELIEVED:
+                raise _Behind(f"the list is of {listing.version}, before {self._version}")
+        self._behind = 0
         fresh = {key_of(obj): obj for obj in listing.items}
         for key in [key for key in self._objects if key not in fresh]:
             self._forget(key, self._objects[key])
@@ -86,47 +176,112 @@ class Informer:
             known = self._objects.get(key)
             if known is None or _version(known) != _version(obj):
                 self._remember(key, obj)
+        self._version = listing.version
+        self._floor = _number(listing.version)
+        self._gone.clear()
         self._synced.set()
-        version = listing.version
-        while True:
-            watch = self._client.watch(self.kind, version, self._namespace)
+
+    async def _follow(self) -> None:
+        """Watch until the API ends it."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._watches += 1
+        try:
+            watch = self._client.watch(self.kind, self._version, self.namespace)
             async with aclosing(watch) as events:  # type: ignore[type-var]
                 async for event in events:
-                    version = _version(event.object)
-                    if event.type == "BOOKMARK":
-                        continue
-                    key = key_of(event.object)
-                    if event.type == "DELETED":
-                        self._forget(key, event.object)
-                    else:
-                        self._remember(key, event.object)
+                    self._heard = loop.time()
+                    self._take(event)
+        finally:
+            if loop.time() - began >= _LASTING:
+                self._failures = 0
+
+    def _take(self, event: Event) -> None:
+        version = _version(event.object)
+        if version not in ("", self._version) and not _older(version, self._version):
+            self._version = version
+            self._failures = 0
+        if event.type == "BOOKMARK":
+            return
+        key = key_of(event.object)
+        if self._outdated(key, event, version):
+            return
+        if event.type == "DELETED":
+            known = self._objects.get(key, event.object)
+            self._forget(key, event.object)
+            self._bury(key, max(_number(version), _number(_version(known))))
+        else:
+            self._remember(key, event.object)
+
+    def _outdated(self, key: Key, event: Event, version: str) -> bool:
+        """Tell whether more than this event says is known already."""
+        known = self._objects.get(key)
+        if known is None:
+            return 0 <= _number(version) <= max(self._floor, self._gone.get(key, -1))
+        if event.type != "DELETED":
+            return version == _version(known) or _older(version, _version(known))
+        # An object that was deleted never is again: its namesake has another uid.
+        uid = known["metadata"].get("uid")
+        same = uid is not None and uid == event.object["metadata"].get("uid")
+        return not same and _older(version, _version(known))
+
+    def _bury(self, key: Key, version: int) -> None:
+        """Remember that an object was deleted, for as long as older news of it may come."""
+        self._gone.pop(key, None)
+        self._gone[key] = version
+        if len(self._gone) > _GONE:
+            _, forgotten = self._gone.popitem(last=False)
+            self._floor = max(self._floor, forgotten)
 
     def _remember(self, key: Key, obj: Object) -> None:
         self._file(key, self._objects.get(key), obj)
         self._objects[key] = obj
-        self._tell(obj)
+        for listener in self._listeners:
+            _tell(listener, self.kind, obj)
 
     def _forget(self, key: Key, obj: Object) -> None:
         self._file(key, self._objects.pop(key, None), None)
-        self._tell(obj)
+        for listener in self._listeners:
+            _tell(listener, self.kind, obj)
 
     def _file(self, key: Key, before: Object | None, after: Object | None) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
-            for value in set(indexer(before)) if before is not None else ():
+            for value in _values(indexer, self.kind, before) if before is not None else ():
                 index[value].discard(key)
                 if not index[value]:
                     del index[value]
-            for value in set(indexer(after)) if after is not None else ():
+            for value in _values(indexer, self.kind, after) if after is not None else ():
                 index.setdefault(value, set()).add(key)
 
-    def _tell(self, obj: Object) -> None:
-        for listener in self._listeners:
-            listener(obj)
+
+def _tell(listener: Listener, kind: Kind, obj: Object) -> None:
+    try:
+        listener(obj)
+    except Exception:  # a bug of one listener may cost neither the copy nor the others
+        log.exception("listener failed", kind=kind.plural, key=str(key_of(obj)))
+
+
+def _values(indexer: Indexer, kind: Kind, obj: Object) -> set[str]:
+    try:
+        return set(indexer(obj))
+    except Exception:  # an object that nobody expected may cost its own place in the index
+        log.exception("indexer failed", kind=kind.plural, key=str(key_of(obj)))
+        return set()
 
 
 def _version(obj: Object) -> str:
     return str(obj["metadata"].get("resourceVersion", ""))
+
+
+def _number(version: str) -> int:
+    """Give a version as a number that can be compared; -1 for one that cannot."""
+    return int(version) if version.isdecimal() else -1
+
+
+def _older(version: str, than: str) -> bool:
+    """Tell whether a version is certainly older than another one."""
+    return 0 <= _number(version) < _number(than)
 
 
 class Informers:
@@ -145,6 +300,10 @@ class Informers:
         if kind not in self._informers:
             self._informers[kind] = Informer(self._client, kind, self._namespace, self._indexes)
         return self._informers[kind]
+
+    def known(self) -> list[Informer]:
+        """Give the informers that somebody has asked for."""
+        return list(self._informers.values())
 
     async def run(self) -> None:
         """Run all informers until cancelled."""

@@ -6,12 +6,14 @@ woke it, nor how often.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from enum import StrEnum
+from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
 from warren.base.errors import Retryable
-from warren.kube.queue import WorkQueue
+from warren.kube.client import Conflict
+from warren.kube.queue import Closed, Load, WorkQueue
 
 log = structlog.get_logger()
 
@@ -20,7 +22,34 @@ K = TypeVar("K")
 PASS_SECONDS: Final = 60.0
 """The longest that one pass may take."""
 
+GRACE_SECONDS: Final = 3.0
+"""How long a pass may go on when its reconciler is stopped. Less than what supervisors give
+a process, and less than what is left of a lease when its leader lets go."""
+
 _BUG_DELAY: Final = 30.0
+
+
+class Outcome(StrEnum):
+    """How a pass has ended, in the words of controller-runtime."""
+
+    SUCCESS = "success"
+    REQUEUE_AFTER = "requeue_after"
+    """It has asked for another one."""
+    REQUEUE = "requeue"
+    """It is put off: what was in its way may heal."""
+    ERROR = "error"
+
+
+class Observer(Protocol):
+    """Is told of passes."""
+
+    def waited(self, seconds: float) -> None:
+        """A pass begins, for which its key has waited so long."""
+        ...
+
+    def passed(self, outcome: Outcome, seconds: float) -> None:
+        """A pass has ended, after so long."""
+        ...
 
 
 class Reconciler(Generic[K]):
@@ -33,55 +62,96 @@ class Reconciler(Generic[K]):
         *,
         workers: int = 4,
         limit: float | None = PASS_SECONDS,
+        queue: WorkQueue[K] | None = None,
     ) -> None:
         """`reconcile` makes one pass and gives the seconds to the next; None waits for news."""
         self.name = name
+        self.workers = workers
         self._reconcile = reconcile
-        self._workers = workers
         self._limit = limit
-        self._queue: WorkQueue[K] = WorkQueue()
-        self._failures: dict[K, int] = {}
+        # What may take hours is not waited for: it must bear to be cut off.
+        self._grace = GRACE_SECONDS if limit is not None else 0.0
+        self._queue = queue or WorkQueue()
+        self._observer: Observer | None = None
 
     def add(self, key: K) -> None:
         """Ask for a pass over `key`."""
         self._queue.add(key)
 
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of every pass from now on."""
+        self._observer = observer
+        self._queue.observe(observer.waited)
+
+    def load(self) -> Load:
+        """Give what there is to do, as of now."""
+        return self._queue.load()
+
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled. Passes that are under way then have a moment to end.
+
+        A second cancellation cuts them off.
+        """
+        self._queue.open()
         try:
-            async with asyncio.TaskGroup() as workers:
-                for number in range(self._workers):
-                    workers.create_task(self._work(), name=f"{self.name} {number}")
+            async with asyncio.TaskGroup() as group:
+                workers = [
+                    group.create_task(self._work(), name=f"{self.name} {number}")
+                    for number in range(self.workers)
+                ]
+                try:
+                    await asyncio.wait(workers)
+                except asyncio.CancelledError:
+                    self._queue.close()
+                    await asyncio.wait(workers, timeout=self._grace)
+                    raise
         finally:
             self._queue.close()
 
     async def _work(self) -> None:
+        # A worker is a task, and what is bound here is bound in its own context.
+        structlog.contextvars.bind_contextvars(reconciler=self.name)
         while True:
-            key = await self._queue.take()
             try:
-                delay = await self._attempt(key)
+                key = await self._queue.take()
+            except Closed:
+                return
+            structlog.contextvars.bind_contextvars(key=str(key))
+            try:
+                if self._observer is None:
+                    await self._pass(key)
+                else:
+                    await self._observed(key, self._observer)
             finally:
                 self._queue.done(key)
-            if delay is not None:
-                self._queue.add_after(key, delay)
 
-    async def _attempt(self, key: K) -> float | None:
-        with structlog.contextvars.bound_contextvars(reconciler=self.name, key=str(key)):
-            try:
-                async with asyncio.timeout(self._limit):
-                    delay = await self._reconcile(key)
-            except Retryable as error:
-                # The first time it is most likely a view that was a moment old.
-                say = log.info if key in self._failures else log.debug
-                say("pass put off", reason=str(error))
-                return self._backoff(key, error.delay)
-            except Exception:  # the only such net: a bug may cost one key, not all
+    async def _observed(self, key: K, observer: Observer) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcome = await self._pass(key)
+        observer.passed(outcome, loop.time() - began)
+
+    async def _pass(self, key: K) -> Outcome:
+        """Make one pass, and see to it that another follows if one must."""
+        try:
+            async with asyncio.timeout(self._limit) as limit:
+                delay = await self._reconcile(key)
+        except Retryable as error:
+            first = not self._queue.failures(key)
+            # The first time it is most likely a view that was a moment old.
+            say = log.debug if first else log.info
+            say("pass put off", reason=str(error))
+            self._queue.retry(key, error.delay, free=first and isinstance(error, Conflict))
+            return Outcome.REQUEUE
+        except Exception:  # the only such net: a bug may cost one key, not all
+            if limit.expired():
+                log.exception("pass took too long", seconds=self._limit)
+            else:
                 log.exception("pass failed")
-                return self._backoff(key, _BUG_DELAY)
-        self._failures.pop(key, None)
-        return delay
-
-    def _backoff(self, key: K, delay: float) -> float:
-        """Double the delay with each failure in a row, up to a minute."""
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        return float(min(delay * 2 ** min(failures - 1, 10), max(delay, 60.0)))
+            self._queue.retry(key, _BUG_DELAY)
+            return Outcome.ERROR
+        self._queue.succeeded(key)
+        if delay is None:
+            return Outcome.SUCCESS
+        self._queue.add_after(key, delay)
+        return Outcome.REQUEUE_AFTER

@@ -1,0 +1,249 @@
+"""One leader at a time among processes that could do the same work, by a Lease of the API.
+
+The leader renews the Lease; whoever wants to follow watches how long it has not
+changed, by its own clock alone. Nobody compares what another machine's clock
+said: the moments in a Lease are for people to read. So there is never a second
+leader as long as all clocks run at the same rate, and each leader's part ends
+within what is left of the Lease once it is cancelled.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.errors import Retryable, WarrenError
+from warren.base.objects import Change, Key, Kind, Object
+from warren.base.times import rfc3339_micro
+from warren.kube.client import AlreadyExists, Client, NotFound
+
+log = structlog.get_logger()
+
+LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+
+_SPREAD: Final = 0.2
+"""How much longer a candidate's pause may become, so that two do not ask at the same time."""
+
+
+class LeaseLost(Retryable):
+    """Somebody else may lead by now: begin anew as one who waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """For how long a Lease counts, in seconds."""
+
+    duration: int = 15
+    """How long others leave a Lease alone that is not renewed."""
+    deadline: float = 10.0
+    """How long a leader goes on without having renewed it. What is left of `duration` after
+    that is the time that its part has to end."""
+    retry: float = 2.0
+    """The pause between two tries."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry < self.deadline < self.duration:
+            raise ValueError(f"a leader by {self} would not let go before another one leads")
+
+
+TERMS: Final = Terms()
+
+
+def _nobody(leading: bool) -> None:
+    """Need not be told."""
+
+
+async def lead(
+    client: Client,
+    clock: Clock,
+    name: Key,
+    identity: str,
+    part: Callable[[], Awaitable[None]],
+    *,
+    terms: Terms = TERMS,
+    chance: Callable[[], float] = random.random,
+    told: Callable[[bool], None] = _nobody,
+) -> None:
+    """Wait to become the leader, and run `part` for as long as that holds.
+
+    `identity` is that of this life of this process: nobody else's, nor that of
+    one who may still be alive. `told` hears when leading begins and ends. When
+    the part has ended, or has been cancelled, the Lease is given back, so that
+    the next leader need not wait. Raises LeaseLost once the part has ended after
+    the Lease was lost, and Refused where the API does not let us have one; what
+    the part raises comes in a group.
+    """
+    candidate = _Candidate(client, clock, name, identity, terms)
+    await candidate.wait_won(chance)
+    log.info("leading", lease=str(name), identity=identity)
+    told(True)
+    try:
+        lost = await _together(candidate, part)
+    finally:
+        told(False)
+        await candidate.release()
+    if lost:
+        raise LeaseLost(f"the lease {name} could not be renewed")
+
+
+async def _together(candidate: "_Candidate", part: Callable[[], Awaitable[None]]) -> bool:
+    """Run a part while the Lease is renewed; tell whether it had to end because that failed."""
+    async with asyncio.TaskGroup() as tasks:
+        renewing = tasks.create_task(candidate.keep(), name="lease")
+        leading = tasks.create_task(_living(part), name="leader")
+        try:
+            await asyncio.wait({renewing, leading}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost = not leading.done()
+            # The Lease is renewed for as long as the part takes to end.
+            leading.cancel()
+            await asyncio.wait({leading})
+            renewing.cancel()
+    return lost
+
+
+async def _living(part: Callable[[], Awaitable[None]]) -> None:
+    await part()
+
+
+class _Candidate:
+    """One who has the Lease, or would like to."""
+
+    def __init__(
+        self, client: Client, clock: Clock, name: Key, identity: str, terms: Terms
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._name = name
+        self._identity = identity
+        self._terms = terms
+        self._own: str | None = None
+        """The version of the Lease as we wrote it last; None where that is not certain."""
+        self._until = 0.0
+        """When we must not lead any more, unless it is renewed before."""
+        self._seen: Mapping[str, Any] = {}
+        self._changed = 0.0
+        """When the Lease became what was seen last."""
+
+    async def wait_won(self, chance: Callable[[], float]) -> None:
+        """Try until the Lease is ours."""
+        while True:
+            if await self.attempt():
+                return
+            await asyncio.sleep(self._terms.retry * (1 + _SPREAD * chance()))
+
+    async def keep(self) -> None:
+        """Renew the Lease until it is lost."""
+        try:
+            async with asyncio.timeout_at(self._until) as limit:
+                while True:
+                    await asyncio.sleep(self._terms.retry)
+                    if await self.attempt():
+                        limit.reschedule(self._until)
+                    elif self._taken():
+                        break
+        except TimeoutError:
+            pass
+        log.error("the lease is lost", lease=str(self._name), holder=_holder(self._seen))
+
+    async def attempt(self) -> bool:
+        """Take the Lease if it is to be had, or renew it; tell whether it is ours now."""
+        try:
+            async with asyncio.timeout(self._terms.deadline):
+                return await self._attempt()
+        except (Retryable, NotFound, AlreadyExists, TimeoutError) as error:
+            log.info("no word about the lease", lease=str(self._name), reason=str(error))
+            return False
+
+    async def release(self) -> None:
+        """Give the Lease back, if it is still ours. Whoever is next need not wait then."""
+        moment = rfc3339_micro(self._clock.now())
+        spec = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": moment,
+            "renewTime": moment,
+        }
+        try:
+            async with asyncio.timeout(self._terms.retry):
+                own = self._own or await self._found()
+                if own is not None:
+                    await self._client.patch(self._change(spec, own))
+        except (WarrenError, TimeoutError) as error:
+            log.info("lease not released", lease=str(self._name), reason=str(error))
+
+    async def _found(self) -> str | None:
+        """Give the version of the Lease, if it is ours."""
+        lease = await self._client.get(LEASE, self._name)
+        ours = _holder(lease.get("spec") or {}) == self._identity
+        return lease["metadata"]["resourceVersion"] if ours else None
+
+    async def _attempt(self) -> bool:
+        if self._own is not None:
+            return await self._write(self._renewed(), self._own)
+        try:
+            lease = await self._client.get(LEASE, self._name)
+        except NotFound:
+            return await self._write({**self._taking(), "leaseTransitions": 0}, None)
+        self._look(lease.get("spec") or {})
+        if _holder(self._seen) == self._identity:
+            spec = self._renewed()
+        elif self._free():
+            transitions = self._seen.get("leaseTransitions") or 0
+            spec = {**self._taking(), "leaseTransitions": transitions + 1}
+        else:
+            return False
+        return await self._write(spec, lease["metadata"]["resourceVersion"])
+
+    async def _write(self, spec: Object, seen: str | None) -> bool:
+        # From here on, and not from the answer: others count from when they see the write,
+        # which is later than this, however long the answer takes.
+        sent = asyncio.get_running_loop().time()
+        # Without an answer, it may have been written all the same: then look first.
+        self._own = None
+        if seen is None:
+            metadata = {"name": self._name.name, "namespace": self._name.namespace}
+            written = await self._client.create(LEASE, {"metadata": metadata, "spec": spec})
+        else:
+            written = await self._client.patch(self._change(spec, seen))
+        self._own = written["metadata"]["resourceVersion"]
+        self._seen = written["spec"]
+        self._until = sent + self._terms.deadline
+        return True
+
+    def _look(self, spec: Mapping[str, Any]) -> None:
+        if spec != self._seen:
+            if _holder(spec) != _holder(self._seen):
+                log.info("another leads", lease=str(self._name), holder=_holder(spec))
+            self._seen = spec
+            self._changed = asyncio.get_running_loop().time()
+
+    def _free(self) -> bool:
+        lasts = self._seen.get("leaseDurationSeconds") or self._terms.duration
+        now = asyncio.get_running_loop().time()
+        return not _holder(self._seen) or now >= self._changed + lasts
+
+    def _taken(self) -> bool:
+        return _holder(self._seen) != self._identity
+
+    def _taking(self) -> dict[str, Any]:
+        renewed = self._renewed()
+        return {**renewed, "acquireTime": renewed["renewTime"]}
+
+    def _renewed(self) -> dict[str, Any]:
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._terms.duration,
+            "renewTime": rfc3339_micro(self._clock.now()),
+        }
+
+    def _change(self, spec: Object, seen: str) -> Change:
+        return Change(kind=LEASE, key=self._name, patch={"spec": spec}, seen=seen)
+
+
+def _holder(spec: Mapping[str, Any]) -> str:
+    return spec.get("holderIdentity") or ""

@@ -1,0 +1,306 @@
+"""What the runtime tells Prometheus, under the names that dashboards of controllers know.
+
+Nothing else knows prometheus-client: a process that is not asked for metrics
+neither loads it nor counts. What can be looked up when somebody asks is looked
+up then; only passes, waits and requests are counted as they happen.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from warren.base.objects import Change, Key, Kind, Object, Remove
+from warren.kube.client import (
+    AlreadyExists,
+    Client,
+    Conflict,
+    Event,
+    Expired,
+    Listing,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from warren.kube.informer import Informer, Informers
+from warren.kube.queue import Load
+from warren.kube.runtime import Outcome, Reconciler
+
+_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+_CODES: Final[Mapping[type[Exception], str]] = {
+    NotFound: "404",
+    AlreadyExists: "409",
+    Conflict: "409",
+    Expired: "410",
+    Refused: "4xx",
+    Unavailable: "<error>",
+}
+"""What each of the port's errors is on the wire, as far as the port tells."""
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """Write all metrics down, in Prometheus's text format."""
+    return generate_latest(registry)
+
+
+class Metrics:
+    """The metrics of one process, in a registry that is given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._state = _State()
+        registry.register(self._state)
+        self._waits = Histogram(
+            "workqueue_queue_duration_seconds",
+            "How long keys waited for a worker.",
+            ["name"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._passes = Counter(
+            "controller_runtime_reconcile_total",
+            "Passes, by how they ended.",
+            ["controller", "result"],
+            registry=registry,
+        )
+        self._errors = Counter(
+            "controller_runtime_reconcile_errors_total",
+            "Passes that failed for no reason that was foreseen.",
+            ["controller"],
+            registry=registry,
+        )
+        self._times = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "How long passes took.",
+            ["controller"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._requests = Counter(
+            "rest_client_requests_total",
+            "Requests to the API, by method and by the status of the answer.",
+            ["code", "method"],
+            registry=registry,
+        )
+        self._latencies = Histogram(
+            "rest_client_request_duration_seconds",
+            "How long the API took to answer; watches are not counted.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._leading = Gauge(
+            "leader_election_master_status",
+            "Whether this process leads.",
+            ["name"],
+            registry=registry,
+        )
+
+    def reconciler(self, reconciler: Reconciler[Any]) -> None:
+        """Tell of a reconciler and its queue from now on."""
+        name = reconciler.name
+        self._state.reconcilers.append(reconciler)
+        reconciler.observe(
+            _Passes(
+                self._waits.labels(name),
+                {outcome: self._passes.labels(name, outcome) for outcome in Outcome},
+                self._errors.labels(name),
+                self._times.labels(name),
+            )
+        )
+
+    def informers(self, informers: Informers) -> None:
+        """Tell of all informers of a client, those that are yet to come included."""
+        self._state.informers.append(informers)
+
+    def leading(self, name: Key) -> Callable[[bool], None]:
+        """Give what `leader.lead` is to tell about the Lease `name`."""
+        gauge = self._leading.labels(str(name))
+        gauge.set(0)
+        return lambda leads: gauge.set(leads)
+
+    def client(self, client: Client) -> Client:
+        """Give a client that does what `client` does, and counts it."""
+        return _CountingClient(client, self._requests, self._latencies)
+
+
+class _Passes:
+    """Counts the passes of one reconciler."""
+
+    def __init__(
+        self,
+        waits: Histogram,
+        results: Mapping[Outcome, Counter],
+        errors: Counter,
+        times: Histogram,
+    ) -> None:
+        self._results = results
+        self._errors = errors
+        self._times = times
+        self.waited: Callable[[float], None] = waits.observe
+
+    def passed(self, outcome: Outcome, seconds: float) -> None:
+        self._results[outcome].inc()
+        self._times.observe(seconds)
+        if outcome is Outcome.ERROR:
+            self._errors.inc()
+
+
+_LOADS: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
+    "workqueue_depth": (
+        "Keys that wait for a worker.",
+        lambda load: load.depth,
+    ),
+    "workqueue_longest_wait_seconds": (
+        "How long the first key in line has waited.",
+        lambda load: load.longest_wait,
+    ),
+    "workqueue_longest_running_processor_seconds": (
+        "How long the longest pass has been running.",
+        lambda load: load.longest_work,
+    ),
+    "workqueue_delayed": (
+        "Keys that are put off.",
+        lambda load: load.delayed,
+    ),
+}
+
+
+class _State(Collector):
+    """What is looked up when somebody asks."""
+
+    def __init__(self) -> None:
+        self.reconcilers: list[Reconciler[Any]] = []
+        self.informers: list[Informers] = []
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._queues()
+        yield from self._copies([each for some in self.informers for each in some.known()])
+
+    def _queues(self) -> Iterator[Metric]:
+        loads = [(each, each.load()) for each in self.reconcilers]
+        for name, (meaning, value) in _LOADS.items():
+            gauge = GaugeMetricFamily(name, meaning, labels=["name"])
+            for each, load in loads:
+                gauge.add_metric([each.name], value(load))
+            yield gauge
+        adds = CounterMetricFamily("workqueue_adds", "Keys that got in line.", labels=["name"])
+        retries = CounterMetricFamily(
+            "workqueue_retries", "Keys that got in line because they had failed.", labels=["name"]
+        )
+        active = GaugeMetricFamily(
+            "controller_runtime_active_workers", "Passes that are running.", labels=["controller"]
+        )
+        most = GaugeMetricFamily(
+            "controller_runtime_max_concurrent_reconciles",
+            "Passes that may run at a time.",
+            labels=["controller"],
+        )
+        for each, load in loads:
+            adds.add_metric([each.name], load.adds)
+            retries.add_metric([each.name], load.retries)
+            active.add_metric([each.name], load.working)
+            most.add_metric([each.name], each.workers)
+        yield from (adds, retries, active, most)
+
+    def _copies(self, informers: Iterable[Informer]) -> Iterator[Metric]:
+        labels = ["name", "namespace"]
+        synced = GaugeMetricFamily(
+            "informer_synced", "Whether the first list is complete.", labels=labels
+        )
+        silence = GaugeMetricFamily(
+            "informer_silence_seconds",
+            "Time since the last list, event or bookmark.",
+            labels=labels,
+        )
+        version = GaugeMetricFamily(
+            "reflector_last_resource_version",
+            "The newest version that was heard of.",
+            labels=labels,
+        )
+        lists = CounterMetricFamily("reflector_lists", "Lists that were made.", labels=labels)
+        watches = CounterMetricFamily(
+            "reflector_watches", "Watches that were begun.", labels=labels
+        )
+        for each in informers:
+            standing = each.standing()
+            of = [str(each.kind), each.namespace]
+            synced.add_metric(of, standing.synced)
+            silence.add_metric(of, standing.silence)
+            lists.add_metric(of, standing.lists)
+            watches.add_metric(of, standing.watches)
+            if standing.version.isdecimal():
+                version.add_metric(of, int(standing.version))
+        yield from (synced, silence, version, lists, watches)
+
+
+class _CountingClient:
+    """A `Client` that counts what another one is asked."""
+
+    def __init__(self, client: Client, requests: Counter, latencies: Histogram) -> None:
+        self._client = client
+        self._requests = requests
+        self._latencies = latencies
+
+    async def get(self, kind: Kind, key: Key) -> Object:
+        with self._timed("GET"), self._counted("GET"):
+            return await self._client.get(kind, key)
+
+    async def list(
+        self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        with self._timed("LIST"), self._counted("GET"):
+            return await self._client.list(kind, namespace, labels)
+
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+        watch = self._client.watch(kind, since, namespace)
+        with self._counted("GET"):
+            async with aclosing(watch) as events:  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        with self._timed("POST"), self._counted("POST", "201"):
+            return await self._client.create(kind, obj)
+
+    async def patch(self, change: Change) -> Object:
+        with self._timed("PATCH"), self._counted("PATCH"):
+            return await self._client.patch(change)
+
+    async def delete(self, remove: Remove) -> None:
+        with self._timed("DELETE"), self._counted("DELETE"):
+            await self._client.delete(remove)
+
+    @contextmanager
+    def _timed(self, verb: str) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        finally:
+            self._latencies.labels(verb).observe(loop.time() - began)
+
+    @contextmanager
+    def _counted(self, method: str, code: str = "200") -> Iterator[None]:
+        """Count a request once it is answered, also by an error. One that is given up is not."""
+        try:
+            yield
+        except GeneratorExit:
+            # The reader of a watch has gone away.
+            self._requests.labels(code, method).inc()
+            raise
+        except tuple(_CODES) as error:
+            self._requests.labels(_code(error), method).inc()
+            raise
+        self._requests.labels(code, method).inc()
+
+
+def _code(error: Exception) -> str:
+    return next(code for type_, code in _CODES.items() if isinstance(error, type_))
