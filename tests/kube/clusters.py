@@ -1,48 +1,59 @@
-"""Clusters for stories: a store, what serves it, and a client; in this process or over HTTPS."""
+"""Clusters for stories: a store, what serves it, and a client; in this process or over HTTPS.
+
+A third one is real, and told stories only where `WARREN_TEST_KUBECONFIG` names it: `named.py`.
+"""
 
 import asyncio
 import functools
 import inspect
+import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.harness import virtual
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
-from warren.daemons.cluster import manifests
+from warren.daemons.cluster import definitions
 from warren.dws import kinds
 from warren.journal import Journal, MemoryJournal
-from warren.kube import http
-from warren.kube.admission import AdmitAll, Denied
+from warren.kube import http, kubeconfig
+from warren.kube.admission import Denied, Operation, Review, User
 from warren.kube.client import Client, Event
 from warren.kube.kubeconfig import Access
 from warren.kube.local import LocalClient
-from warren.kube.server import tls
-from warren.kube.server.app import ApiServer
-from warren.kube.server.resources import CRD
+from warren.kube.server.access import tls
+from warren.kube.server.access.authentication import Authenticator
+from warren.kube.server.access.authorization import MASTERS, Authorizer
+from warren.kube.server.access.roles import defaults
+from warren.kube.server.builtin import CRD, NAMESPACE
+from warren.kube.server.embedded import Embedded
+from warren.kube.server.rest.app import ApiServer
 from warren.kube.server.store import Store
 
 HOST = "127.0.0.1"
 TOKEN = "open-sesame"
+NAMED: Final = os.environ.get("WARREN_TEST_KUBECONFIG", "")
+"""The kubeconfig of a real cluster that is to keep the same promises; empty where there is none."""
 
 
-class Doorman(AdmitAll):
+class Doorman:
     """Admits everything but evil, and signs what comes in."""
 
-    def create(self, kind: Kind, obj: Object) -> Object:
-        self.update(kind, {}, obj)
-        if kind != kinds.RULE:
-            return obj
-        return {**obj, "signed": True}
-
-    def update(self, kind: Kind, old: Object, new: Object) -> None:
-        if kind != CRD and isinstance(new.get("spec"), Mapping) and new["spec"].get("evil"):
-            raise Denied("evil is not let in.")
+    async def admit(self, review: Review) -> Object | None:
+        kind, new = review.kind, review.new
+        spec = (new or {}).get("spec")
+        if kind != CRD and isinstance(spec, Mapping) and spec.get("evil"):
+            raise Denied("evil is not let in.", "conscience")
+        if new is not None and review.operation is Operation.CREATE and kind == kinds.RULE:
+            return {**new, "signed": True}
+        return new
 
 
 @asynccontextmanager
@@ -58,6 +69,24 @@ async def alongside(part: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         running.result()
 
 
+def loose() -> Iterator[Object]:
+    """Give all definitions, of objects with any fields: what the API does, it does with any."""
+    for crd in definitions():
+        versions = [
+            {**version, "schema": {"openAPIV3Schema": _any_fields(version)}}
+            for version in crd["spec"]["versions"]
+        ]
+        yield {**crd, "spec": {**crd["spec"], "versions": versions}}
+
+
+def _any_fields(version: Mapping[str, Any]) -> Object:
+    return {
+        "type": "object",
+        "description": version["schema"]["openAPIV3Schema"]["description"],
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+
+
 @asynccontextmanager
 async def stored(
     journal: Journal | None = None, clock: Clock | None = None
@@ -65,11 +94,26 @@ async def stored(
     """A store with all kinds, for the length of a block."""
     store = Store(journal or MemoryJournal(), clock or virtual.VirtualClock(), Doorman())
     async with alongside(store.run()):
-        for name in ("crds-dws.yaml", "crds-nnf.yaml", "crds-lus.yaml"):
-            for crd in manifests(name):
-                if store.resource(crd["spec"]["group"], crd["spec"]["names"]["plural"]) is None:
-                    await store.create(CRD, crd)
+        await _define(store)
         yield store
+
+
+@asynccontextmanager
+async def embedded(
+    journal: Journal | None = None, clock: Clock | None = None
+) -> AsyncIterator[Store]:
+    """A store with all kinds and what works behind it, for the length of a block."""
+    whole = Embedded(journal or MemoryJournal(), clock or virtual.VirtualClock(), [Doorman()])
+    async with alongside(whole.run()):
+        await whole.begin()
+        await _define(whole.store)
+        yield whole.store
+
+
+async def _define(store: Store) -> None:
+    for crd in loose():
+        if store.resource(crd["spec"]["group"], crd["spec"]["names"]["plural"]) is None:
+            await store.create(CRD, crd)
 
 
 @asynccontextmanager
@@ -79,19 +123,61 @@ async def served(store: Store, pki: Path, port: int = 0) -> AsyncIterator[Access
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((HOST, port))
     listener.listen()
-    server = ApiServer(store, SystemClock(), {TOKEN: "admin"})
+    users = Authenticator({TOKEN: User("admin", frozenset({MASTERS}))})
+
+    def roles(kind: Kind) -> list[Object]:
+        return [*store.everything(kind), *(obj for obj in defaults() if obj["kind"] == kind.name)]
+
+    authorizer = Authorizer(roles)
+    store.listen(lambda _: authorizer.changed())
+    server = ApiServer(store, SystemClock(), users, authorizer)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     context = tls.ensure(pki)
     async with alongside(server.run(listener, context)):
         yield Access(server=url, authority=tls.authority(pki), token=TOKEN)
 
 
-class Cluster:
-    """What outlives a server: its journal. Each `life` has a client of its own."""
+@contextmanager
+def beside(pki: Path, directory: Path) -> Iterator[Path]:
+    """Serve a cluster from a thread, for clients that block; gives its kubeconfig."""
+    started: Future[Path] = Future()
+    stopping = asyncio.Event()
+    loop = asyncio.new_event_loop()
 
-    def __init__(self, pki: Path) -> None:
-        self.pki = pki
-        self.journal = MemoryJournal()
+    async def serve() -> None:
+        async with embedded(clock=SystemClock()) as store, served(store, pki) as access:
+            path = directory / "kubeconfig"
+            kubeconfig.write(path, access)
+            started.set_result(path)
+            await stopping.wait()
+        async with asyncio.timeout(10):
+            # Connections end with the goodbyes of both sides; what is left is the loop's own.
+            while len(loop._selector.get_map()) > 1:  # type: ignore[attr-defined] # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield started.result(10)
+    finally:
+        loop.call_soon_threadsafe(stopping.set)
+        thread.join()
+
+
+class Cluster:
+    """Something that a story is told to. Each `life` has a client of its own."""
+
+    patience = 10.0
+    """How many seconds it may take until what is promised for some time has come."""
 
     def life(self) -> AbstractAsyncContextManager[Client]:
         raise NotImplementedError
@@ -100,21 +186,29 @@ class Cluster:
         raise NotImplementedError
 
 
-class LocalCluster(Cluster):
+class OurCluster(Cluster):
+    """What outlives our server: its journal."""
+
+    def __init__(self, pki: Path) -> None:
+        self.pki = pki
+        self.journal = MemoryJournal()
+
+
+class LocalCluster(OurCluster):
     @asynccontextmanager
     async def life(self) -> AsyncIterator[Client]:
-        async with stored(self.journal) as store:
+        async with embedded(self.journal) as store:
             yield LocalClient(store)
 
     def tell(self, story: Coroutine[Any, Any, None]) -> None:
         virtual.run(story)
 
 
-class HttpsCluster(Cluster):
+class HttpsCluster(OurCluster):
     @asynccontextmanager
     async def life(self) -> AsyncIterator[Client]:
         async with (
-            stored(self.journal, SystemClock()) as store,
+            embedded(self.journal, SystemClock()) as store,
             served(store, self.pki) as access,
             http.connect(access) as client,
         ):
@@ -141,27 +235,46 @@ def wanting(story: Story, *names: str) -> Callable[[Callable[..., None]], Callab
     return named
 
 
-def each_cluster(story: Story) -> Callable[..., None]:
-    """Tell a story of both clusters."""
+_OURS: Final = ["local", "https"]
+_ALL: Final = [*_OURS, *(["named"] if NAMED else [])]
 
-    @pytest.mark.parametrize("made", [LocalCluster, HttpsCluster], ids=["local", "https"])
-    @wanting(story, "made", "pki")
-    def told(made: Callable[[Path], Cluster], pki: Path, **others: Any) -> None:
-        cluster = made(pki)
+
+def _told_to(clusters: list[str], story: Story) -> Callable[..., None]:
+    @pytest.mark.parametrize("cluster", clusters, indirect=True)
+    @wanting(story, "cluster")
+    def told(cluster: Cluster, **others: Any) -> None:
         cluster.tell(story(cluster, **others))
 
     return told
 
 
-def each_client(story: Story) -> Callable[..., None]:
-    """Tell a story of both clients."""
-
+def _alive(story: Story) -> Story:
     @functools.wraps(story)
     async def lived(cluster: Cluster, **others: Any) -> None:
         async with cluster.life() as client:
             await story(client, **others)
 
-    return each_cluster(lived)
+    return lived
+
+
+def each_cluster(story: Story) -> Callable[..., None]:
+    """Tell a story of what every cluster does."""
+    return _told_to(_ALL, story)
+
+
+def each_client(story: Story) -> Callable[..., None]:
+    """Tell a story of what every cluster promises its clients."""
+    return _told_to(_ALL, _alive(story))
+
+
+def our_clusters(story: Story) -> Callable[..., None]:
+    """Tell a story of what cannot be done to a cluster of others: stopping it, for one."""
+    return _told_to(_OURS, story)
+
+
+def our_clients(story: Story) -> Callable[..., None]:
+    """Tell a story of what our clusters alone do: their admission is ours."""
+    return _told_to(_OURS, _alive(story))
 
 
 # Objects, and what is often asked
@@ -193,6 +306,11 @@ def version(obj: Object) -> int:
     return int(obj["metadata"]["resourceVersion"])
 
 
+async def space(client: Client, name: str) -> None:
+    """Make a namespace."""
+    await client.create(NAMESPACE, {"metadata": {"name": name}})
+
+
 async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
     """Give the next events of a watch, and close it."""
     found: list[Event] = []
@@ -216,6 +334,13 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def settled(cluster: Cluster, condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is so that a cluster promises for some time."""
+    async with asyncio.timeout(cluster.patience):
+        while not await condition():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.02)
+
+
 def watchers(store: Store) -> list[Any]:
     """Give the watches that are open."""
-    return [each for some in store._watchers.values() for each in some]
+    return [each for some in store._history._watchers.values() for each in some]

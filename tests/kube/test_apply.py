@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Refused
-from warren.kube.server import fieldsets
-from warren.kube.server.apply import BEFORE_FIRST_APPLY, ApplyConflict, applied, tracked
+from warren.kube.server.schemas import fieldsets
+from warren.kube.server.schemas.apply import BEFORE_FIRST_APPLY, ApplyConflict, applied, tracked
 
 VERSION = "dataworkflowservices.github.io/v1alpha7"
 NOON, LATER = "2026-01-31T12:00:00Z", "2026-01-31T12:00:05Z"
@@ -361,13 +361,59 @@ def test_a_write_that_changes_nothing_comes_back_as_it_is() -> None:
     assert write(made, "you", made, now=LATER) is made
 
 
-def test_owners_survive_a_writer_who_leaves_them_out_or_makes_them_up() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"manager": 1},
+        {"operation": "Guess"},
+        {"apiVersion": None},
+        {"subresource": 1},
+        {"time": 1},
+        {"fieldsV1": {"f:spec": "x"}},
+        {"fieldsV1": None},
+    ],
+    ids=str,
+)
+def test_owners_survive_a_writer_who_leaves_them_out_or_makes_no_sense(wrong: Any) -> None:
     made = write(None, "me", obj({"color": "red"}))
     entries = made["metadata"]["managedFields"]
-    forged = obj({"color": "red"}, {"managedFields": [{**entries[0], "manager": "forged"}]})
-    for new in (obj({"color": "red"}), forged):
+    for told in ({}, {"managedFields": [{**entries[0], **wrong}]}, {"managedFields": []}):
+        new = obj({"color": "red"}, told)
         assert write(made, "you", new)["metadata"]["managedFields"] == entries
-    assert list(owned(write(None, "me", forged))) == ["me*"]
+
+
+def test_a_writer_may_say_anew_who_owns_what() -> None:
+    made = write(None, "me", obj({"color": "red"}))
+    [entry] = made["metadata"]["managedFields"]
+    theirs = {**entry, "manager": "them", "operation": "Apply"}
+    del theirs["time"]
+    new = obj({"color": "red"}, {"managedFields": [theirs]})
+
+    assert write(made, "you", new)["metadata"]["managedFields"] == [theirs]
+    assert list(owned(write(None, "me", new))) == ["me*"], "but not of what is new"
+    also = {**new, "spec": {"color": "red", "size": 1}}
+    assert {*owned(write(made, "you", also))} == {"them", "you*"}
+
+
+def noted(spec: Any) -> dict[str, Any]:
+    """Give metadata of what client-side apply has written."""
+    written = orjson.dumps(obj(spec)).decode()
+    return {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": written}}
+
+
+def test_kubectl_goes_over_to_the_server_with_what_it_has_noted_and_nothing_else() -> None:
+    made = write(None, "kubectl-client-side-apply", obj({"color": "red", "size": 1}))
+    live = {**made, "metadata": {**made["metadata"], **noted({"color": "red"})}}
+
+    assert ask(live, "kubectl", obj({"color": "blue"}))["spec"]["color"] == "blue"
+    for manager, wanted in (("kubectl", {"size": 2}), ("other", {"color": "blue"})):
+        with pytest.raises(ApplyConflict):
+            ask(live, manager, obj(wanted))
+    for nonsense in ("", "{", "[]", '{"metadata": 1}'):
+        annotations = {"kubectl.kubernetes.io/last-applied-configuration": nonsense}
+        odd = {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+        with pytest.raises(ApplyConflict):
+            ask(odd, "kubectl", obj({"color": "blue"}))
 
 
 def test_one_empty_entry_forgets_all_owners() -> None:

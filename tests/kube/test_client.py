@@ -1,4 +1,4 @@
-"""What the client port promises, told to each adapter: in process, and over HTTPS."""
+"""What the client port promises, told to each adapter, and to a real cluster where one is named."""
 
 import asyncio
 from typing import Any
@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from tests.kube.clusters import (
-    Cluster,
+    OurCluster,
     change,
     each_client,
-    each_cluster,
     key,
+    our_clients,
+    our_clusters,
     remove,
+    space,
     storage,
+    stored,
     taken,
     told,
     version,
@@ -22,7 +25,7 @@ from warren.base.objects import Key, Kind, key_of
 from warren.dws import kinds
 from warren.dws.kinds import COMPUTES, STORAGE, WORKFLOW
 from warren.kube.client import AlreadyExists, Client, Conflict, Expired, NotFound, Refused
-from warren.kube.server.resources import NAMESPACE
+from warren.kube.server.builtin import NAMESPACE
 
 OLDER = Kind(WORKFLOW.group, "v1alpha6", WORKFLOW.name, WORKFLOW.plural)
 
@@ -42,19 +45,19 @@ async def test_a_created_object_is_read_back(client: Client) -> None:
 
 @each_client
 async def test_a_new_object_is_given_its_metadata(client: Client) -> None:
-    mine = {"uid": "mine", "generation": 7, "resourceVersion": "1", "creationTimestamp": "never"}
-    mine |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    past = "2026-01-01T00:00:00Z"
+    mine = {"uid": "mine", "generation": 7, "creationTimestamp": past, "deletionTimestamp": past}
     one = await client.create(WORKFLOW, workflow("one", metadata=mine))
     two = await client.create(WORKFLOW, workflow("two"))
 
     assert one["metadata"]["uid"] not in ("mine", two["metadata"]["uid"])
     assert one["metadata"]["generation"] == 1
     assert "deletionTimestamp" not in one["metadata"]
-    assert one["metadata"]["creationTimestamp"].endswith("Z")
+    assert one["metadata"]["creationTimestamp"] > past
     assert 1 < version(one) < version(two)
 
 
-@each_client
+@our_clients
 async def test_an_object_without_a_namespace_goes_to_default(client: Client) -> None:
     made = await client.create(WORKFLOW, {"metadata": {"name": "w"}, "spec": {}})
 
@@ -71,7 +74,7 @@ async def test_a_cluster_wide_object_has_no_namespace(client: Client) -> None:
 
 @each_client
 async def test_a_name_may_be_left_to_the_server(client: Client) -> None:
-    obj = {"metadata": {"generateName": "w-"}, "spec": {}}
+    obj = {"metadata": {"generateName": "w-", "namespace": "default"}, "spec": {}}
     one, two = await client.create(WORKFLOW, obj), await client.create(WORKFLOW, obj)
 
     assert one["metadata"]["name"].startswith("w-")
@@ -125,6 +128,7 @@ async def test_a_kind_that_nobody_serves_is_not_found(client: Client) -> None:
 
 @each_client
 async def test_a_list_holds_a_namespace_or_all(client: Client) -> None:
+    await space(client, "aside")
     for name, namespace in (("b", "default"), ("a", "default"), ("a", "aside")):
         await client.create(WORKFLOW, workflow(name, namespace))
 
@@ -178,7 +182,7 @@ async def test_a_patch_of_what_has_changed_since_is_a_conflict(client: Client) -
     seen = first["metadata"]["resourceVersion"]
     second = await client.patch(change(WORKFLOW, first, {"spec": {"jobID": 1}}, seen=seen))
 
-    for stale in (seen, "0", "999999"):
+    for stale in (seen, "999999"):
         with pytest.raises(Conflict):
             await client.patch(change(WORKFLOW, first, {"spec": {"jobID": 2}}, seen=stale))
     assert await client.get(WORKFLOW, key("w")) == second
@@ -198,19 +202,54 @@ async def test_a_status_patch_of_what_has_changed_since_is_a_conflict(client: Cl
 @each_client
 async def test_what_no_writer_may_change_stays_as_it_was(client: Client) -> None:
     made = await client.create(WORKFLOW, workflow(metadata={"labels": {"a": "1"}}))
-    metadata: dict[str, Any] = {
-        "name": "other",
-        "namespace": "other",
-        "uid": "other",
-        "creationTimestamp": None,
-        "generation": 99,
-        "deletionTimestamp": "2026-01-01T00:00:00Z",
-        "deletionGracePeriodSeconds": 5,
-    }
-    patch = {"kind": "Other", "apiVersion": "other/v1", "metadata": metadata}
-    patched = await client.patch(change(WORKFLOW, made, patch))
 
-    assert patched == made
+    past = "2026-01-01T00:00:00Z"
+    for passed_over in (
+        {"creationTimestamp": None},
+        {"creationTimestamp": past},
+        {"generation": 99},
+        {"uid": None},
+    ):
+        assert await client.patch(change(WORKFLOW, made, {"metadata": passed_over})) == made
+    for refused in (
+        {"name": "other"},
+        {"namespace": "other"},
+        {"uid": "other"},
+        {"deletionTimestamp": past},
+        {"deletionGracePeriodSeconds": 5},
+    ):
+        with pytest.raises(Refused, match=r"match|immutable"):
+            await client.patch(change(WORKFLOW, made, {"metadata": refused}))
+    assert await client.get(WORKFLOW, key("w")) == made
+
+
+@pytest.mark.parametrize("name", ["W", "a b", "a/b", "..", "-a", "a_b", "x" * 254], ids=str)
+@each_client
+async def test_a_name_that_is_no_domain_name_is_refused(client: Client, name: str) -> None:
+    with pytest.raises(Refused):
+        await client.create(WORKFLOW, workflow(name))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"a b": "c"}},
+        {"labels": {"a": "b c"}},
+        {"labels": {"a": "x" * 64}},
+        {"labels": {"a/b/c": "d"}},
+        {"annotations": {"a b": "c"}},
+    ],
+    ids=str,
+)
+@each_client
+async def test_a_label_or_annotation_of_no_proper_name_is_refused(
+    client: Client, metadata: Any
+) -> None:
+    with pytest.raises(Refused, match="metadata"):
+        await client.create(WORKFLOW, workflow(metadata=metadata))
+    made = await client.create(WORKFLOW, workflow())
+    with pytest.raises(Refused, match="metadata"):
+        await client.patch(change(WORKFLOW, made, {"metadata": metadata}))
     assert await client.get(WORKFLOW, key("w")) == made
 
 
@@ -300,7 +339,7 @@ async def test_a_workflow_has_no_status_of_its_own_kind(client: Client) -> None:
 async def test_the_definitions_agree_on_who_has_a_status(client: Client) -> None:
     without = {"Workflow", "Computes", "DWDirectiveRule", "NnfStorageProfile"}
     for kind in kinds.ALL:
-        made = await client.create(kind, {"metadata": {"name": "x"}, "status": {"a": 1}})
+        made = await client.create(kind, workflow("x", status={"a": 1}))
 
         assert ("status" in made) == (kind.name in without), kind
         assert kind.status == (kind.name not in without), kind
@@ -405,6 +444,7 @@ async def test_a_watch_tells_what_happens_while_it_is_open(client: Client) -> No
 
 @each_client
 async def test_a_watch_tells_of_its_own_kind_and_namespace_only(client: Client) -> None:
+    await space(client, "aside")
     listing = await client.list(WORKFLOW)
     await client.create(COMPUTES, workflow("kind", "aside"))
     await client.create(WORKFLOW, workflow("namespace"))
@@ -426,7 +466,7 @@ async def test_many_watches_are_told_the_same(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("short_history")
-@each_client
+@our_clients
 async def test_a_watch_that_begins_before_the_history_has_expired(client: Client) -> None:
     made = [await client.create(WORKFLOW, workflow(f"w-{number}")) for number in range(6)]
     since = [obj["metadata"]["resourceVersion"] for obj in made]
@@ -437,11 +477,35 @@ async def test_a_watch_that_begins_before_the_history_has_expired(client: Client
     assert [name for _, name in told(events)] == ["w-2", "w-3", "w-4", "w-5"]
 
 
-@each_cluster
-async def test_a_watch_from_before_a_restart_has_expired(cluster: Cluster) -> None:
+@our_clusters
+async def test_a_watch_goes_on_after_a_restart_where_it_was(cluster: OurCluster) -> None:
+    async with cluster.life() as client:
+        before = await client.create(WORKFLOW, workflow("before"))
+        other = await client.create(WORKFLOW, workflow("other"))
+        changed = await client.patch(change(WORKFLOW, other, {"metadata": {"labels": {"a": "1"}}}))
+        await client.delete(remove(WORKFLOW, other))
+    async with cluster.life() as client:
+        await client.create(WORKFLOW, workflow("new"))
+        events = await taken(client.watch(WORKFLOW, before["metadata"]["resourceVersion"]), 4)
+
+        assert [*told(events)] == [
+            ("ADDED", "other"),
+            ("MODIFIED", "other"),
+            ("DELETED", "other"),
+            ("ADDED", "new"),
+        ]
+        assert events[1].object == changed
+        assert version(events[1].object) < version(events[2].object) < version(events[3].object)
+
+
+@our_clusters
+async def test_a_watch_from_before_what_the_journal_still_tells_has_expired(
+    cluster: OurCluster,
+) -> None:
     async with cluster.life() as client:
         before = await client.create(WORKFLOW, workflow("before"))
         await client.create(WORKFLOW, workflow("last"))
+    await _compacted(cluster)
     async with cluster.life() as client:
         with pytest.raises(Expired):
             await taken(client.watch(WORKFLOW, before["metadata"]["resourceVersion"]), 1)
@@ -452,8 +516,14 @@ async def test_a_watch_from_before_a_restart_has_expired(cluster: Cluster) -> No
         assert [*told(events)] == [("ADDED", "new")]
 
 
-@each_cluster
-async def test_objects_outlive_a_restart_as_they_were(cluster: Cluster) -> None:
+async def _compacted(cluster: OurCluster) -> None:
+    """Have the journal rewritten, as it is when it has grown large."""
+    async with stored(cluster.journal) as store:
+        await cluster.journal.rewrite([*store._snapshot()])
+
+
+@our_clusters
+async def test_objects_outlive_a_restart_as_they_were(cluster: OurCluster) -> None:
     async with cluster.life() as client:
         await client.create(WORKFLOW, workflow("gone"))
         made = await client.create(STORAGE, storage())
@@ -504,7 +574,7 @@ async def test_an_object_made_in_the_older_version_is_there_in_the_newer(client:
 # What is refused
 
 
-@each_client
+@our_clients
 async def test_what_admission_denies_is_refused_with_its_words(client: Client) -> None:
     with pytest.raises(Refused, match="evil is not let in"):
         await client.create(WORKFLOW, workflow(spec={"evil": True}))
@@ -517,7 +587,7 @@ async def test_what_admission_denies_is_refused_with_its_words(client: Client) -
     assert await client.get(WORKFLOW, key("w")) == made
 
 
-@each_client
+@our_clients
 async def test_what_admission_adds_is_stored(client: Client) -> None:
     made = await client.create(kinds.RULE, {"metadata": {"name": "nnf"}, "spec": []})
 
@@ -545,12 +615,12 @@ async def test_what_admission_adds_is_stored(client: Client) -> None:
 @each_client
 async def test_metadata_that_is_none_is_refused(client: Client, metadata: Any) -> None:
     """Or one object would break every list, index and watch that meets it."""
-    with pytest.raises(Refused, match="metadata"):
-        await client.create(WORKFLOW, {"metadata": metadata, "spec": {}})
+    with pytest.raises(Refused, match=r"(?i)metadata|ObjectMeta"):
+        await client.create(WORKFLOW, workflow(metadata={"name": None, **metadata}))
 
     made = await client.create(WORKFLOW, workflow())
     if set(metadata) - {"name", "generateName"}:
-        with pytest.raises(Refused, match="metadata"):
+        with pytest.raises(Refused, match=r"(?i)metadata|ObjectMeta"):
             await client.patch(change(WORKFLOW, made, {"metadata": metadata}))
     assert (await client.list(WORKFLOW, labels={"a": "b"})).items == []
     assert (await client.list(WORKFLOW)).items == [made]

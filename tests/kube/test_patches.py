@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.kube.client import Refused
-from warren.kube.server import patches
-from warren.kube.server.patches import json_patch
+from warren.kube.server.schemas import patches
+from warren.kube.server.schemas.patches import json_patch
 
 
 def op(name: str, path: str, *value: Any, **more: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.kube.client import Refused
-from warren.kube.server import schema
-from warren.kube.server.causes import Cause
-from warren.kube.server.schema import Schema
+from warren.kube.server.schemas import schema
+from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.schemas.schema import Schema
 
 CRDS = Path(__file__).parents[3] / "shared/vectors/crds"
 real = pytest.mark.skipif(not CRDS.is_dir(), reason=f"the real definitions are not in {CRDS}")

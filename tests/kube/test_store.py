@@ -34,7 +34,7 @@ from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import AlreadyExists, Conflict, Expired, NotFound, Refused
 from warren.kube.local import LocalClient
-from warren.kube.server.resources import CRD, NAMESPACE
+from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.store import Store
 
 
@@ -358,7 +358,7 @@ async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() ->
             for number in range(11):
                 await store.create(WORKFLOW, workflow(f"w-{number}"))
                 await asyncio.sleep(0)
-            assert all(watcher.queue.qsize() <= 6 for watcher in watchers(store))
+            assert all(len(watcher._waiting) <= 6 for watcher in watchers(store))
 
             seen = [await first]
             with pytest.raises(Expired, match="keep up"):

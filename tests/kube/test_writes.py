@@ -8,7 +8,7 @@ import pytest
 from tests.kube.clusters import workflow
 from tests.kube.test_api import MERGE, STORAGES, WORKFLOWS, Caller, told_to_server
 from warren.dws.kinds import STORAGE, WORKFLOW
-from warren.kube.server.resources import CRD
+from warren.kube.server.builtin import CRD
 
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 TOYS = "/apis/toys.example/v1/namespaces/default/toys"

@@ -1,40 +1,92 @@
-"""Admission: rules that see an object before it is stored.
+"""Admission: rules that see a write before it is stored.
 
 The rules are somebody else's pure functions; the embedded API server calls them
 in process, and on a real cluster a webhook answers with the same ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Protocol
 
-from warren.base.objects import Kind, Object
+from warren.base.objects import Key, Kind, Object
 from warren.kube.client import Refused
 
 
 class Denied(Refused):
     """Admission has denied the request; the sentence says why."""
 
+    def __init__(self, why: str, by: str = "") -> None:
+        """`by` is the webhook that has denied it, or would have on a real cluster."""
+        super().__init__(why)
+        self.by = by
+
+
+class Operation(StrEnum):
+    """What is about to be done to an object."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True)
+class User:
+    """Who asks: a name, and the groups that it belongs to."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+
+
+ITSELF = User("system:apiserver", frozenset({"system:masters"}))
+"""The server itself, and whoever shares its process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """One write that asks for admission."""
+
+    operation: Operation
+    kind: Kind
+    key: Key
+    """Its name may be empty: not every new object has one yet."""
+    old: Object | None = None
+    """As it is; None where it is about to be created."""
+    new: Object | None = None
+    """As it is to be; None where it is about to be deleted."""
+    user: User = ITSELF
+    status: bool = False
+    """Through the status subresource."""
+    dry_run: bool = False
+
 
 class Admission(Protocol):
-    """Decides on creations and updates. Deletions are never refused."""
+    """Decides on writes."""
 
-    def create(self, kind: Kind, obj: Object) -> Object:
-        """Give the object as it is to be stored. Raises Denied."""
-        ...
-
-    def update(self, kind: Kind, old: Object, new: Object) -> None:
-        """Raise Denied where `new` may not take the place of `old`."""
+    async def admit(self, review: Review) -> Object | None:
+        """Give the object as it is to be stored: `review.new`, or another one. Raises Denied."""
         ...
 
 
 class AdmitAll:
     """No rules."""
 
-    def create(self, kind: Kind, obj: Object) -> Object:
-        return obj
+    async def admit(self, review: Review) -> Object | None:
+        return review.new
 
-    def update(self, kind: Kind, old: Object, new: Object) -> None:
-        return None
+
+class InTurn:
+    """Several rules, each of which sees what those before it have made of the object."""
+
+    def __init__(self, rules: Sequence[Admission]) -> None:
+        self._rules = rules
+
+    async def admit(self, review: Review) -> Object | None:
+        for rule in self._rules:
+            made = await rule.admit(review)
+            if made is not review.new:
+                review = replace(review, new=made)
+        return review.new
 
 
 Reader = Callable[[Kind], list[Object]]

@@ -1,24 +1,21 @@
-"""Which kinds the server knows: a few of its own, and one for each CustomResourceDefinition."""
+"""A kind as the server serves it, and how a CustomResourceDefinition says it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
 
 from warren.base.objects import Kind, Object
 from warren.kube.client import Refused
-from warren.kube.server import schema
-from warren.kube.server.causes import Cause
-from warren.kube.server.schema import Schema
+from warren.kube.server.schemas import schema
+from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.schemas.schema import Schema
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
-CRD = Kind(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    namespaced=False,
-    status=True,
-)
+ALL_VERBS: Final = (
+    "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
+)  # fmt: skip
 
 
 class Invalid(Refused):
@@ -26,7 +23,8 @@ class Invalid(Refused):
 
     def __init__(self, group: str, kind: str, name: str, causes: Sequence[Cause]) -> None:
         told = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
-        super().__init__(f'{kind}.{group} "{name}" is invalid: {told}')
+        whose = f"{kind}.{group}" if group else kind
+        super().__init__(f'{whose} "{name}" is invalid: {told}')
         self.group = group
         self.kind = kind
         self.name = name
@@ -41,6 +39,8 @@ class Column:
     type: str
     path: str
     priority: int = 0
+    cell: Callable[[Object], Any] | None = None
+    """Gives what is shown, where it is more than what stands at `path`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,11 @@ class Resource:
     compiled: Mapping[str, Schema] = field(default_factory=dict, compare=False)
     """The same, ready for use."""
     short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    """Names for this resource together with others, like `all`."""
+    verbs: tuple[str, ...] = ALL_VERBS
+    selectable: tuple[str, ...] = ()
+    """The paths of fields that lists and watches can choose by, besides name and namespace."""
 
     def conformed(self, version: str, obj: Object, told: Callable[[list[str]], None]) -> Object:
         """Give an object without unknown fields, of which `told` is told, and with defaults.
@@ -82,20 +87,6 @@ class Resource:
         return Kind(self.group, version, self.name, self.plural, self.namespaced, self.status)
 
 
-BUILT_IN = tuple(
-    Resource(
-        group=kind.group,
-        plural=kind.plural,
-        name=kind.name,
-        versions=(kind.version,),
-        namespaced=kind.namespaced,
-        status=kind.status,
-        short_names=short_names,
-    )
-    for kind, short_names in ((NAMESPACE, ("ns",)), (CRD, ("crd", "crds")))
-)
-
-
 def from_crd(crd: Object) -> Resource:
     """Read a CustomResourceDefinition. Raises Refused for a schema that cannot be served.
 
@@ -117,9 +108,21 @@ def from_crd(crd: Object) -> Resource:
         status=any("status" in version.get("subresources", {}) for version in versions),
         columns={version["name"]: tuple(_columns(version)) for version in versions},
         schemas=schemas,
-        compiled={version: schema.compile(each) for version, each in schemas.items()},
+        compiled={version: _compiled(orjson.dumps(each)) for version, each in schemas.items()},
         short_names=tuple(spec["names"].get("shortNames", ())),
+        categories=tuple(spec["names"].get("categories", ())),
+        selectable=tuple(
+            field["jsonPath"].removeprefix(".")
+            for version in versions
+            for field in version.get("selectableFields", ())
+        ),
     )
+
+
+@lru_cache(maxsize=64)
+def _compiled(written: bytes) -> Schema:
+    """Prepare a schema for use. Versions are often alike, and definitions are read often."""
+    return schema.compile(orjson.loads(written))
 
 
 def _columns(version: Mapping[str, Any]) -> Iterator[Column]:

@@ -99,6 +99,10 @@ class FieldSelector:
 
     terms: tuple[FieldTerm, ...] = ()
 
+    def wanted(self, path: str) -> str:
+        """Give the value that a field must have, or nothing where it may have several."""
+        return next((term.value for term in self.terms if term.path == path and term.equal), "")
+
     def matches(self, obj: Object) -> bool:
         """Tell whether an object is selected; a field that is not there is the empty text."""
         return all(term.matches(obj) for term in self.terms)

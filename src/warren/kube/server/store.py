@@ -7,10 +7,9 @@ reads and watches see what is on disk.
 
 import asyncio
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -19,54 +18,25 @@ from warren.base.objects import Change, Key, Kind, Object, Remove, key_of, merge
 from warren.base.times import rfc3339
 from warren.journal import Journal
 from warren.journal.committer import Committer
-from warren.kube.admission import Admission
-from warren.kube.client import (
-    AlreadyExists,
-    Conflict,
-    Event,
-    Expired,
-    Listing,
-    NotFound,
-    Refused,
-)
-from warren.kube.server.apply import applied, tracked
+from warren.kube.admission import Admission, Operation, Review
+from warren.kube.client import Event, Listing, Refused
+from warren.kube.server import writing
+from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
+from warren.kube.server.history import Changed, History, Place, Subscription, spelled
 from warren.kube.server.labels import LabelIndex
-from warren.kube.server.resources import BUILT_IN, CRD, Resource, established, from_crd
+from warren.kube.server.refusals import Absent, Stale, Taken, Unserved, another
+from warren.kube.server.resources import Invalid, Resource, established, from_crd
+from warren.kube.server.schemas import naming
+from warren.kube.server.schemas.apply import applied, tracked
+from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.schemas.filling import filled
+from warren.kube.server.writing import PLAINLY, How, deleting
 
-Place = tuple[str, str]
-"""A resource: its group and plural."""
+_ATTEMPTS = 8
+"""How often a write is made anew because its object has changed while admission looked at it."""
 
-_HISTORY: Final = 8192
-"""Changes that a watch may start behind."""
-
-_BACKLOG: Final = 8192
-"""Changes that a slow watcher may fall behind before it is closed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class How:
-    """How a write is to be done."""
-
-    seen: str | None = None
-    """The resourceVersion that it was decided on."""
-    status: bool = False
-    """Through the status subresource."""
-    dry_run: bool = False
-    """Refuse what would be refused, and write nothing."""
-    manager: str = ""
-    """Who writes, for managedFields. Writers without a name leave no record where there is none."""
-    told: Callable[[list[str]], None] = lambda unknown: None
-    """Told the paths of fields that are dropped, because no schema has them. May raise."""
-
-
-_PLAINLY: Final = How()
-
-
-@dataclass(frozen=True)
-class _Changed:
-    version: int
-    place: Place
-    event: Event
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer of a definition that goes: its objects go first."""
 
 
 @dataclass(frozen=True)
@@ -76,25 +46,6 @@ class _Pending:
     version: int
     object: Object | None
     durable: "asyncio.Future[None]"
-
-
-class _Watcher:
-    """One open watch: its queue, and whether it was overrun."""
-
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
-        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        self.overrun = False
-
-    def offer(self, change: _Changed) -> None:
-        if self.overrun:
-            return
-        obj = change.event.object
-        if self.namespace and obj["metadata"].get("namespace") != self.namespace:
-            return
-        # What waits already is told, without a gap; then it ends.
-        self.overrun = self.queue.qsize() >= _BACKLOG
-        self.queue.put_nowait(None if self.overrun else change.event)
 
 
 class Store:
@@ -115,11 +66,10 @@ class Store:
         self._labels: dict[Place, LabelIndex] = {}
         self._pending: dict[tuple[Place, Key], _Pending] = {}
         self._resources: dict[Place, Resource] = {}
-        self._watchers: dict[Place, list[_Watcher]] = {}
-        self._history: deque[_Changed] = deque(maxlen=_HISTORY)
+        self._history = History()
+        self._listeners: list[Callable[[Changed], None]] = []
         self._version = 0
         self._durable = 0
-        self._horizon = 0
         for resource in BUILT_IN:
             self._serve(resource)
         self._load(journal)
@@ -127,6 +77,10 @@ class Store:
     async def run(self) -> None:
         """Commit writes until cancelled."""
         await self._committer.run()
+
+    def listen(self, listener: Callable[[Changed], None]) -> None:
+        """Tell `listener` of every change of every resource, once it is durable."""
+        self._listeners.append(listener)
 
     # Reading
 
@@ -145,7 +99,11 @@ class Store:
 
     def get(self, kind: Kind, key: Key) -> Object:
         """Give one object. Raises NotFound."""
-        return _spelled(kind, self._visible(kind, key))
+        return spelled(kind, self._visible(kind, key))
+
+    def absent(self, kind: Kind, key: Key) -> bool:
+        """Tell whether a write would find nothing there."""
+        return self._newest((kind.group, kind.plural), key) is None
 
     def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
@@ -154,7 +112,7 @@ class Store:
         objects = self._table(kind)
         keys = self._labels[kind.group, kind.plural].find(labels) if labels else objects
         found = [
-            _spelled(kind, objects[key])
+            spelled(kind, objects[key])
             for key in sorted(keys)
             if not namespace or key.namespace == namespace
         ]
@@ -164,58 +122,59 @@ class Store:
         """Give the objects of a kind, if that kind is served."""
         return list(self._objects.get((kind.group, kind.plural), {}).values())
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
         """Give the changes after `since`. Raises Expired where they are not known any more."""
         self._table(kind)
-        place = (kind.group, kind.plural)
-        watcher = _Watcher(namespace)
-        start = int(since or self._durable)
-        if start < self._horizon:
-            raise Expired(f"version {since} is too old: changes are known after {self._horizon}")
-        for change in self._history:
-            if change.version > start and change.place == place:
-                watcher.offer(change)
-        watchers = self._watchers.setdefault(place, [])
-        watchers.append(watcher)
-        try:
-            while (event := await watcher.queue.get()) is not None:
-                yield Event(event.type, _spelled(kind, event.object))
-        finally:
-            watchers.remove(watcher)
-        raise Expired("the watcher did not keep up with the changes")
+        return self._history.follow(kind, int(since or self._durable), namespace)
+
+    def subscribe(self, kind: Kind, since: str, namespace: str = "") -> Subscription:
+        """Hear of the changes after `since`. Raises Expired where they are not known any more."""
+        self._table(kind)
+        return self._history.subscribe(kind, int(since or self._durable), namespace)
 
     # Writing
 
-    async def create(self, kind: Kind, obj: Object, how: How = _PLAINLY) -> Object:
+    async def create(self, kind: Kind, obj: Object, how: How = PLAINLY) -> Object:
         """Store a new object. Raises AlreadyExists, Denied, or Refused."""
         resource = self._resource(kind)
-        _check(obj.get("metadata", {}))
+        writing.check(obj.get("metadata", {}))
         metadata = dict(obj.get("metadata", {}))
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._new_uid()[:5]
-        if not metadata.get("name"):
-            raise Refused(f"{kind.name}: metadata.name is missing")
+        _named(kind, metadata)
         if resource.namespaced:
             metadata["namespace"] = metadata.get("namespace") or "default"
         else:
             metadata.pop("namespace", None)
         body = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        body = dict(filled(kind, body))
         if resource.status:
             body.pop("status", None)
-        body = dict(self._admission.create(kind, resource.conformed(kind.version, body, how.told)))
+        review = Review(
+            operation=Operation.CREATE,
+            kind=kind,
+            key=Key(metadata.get("namespace", ""), metadata["name"]),
+            new=resource.conformed(kind.version, body, how.told),
+            user=how.user,
+            dry_run=how.dry_run,
+        )
+        body = dict(await self._admitted(review))
         metadata = dict(body["metadata"])
         place, key = (kind.group, kind.plural), key_of(body)
         if self._newest(place, key) is not None:
-            raise AlreadyExists(f"{kind} {key} exists already")
+            raise Taken(kind, key.name)
         metadata.update(
             uid=self._new_uid(),
             creationTimestamp=rfc3339(self._clock.now()),
             generation=1,
         )
-        metadata.pop("deletionTimestamp", None)
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+            metadata.pop(name, None)
         if kind == CRD:
             _served(body)
             body["status"] = established(body, metadata["creationTimestamp"])
+        if kind == NAMESPACE:
+            body.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
         new = {**body, "metadata": metadata}
         if how.manager and "managedFields" not in metadata:
             new = dict(self._tracked(resource, kind, None, new, how))
@@ -231,7 +190,7 @@ class Store:
         )
 
     async def modify(
-        self, kind: Kind, key: Key, make: Callable[[Object], Object], how: How = _PLAINLY
+        self, kind: Kind, key: Key, make: Callable[[Object], Object], how: How = PLAINLY
     ) -> Object:
         """Put what `make` gives for an object in its place, as far as the writer may change it.
 
@@ -248,9 +207,9 @@ class Store:
         what is not there, and what `create` and `modify` raise.
         """
         resource = self._resource(kind)
-        _check(configuration.get("metadata"))
+        writing.check(configuration.get("metadata"))
         seen = configuration["metadata"].get("resourceVersion")
-        part = _part(configuration, how.status, resource.status)
+        part = writing.part(configuration, how.status, resource.status)
 
         def make(live: Object | None) -> Object:
             return applied(
@@ -291,53 +250,103 @@ class Store:
         how: How,
         track: Callable[[Resource, Kind, Object, Object, How], Object],
     ) -> Object:
-        resource = self._resource(kind)
-        old = self._writable(kind, key)
-        shown = _spelled(kind, old)
+        self._resource(kind)
+        for _ in range(_ATTEMPTS):
+            old = self._writable(kind, key)
+            new = await self._changed(kind, old, make, how, track)
+            if new is None:
+                await self._settled((kind.group, kind.plural), key)
+                return spelled(kind, old)
+            if self._newest((kind.group, kind.plural), key) is old:
+                gone = new["metadata"].get("deletionTimestamp") and not _held(kind, new)
+                return await self._commit(kind, key, new, "DELETED" if gone else "MODIFIED", how)
+            # It has changed while a webhook looked: what was made of it is out of date.
+        raise Stale(kind, key.name)
+
+    async def _changed(
+        self,
+        kind: Kind,
+        old: Object,
+        make: Callable[[Object], Object],
+        how: How,
+        track: Callable[[Resource, Kind, Object, Object, How], Object],
+    ) -> dict[str, Any] | None:
+        """Give what is to be written in an object's place; None where nothing changes."""
+        resource, key, shown = self._resource(kind), key_of(old), spelled(kind, old)
         made = make(shown)
         given = made.get("metadata")
-        _check(given)
+        writing.check(given)
         assert isinstance(given, Mapping)
-        seen = how.seen or given.get("resourceVersion")
-        if seen is not None and seen != old["metadata"]["resourceVersion"]:
-            raise Conflict(f"{kind} {key} has changed since version {seen}")
-        new = _allowed(old, made, how.status, resource.status)
-        new["metadata"] = _preserved(old["metadata"], new["metadata"])
-        new = dict(resource.conformed(kind.version, new, how.told))
+        _meant(kind, old, how.seen or given.get("resourceVersion"), how.uid)
+        writing.stays(old["metadata"], given)
+        _fits(kind, key, writing.changed(old["metadata"], given))
+        new = writing.allowed(old, made, how.status, resource.status)
+        new["metadata"] = writing.preserved(old["metadata"], new["metadata"])
+        if new["metadata"] != old["metadata"]:
+            _named(kind, new["metadata"])
+        new = dict(resource.conformed(kind.version, filled(kind, new), how.told))
         if new == old:
-            await self._settled((kind.group, kind.plural), key)
-            return shown
-        self._admission.update(kind, shown, _spelled(kind, new))
+            return None
+        review = Review(
+            operation=Operation.UPDATE,
+            kind=kind,
+            key=key,
+            old=shown,
+            new=spelled(kind, new),
+            user=how.user,
+            status=how.status and resource.status,
+            dry_run=how.dry_run,
+        )
+        admitted = await self._admitted(review)
+        new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
         new = dict(track(resource, kind, shown, new, how))
         if kind == CRD:
             _served(new)
-        if _body(new, resource.status) != _body(old, resource.status):
+        apart = resource.status
+        if writing.body(new, apart) != writing.body(old, apart):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
-        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            return await self._commit(kind, key, new, "DELETED", how)
-        return await self._commit(kind, key, new, "MODIFIED", how)
+        return new
 
-    async def delete(self, remove: Remove, how: How = _PLAINLY) -> Object:
-        """Delete an object, or mark it as deleting while it has finalizers. Raises NotFound."""
+    async def delete(self, remove: Remove, how: How = PLAINLY) -> Object:
+        """Delete an object, or mark it as deleting while it has finalizers.
+
+        Raises NotFound, Denied, and Conflict if it is not the one that is meant.
+        """
         kind, key = remove.kind, remove.key
         self._resource(kind)
         old = self._writable(kind, key)
-        metadata = dict(old["metadata"])
-        if not metadata.get("finalizers"):
-            return await self._commit(kind, key, {**old, "metadata": metadata}, "DELETED", how)
-        if metadata.get("deletionTimestamp"):
+        _meant(kind, old, how.seen, how.uid)
+        review = Review(
+            operation=Operation.DELETE,
+            kind=kind,
+            key=key,
+            old=spelled(kind, old),
+            user=how.user,
+            dry_run=how.dry_run,
+        )
+        await self._admission.admit(review)
+        old = self._writable(kind, key)
+        _meant(kind, old, how.seen, how.uid)
+        new = _ending(kind, old, how, rfc3339(self._clock.now()))
+        if new is None:
+            gone = {**old, "metadata": dict(old["metadata"])}
+            return await self._commit(kind, key, gone, "DELETED", how)
+        if new == old:
             await self._settled((kind.group, kind.plural), key)
-            return _spelled(kind, old)
-        metadata["deletionTimestamp"] = rfc3339(self._clock.now())
-        metadata["deletionGracePeriodSeconds"] = 0
-        return await self._commit(kind, key, {**old, "metadata": metadata}, "MODIFIED", how)
+            return spelled(kind, old)
+        return await self._commit(kind, key, new, "MODIFIED", how)
+
+    async def _admitted(self, review: Review) -> Object:
+        admitted = await self._admission.admit(review)
+        assert admitted is not None, "what is written is an object"
+        return admitted
 
     async def _commit(
         self, kind: Kind, key: Key, obj: dict[str, Any], event: str, how: How
     ) -> Object:
         """Give the object its version, and return once it is durable and visible."""
         if how.dry_run:
-            return _spelled(kind, obj)
+            return spelled(kind, obj)
         version = self._version + 1
         place = (kind.group, kind.plural)
         obj["metadata"]["resourceVersion"] = str(version)
@@ -347,11 +356,11 @@ class Store:
         except orjson.JSONEncodeError as error:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
-        change = _Changed(version, place, Event(event, obj))
+        change = Changed(version, place, event, obj, self._newest(place, key))
         durable = self._committer.submit(record, lambda: self._show(change, key, after))
         self._pending[place, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
-        return _spelled(kind, obj)
+        return spelled(kind, obj)
 
     async def _settled(self, place: Place, key: Key) -> None:
         """Return once the newest version of an object is durable: what is told of it is true."""
@@ -359,26 +368,32 @@ class Store:
         if pending is not None:
             await asyncio.shield(pending.durable)
 
-    def _show(self, change: _Changed, key: Key, after: Object | None) -> None:
+    def _show(self, change: Changed, key: Key, after: Object | None) -> None:
         """Make a durable change visible: to readers, and to watchers, in order."""
         self._durable = change.version
         self._apply(change.place, key, after)
         if self._pending[change.place, key].version == change.version:
             del self._pending[change.place, key]
-        if len(self._history) == _HISTORY:
-            self._horizon = self._history[0].version
-        self._history.append(change)
-        for watcher in self._watchers.get(change.place, ()):
-            watcher.offer(change)
+        self._history.add(change)
+        for listener in self._listeners:
+            listener(change)
 
     def _apply(self, place: Place, key: Key, after: Object | None) -> None:
-        self._labels[place].change(key, self._objects[place].get(key), after)
+        before = self._objects[place].get(key)
+        self._labels[place].change(key, before, after)
         if after is None:
             self._objects[place].pop(key, None)
+            if place == (CRD.group, CRD.plural) and before is not None:
+                self._withdraw(from_crd(before))
         else:
             self._objects[place][key] = after
             if place == (CRD.group, CRD.plural):
                 self._serve(from_crd(after))
+
+    def _withdraw(self, resource: Resource) -> None:
+        place = (resource.group, resource.plural)
+        self._resources.pop(place, None)
+        self._history.end(place)
 
     def _serve(self, resource: Resource) -> None:
         place = (resource.group, resource.plural)
@@ -391,15 +406,21 @@ class Store:
     def _load(self, journal: Journal) -> None:
         for record in journal.replay():
             version, group, plural, namespace, name, after = orjson.loads(record)
-            self._objects.setdefault((group, plural), {})
-            self._labels.setdefault((group, plural), LabelIndex())
-            self._apply((group, plural), Key(namespace, name), after)
+            place, key = (group, plural), Key(namespace, name)
+            self._objects.setdefault(place, {})
+            self._labels.setdefault(place, LabelIndex())
+            before = self._objects[place].get(key)
+            self._apply(place, key, after)
             self._version = max(self._version, version)
-        # What came before is not known as a history: older watches must list again.
-        self._durable = self._horizon = self._version
+            if not name:
+                self._history.begin(version)
+            elif version > self._history.horizon and (after or before):
+                self._history.add(_replayed(version, place, before, after))
+        self._durable = self._version
 
     def _snapshot(self) -> Iterable[bytes]:
-        # A record without an object keeps the version counter from going back.
+        # A record without an object keeps the version counter from going back, and says
+        # that changes are not known as a history before it.
         yield orjson.dumps([self._durable, CRD.group, CRD.plural, "", "", None])
         # Definitions first: replaying an object needs its resource.
         for place in sorted(self._objects, key=lambda place: place != (CRD.group, CRD.plural)):
@@ -412,7 +433,7 @@ class Store:
     def _resource(self, kind: Kind) -> Resource:
         resource = self._resources.get((kind.group, kind.plural))
         if resource is None or kind.version not in resource.versions:
-            raise NotFound(f"the server has no {kind} in version {kind.version}")
+            raise Unserved()
         return resource
 
     def _table(self, kind: Kind) -> dict[Key, Object]:
@@ -422,7 +443,7 @@ class Store:
     def _visible(self, kind: Kind, key: Key) -> Object:
         obj = self._table(kind).get(key)
         if obj is None:
-            raise NotFound(f"{kind} {key} is not there")
+            raise Absent(kind, key.name)
         return obj
 
     def _newest(self, place: Place, key: Key) -> Object | None:
@@ -433,39 +454,8 @@ class Store:
     def _writable(self, kind: Kind, key: Key) -> Object:
         obj = self._newest((kind.group, kind.plural), key)
         if obj is None:
-            raise NotFound(f"{kind} {key} is not there")
+            raise Absent(kind, key.name)
         return obj
-
-
-def _spelled(kind: Kind, obj: Object) -> Object:
-    """Give an object in the version in which it was asked for; schemas are alike in all."""
-    if obj.get("apiVersion") == kind.api_version:
-        return obj
-    return {**obj, "apiVersion": kind.api_version}
-
-
-def _check(metadata: Any) -> None:
-    """Raise Refused for metadata that readers would stumble over."""
-    if not isinstance(metadata, Mapping):
-        raise Refused("metadata: this is not an object")
-    for name in ("name", "namespace", "generateName"):
-        value = metadata.get(name) or ""
-        if not isinstance(value, str) or value in (".", "..") or "/" in value or "%" in value:
-            raise Refused(f"metadata.{name}: {value!r} cannot be part of a path")
-    for name in ("labels", "annotations"):
-        values = metadata.get(name) or {}
-        # In a patch, None takes a label away.
-        if not isinstance(values, Mapping) or not _strings(
-            value for value in values.values() if value is not None
-        ):
-            raise Refused(f"metadata.{name}: the values of names are strings")
-    finalizers = metadata.get("finalizers") or []
-    if not isinstance(finalizers, list | tuple) or not _strings(finalizers):
-        raise Refused("metadata.finalizers: this is not a list of strings")
-
-
-def _strings(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def _served(crd: Object) -> None:
@@ -475,26 +465,24 @@ def _served(crd: Object) -> None:
         established(crd, "")
     except (KeyError, TypeError, AttributeError) as error:
         raise Refused(f"spec: the definition is not complete: {error!r}") from error
-    if not resource.versions or not _strings(
+    if not resource.versions or not writing.strings(
         (resource.group, resource.plural, resource.name, *resource.versions)
     ):
         raise Refused("spec: the definition serves nothing")
+    name = crd["metadata"]["name"]
+    if name != f"{resource.plural}.{resource.group}":
+        why = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+        _fits(CRD, Key("", name), [Cause("metadata.name", "FieldValueInvalid", why)])
 
 
-def _allowed(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
-    """Give the object with what its writer may write; `apart`: whether status is a subresource."""
-    if status and apart:
-        return _with(old, "status", made)
-    new = {**made, "apiVersion": old["apiVersion"], "kind": old["kind"]}
-    return _with(new, "status", old) if apart else new
+def _named(kind: Kind, metadata: Mapping[str, Any]) -> None:
+    """Raise Invalid for names, labels and annotations that no API takes."""
+    _fits(kind, Key("", metadata.get("name") or ""), naming.violations(kind, metadata))
 
 
-def _part(configuration: Object, status: bool, apart: bool) -> Object:
-    """Give the part of a configuration that its writer may write."""
-    if status and apart:
-        names = ("apiVersion", "kind", "metadata", "status")
-        return {name: configuration[name] for name in names if name in configuration}
-    return _with(configuration, "status", {}) if apart else configuration
+def _fits(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
+    if causes:
+        raise Invalid(kind.group, kind.name, key.name, causes)
 
 
 def _recorded(resource: Resource, kind: Kind, old: Object, new: Object, how: How) -> Object:
@@ -502,26 +490,42 @@ def _recorded(resource: Resource, kind: Kind, old: Object, new: Object, how: How
     return new
 
 
-def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
-    """Give an object with a field as it is in another one, or without it."""
-    new = {key: value for key, value in obj.items() if key != name}
-    if name in source:
-        new[name] = source[name]
-    return new
+def _meant(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
+    """Raise Conflict where an object is not the one, or not in the version, that is meant."""
+    metadata = obj["metadata"]
+    if uid is not None and uid != metadata["uid"]:
+        raise Stale(kind, metadata["name"], another("UID", uid, metadata["uid"]))
+    if seen is not None and seen != metadata["resourceVersion"]:
+        raise Stale(kind, metadata["name"])
 
 
-_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation",
-          "deletionGracePeriodSeconds", "resourceVersion")  # fmt: skip
+def _held(kind: Kind, obj: Object) -> bool:
+    """Tell whether something is still to be done before an object may go."""
+    if kind == NAMESPACE and obj.get("spec", {}).get("finalizers"):
+        return True
+    return bool(obj["metadata"].get("finalizers"))
 
 
-def _preserved(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the new metadata with what no writer may change as it was."""
-    kept = {name: value for name, value in new.items() if name not in _FIXED}
-    kept.update((name, old[name]) for name in _FIXED if name in old)
-    return kept
+def _ending(kind: Kind, old: Object, how: How, now: str) -> dict[str, Any] | None:
+    """Give an object as it waits for its end; None where it can go at once."""
+    metadata = old["metadata"]
+    finalizers = list(metadata.get("finalizers") or ())
+    if kind == CRD and not metadata.get("deletionTimestamp"):
+        metadata = {**metadata, "finalizers": [*finalizers, CLEANUP]}
+    waiting = deleting(metadata, how, now)
+    if waiting is None and _held(kind, old):
+        waiting = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
+    if waiting is None:
+        return None
+    if kind == NAMESPACE:
+        return {**old, "metadata": waiting, "status": {"phase": "Terminating"}}
+    return {**old, "metadata": waiting}
 
 
-def _body(obj: Object, status: bool) -> dict[str, Any]:
-    """Give what counts for the generation: all but metadata, and status where it is apart."""
-    skipped = ("metadata", "status", "apiVersion") if status else ("metadata", "apiVersion")
-    return {name: value for name, value in obj.items() if name not in skipped}
+def _replayed(version: int, place: Place, before: Object | None, after: Object | None) -> Changed:
+    """Give a change that an earlier life has made."""
+    if after is not None:
+        return Changed(version, place, "ADDED" if before is None else "MODIFIED", after, before)
+    assert before is not None
+    metadata = {**before["metadata"], "resourceVersion": str(version)}
+    return Changed(version, place, "DELETED", {**before, "metadata": metadata}, before)

@@ -1,8 +1,9 @@
-"""Certificates for a server on loopback: an authority of its own, and a key pair from it."""
+"""Certificates for a server on loopback and its clients, from an authority of their own."""
 
 import datetime
 import ipaddress
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +17,42 @@ _RENEW: Final = datetime.timedelta(days=30)
 
 
 def ensure(directory: Path) -> ssl.SSLContext:
-    """Give a TLS context for 127.0.0.1, with keys made in `directory` if need be."""
+    """Give a TLS context for 127.0.0.1, with keys made in `directory` if need be.
+
+    Clients may show a certificate of the same authority, and need not.
+    """
     certificate, key = directory / "server.crt", directory / "server.key"
-    if not (_usable(certificate) and key.exists() and (directory / "ca.crt").exists()):
+    files = [directory / name for name in ("ca.crt", "ca.key", "server.key")]
+    if not (_usable(certificate) and all(file.exists() for file in files)):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make(directory)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
+    context.load_verify_locations(directory / "ca.crt")
+    context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def issue(directory: Path, user: str, groups: Iterable[str] = ()) -> tuple[bytes, bytes]:
+    """Give a client's certificate and key, as PEM: the user it names, and the user's groups."""
+    authority_key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), None)
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+    issuer = x509.load_pem_x509_certificate(authority(directory)).subject
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, user),
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
+        ]
+    )
+    certificate = (
+        _builder(subject, issuer, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM), _pem(key)
 
 
 def authority(directory: Path) -> bytes:
@@ -58,18 +87,23 @@ def _make(directory: Path) -> None:
         .sign(authority_key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    private = server_key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    # The authority's own key is not kept: whoever renews makes a new authority.
     for name, data in (
         ("ca.crt", ca.public_bytes(pem)),
-        ("server.key", private),
+        ("ca.key", _pem(authority_key)),
+        ("server.key", _pem(server_key)),
         ("server.crt", server.public_bytes(pem)),
     ):
         path = directory / name
         path.touch(mode=0o600)
         path.write_bytes(data)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _name(common: str) -> x509.Name:

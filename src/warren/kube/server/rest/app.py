@@ -1,12 +1,11 @@
-"""The Kubernetes REST protocol over a store: paths, verbs, watches, Status errors."""
+"""The Kubernetes REST protocol over a store: paths and verbs."""
 
 import asyncio
-import base64
-import hmac
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -16,19 +15,34 @@ from multidict import CIMultiDict
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, Remove, key_of, merged
-from warren.kube.admission import Denied
-from warren.kube.client import AlreadyExists, Conflict, Event, Expired, NotFound, Refused
-from warren.kube.server import discovery, openapi, selectors, tables
-from warren.kube.server.apply import ApplyConflict
-from warren.kube.server.patches import json_patch
-from warren.kube.server.requests import Bad, Writing, body, flag, number, object_body, spelled_as
-from warren.kube.server.resources import Invalid, Resource
-from warren.kube.server.selectors import Operator
+from warren.kube.admission import User
+from warren.kube.client import NotFound
+from warren.kube.server.access import reviews
+from warren.kube.server.access.authentication import Authenticator
+from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden
+from warren.kube.server.access.impersonation import acting
+from warren.kube.server.builtin import BUILT_IN, REVIEWS
+from warren.kube.server.resources import Resource
+from warren.kube.server.rest import discovery, openapi, tables
+from warren.kube.server.rest.requests import (
+    Bad,
+    Writing,
+    body,
+    flag,
+    number,
+    object_body,
+    spelled_as,
+)
+from warren.kube.server.rest.selection import Selection
+from warren.kube.server.rest.statuses import Failure, deleted, failure
+from warren.kube.server.rest.watches import Watch
+from warren.kube.server.schemas.patches import json_patch
+from warren.kube.server.schemas.strategic import strategic
 from warren.kube.server.store import Store
+from warren.kube.server.writing import stays
 
 log = structlog.get_logger()
 
-_BOOKMARK_SECONDS: Final = 15.0
 _LARGEST: Final = 3 * 2**20
 
 
@@ -40,9 +54,11 @@ def _merged(old: Object, patch: Any) -> Object:
 
 
 _APPLY: Final = "application/apply-patch+yaml"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCHES: Final[Mapping[str, Callable[[Object, Any], Object]]] = {
     "application/merge-patch+json": _merged,
     "application/json-patch+json": json_patch,
+    _STRATEGIC: strategic,
 }
 """How each type of patch changes an object."""
 
@@ -64,14 +80,34 @@ class _Target:
         return Key(self.namespace if self.resource.namespaced else "", self.name)
 
 
-class ApiServer:
-    """Serves one store to whoever has a token."""
+_VERBS: Final = {
+    ("GET", True): "get",
+    ("GET", False): "list",
+    ("HEAD", True): "get",
+    ("HEAD", False): "list",
+    ("POST", False): "create",
+    ("PUT", True): "update",
+    ("PATCH", True): "patch",
+    ("DELETE", True): "delete",
+    ("DELETE", False): "deletecollection",
+}
+"""What a method asks to do, with and without the name of an object."""
 
-    def __init__(self, store: Store, clock: Clock, tokens: Mapping[str, str]) -> None:
-        """`tokens` gives the name of the user behind each bearer token."""
+
+class ApiServer:
+    """Serves one store to those whom its roles allow it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._tokens = dict(tokens)
+        self._authenticator = authenticator
+        self._authorizer = authorizer
         self._described: list[Resource] = []
         self._encoded: Mapping[str, bytes] = {}
 
@@ -93,74 +129,90 @@ class ApiServer:
         request: web.Request,
         handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Let in who has a token; answer every failure with a Status."""
+        """Find out who asks; answer every failure with a Status."""
         try:
-            self._authenticate(request)
+            request[_USER] = acting(self._user(request), request.headers, self._authorizer)
             return await handler(request)
-        except web.HTTPException as error:
-            reason = "RequestEntityTooLarge" if error.status == 413 else "BadRequest"
-            return _status(error.status, reason, error.reason)
-        except Bad as error:
-            return _status(error.code, error.reason, str(error))
-        except NotFound as error:
-            return _status(404, "NotFound", str(error))
-        except AlreadyExists as error:
-            return _status(409, "AlreadyExists", str(error))
-        except ApplyConflict as error:
-            return _status(409, "Conflict", str(error), _owners(error))
-        except Conflict as error:
-            return _status(409, "Conflict", str(error))
-        except Expired as error:
-            return _status(410, "Expired", str(error))
-        except Denied as error:
-            message = f'admission webhook "vworkflow.kb.io" denied the request: {error}'
-            return _status(403, "Forbidden", message)
-        except Invalid as error:
-            return _status(422, "Invalid", str(error), _causes(error))
-        except Refused as error:
-            return _status(422, "Invalid", str(error))
         except ConnectionError:
             raise
-        except Exception:  # a bug costs one request, not the server
-            log.exception("request failed", path=request.path)
-            return _status(500, "InternalError", "internal error; see the server's log")
+        except Exception as error:
+            told = failure(error)
+            if told is None:  # a bug costs one request, not the server
+                log.exception("request failed", path=request.path)
+                words = "internal error; see the server's log"
+                told = Failure(500, "InternalError", words)
+            return _json(told.status(), told.code)
 
-    def _authenticate(self, request: web.Request) -> None:
-        if request.path in ("/healthz", "/livez", "/readyz"):
-            return
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-        known = [hmac.compare_digest(given, token.encode()) for token in self._tokens]
-        if not any(known):
+    def _user(self, request: web.Request) -> User:
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        user = self._authenticator.user(request.headers.get("Authorization", ""), certificate)
+        if user is None:
             raise Bad(401, "Unauthorized", "Unauthorized")
+        return user
+
+    def _allow(self, request: web.Request, attributes: Attributes) -> None:
+        if not self._authorizer.allowed(request[_USER], attributes):
+            raise Bad(403, "Forbidden", forbidden(request[_USER], attributes))
+
+    def _allow_target(self, request: web.Request, target: _Target, verb: str) -> None:
+        name, namespace = target.name, target.namespace
+        if not name and verb in ("list", "watch"):
+            # Who may see one object by name may list and watch that one.
+            name = Selection(request, target.resource).name
+        if (target.kind.group, target.kind.plural) == ("", "namespaces"):
+            namespace = name
+        attributes = Attributes(
+            verb=verb,
+            group=target.kind.group,
+            resource=target.kind.plural,
+            subresource=target.subresource,
+            namespace=namespace,
+            name=name,
+        )
+        self._allow(request, attributes)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = [part for part in request.path.split("/") if part]
+        match path:
+            case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
+                return await self._review(request, group, plural, "")
+            case ["apis", group, "v1", "namespaces", place, plural] if (group, plural) in _REVIEWS:
+                return await self._review(request, group, plural, place)
+            case ["api", "v1", *rest] if rest:
+                return await self._serve(request, self._target("", "v1", rest))
+            case ["apis", group, version, *rest] if rest:
+                return await self._serve(request, self._target(group, version, rest))
+        self._allow(request, Attributes(verb=request.method.lower(), path=request.path))
         match path:
             case ["healthz" | "livez" | "readyz"]:
                 return web.Response(text="ok")
             case ["version"]:
                 return _json(discovery.version())
+            case ["openapi", "v2"]:
+                return web.Response(
+                    body=openapi.nothing(), headers={"Content-Type": openapi.VERSION_2}
+                )
             case ["openapi", "v3"]:
                 return _json(openapi.index(self._documents()))
             case ["openapi", "v3", *where] if "/".join(where) in self._documents():
                 document = self._documents()["/".join(where)]
                 return web.Response(body=document, content_type="application/json")
             case ["api"]:
-                return _json({"kind": "APIVersions", "versions": ["v1"]})
+                return _json(discovery.versions())
             case ["apis"]:
-                return _json(discovery.groups(self._store.resources()))
+                return _json(discovery.groups(self._shown_resources()))
             case ["apis", group]:
                 return _json(self._group(group))
             case ["apis", group, version]:
-                return _json(discovery.resources_of(self._store.resources(), group, version))
+                return _json(self._resources(group, version))
             case ["api", "v1"]:
                 return _json(discovery.resources_of(self._store.resources(), "", "v1"))
-            case ["api", "v1", *rest]:
-                return await self._serve(request, self._target("", "v1", rest))
-            case ["apis", group, version, *rest]:
-                return await self._serve(request, self._target(group, version, rest))
             case _:
                 raise Bad(404, "NotFound", "the server could not find the requested resource")
+
+    def _shown_resources(self) -> list[Resource]:
+        return [*self._store.resources(), *REVIEWS]
 
     def _documents(self) -> Mapping[str, bytes]:
         """Give the OpenAPI documents by place, written anew when what is served has changed."""
@@ -171,10 +223,16 @@ class ApiServer:
         return self._encoded
 
     def _group(self, name: str) -> dict[str, Any]:
-        for group in discovery.groups(self._store.resources())["groups"]:
+        for group in discovery.groups(self._shown_resources())["groups"]:
             if group["name"] == name:
                 return dict(group)
         raise Bad(404, "NotFound", "the server could not find the requested resource")
+
+    def _resources(self, group: str, version: str) -> dict[str, Any]:
+        found = discovery.resources_of(self._shown_resources(), group, version)
+        if not found["resources"]:
+            raise Bad(404, "NotFound", "the server could not find the requested resource")
+        return found
 
     def _target(self, group: str, version: str, rest: list[str]) -> _Target:
         namespace = ""
@@ -190,11 +248,14 @@ class ApiServer:
         return _Target(resource, resource.kind(version), namespace, name, subresource)
 
     async def _serve(self, request: web.Request, target: _Target) -> web.StreamResponse:
+        verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
+        watches = verb == "list" and flag(request, "watch")
+        self._allow_target(request, target, "watch" if watches else verb)
         match request.method, bool(target.name):
             case "GET", True:
                 return self._shown(request, target, self._store.get(target.kind, target.key))
             case "GET", False:
-                if flag(request, "watch"):
+                if watches:
                     return await self._watch(request, target)
                 return self._list(request, target)
             case "POST", False:
@@ -220,7 +281,7 @@ class ApiServer:
         return tables.table(target.resource, target.kind.version, items, version, now)
 
     def _list(self, request: web.Request, target: _Target) -> web.Response:
-        chosen = _Selection(request)
+        chosen = Selection(request, target.resource)
         listing = self._store.list(target.kind, target.namespace, chosen.equalities())
         items, more = chosen.page(listing.items)
         if tables.wanted(request.headers.get("Accept", "")):
@@ -237,7 +298,7 @@ class ApiServer:
         )
 
     async def _create(self, request: web.Request, target: _Target) -> web.Response:
-        writing = Writing(request)
+        writing = Writing(request, request[_USER])
         obj = await object_body(request)
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
@@ -247,27 +308,41 @@ class ApiServer:
         return _json(made, 201, writing.warnings)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
-        writing = Writing(request, status=target.subresource == "status")
+        writing = Writing(request, request[_USER], status=target.subresource == "status")
         obj = await object_body(request)
         spelled_as(obj, target.kind.name, target.kind.api_version)
-        if (obj.get("metadata") or {}).get("name", target.name) != target.name:
-            raise Bad(400, "BadRequest", "metadata.name is not the name in the address")
+        metadata = obj.get("metadata") or {}
+        if isinstance(metadata, dict):
+            stays({"name": target.name}, metadata)
+            # Who replaces means this very object; a patch that names another one is a mistake.
+            writing.how = replace(writing.how, uid=metadata.get("uid"))
         done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.how)
         return _json(done, 200, writing.warnings)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
-        writing = Writing(request, status=target.subresource == "status")
+        writing = Writing(request, request[_USER], status=target.subresource == "status")
         if request.content_type == _APPLY:
             return await self._apply(request, target, writing)
-        make = _PATCHES.get(request.content_type)
+        make = self._patching(target).get(request.content_type)
         if make is None:
-            known = ", ".join([*_PATCHES, _APPLY])
-            raise Bad(415, "UnsupportedMediaType", f"patches are {known}, not other types")
+            known = ", ".join([*self._patching(target), _APPLY])
+            raise Bad(
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - "
+                f"accepted media types include: {known}",
+            )
         patch = await body(request)
         done = await self._store.modify(
             target.kind, target.key, lambda old: make(old, patch), writing.how
         )
         return _json(done, 200, writing.warnings)
+
+    def _patching(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
+        """Give the types of patches that a kind takes: of which lists merge, its API must know."""
+        if (target.kind.group, target.kind.plural) in _BUILT_IN:
+            return _PATCHES
+        return {name: make for name, make in _PATCHES.items() if name != _STRATEGIC}
 
     async def _apply(self, request: web.Request, target: _Target, writing: Writing) -> web.Response:
         if not writing.how.manager:
@@ -283,17 +358,23 @@ class ApiServer:
             **configuration,
             "metadata": metadata,
         }
+        if self._store.absent(target.kind, target.key):
+            self._allow_target(request, target, "create")
         done, new = await self._store.apply(
             target.kind, target.key, whole, writing.how, force=flag(request, "force")
         )
         return _json(done, 201 if new else 200, writing.warnings)
 
     async def _delete(self, request: web.Request, target: _Target) -> web.Response:
-        how = Writing(request).how
-        return _json(await self._store.delete(Remove(kind=target.kind, key=target.key), how))
+        how = await Writing(request, request[_USER]).deleting(request)
+        left = await self._store.delete(Remove(kind=target.kind, key=target.key), how)
+        if left["metadata"].get("deletionTimestamp"):
+            return _json(left)  # it waits for somebody
+        return _json(deleted(target.kind, left))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
-        how, chosen = Writing(request).how, _Selection(request)
+        how = await Writing(request, request[_USER]).deleting(request)
+        chosen = Selection(request, target.resource)
         listing = self._store.list(target.kind, target.namespace, chosen.equalities())
         items, _ = chosen.page(listing.items)
         for obj in items:
@@ -309,118 +390,52 @@ class ApiServer:
         )
 
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
-        chosen = _Selection(request)
-        as_table = tables.wanted(request.headers.get("Accept", ""))
+        chosen = Selection(request, target.resource)
         since = number(request, "resourceVersion")
         limit = int(number(request, "timeoutSeconds") or 0) or None
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        bookmarks = flag(request, "allowWatchBookmarks")
+        first: list[Object] = []
         if since in ("", "0"):
             listing = self._store.list(target.kind, target.namespace, chosen.equalities())
-            first = [Event("ADDED", obj) for obj in listing.items if chosen.matches(obj)]
+            first = [obj for obj in listing.items if chosen.matches(obj)]
             since = listing.version
-        else:
-            first = []
-        watch = self._store.watch(target.kind, since, target.namespace)
+
+        def as_table(obj: Object) -> Object:
+            return self._table(target, [obj], obj["metadata"]["resourceVersion"])
+
+        shown = as_table if tables.wanted(request.headers.get("Accept", "")) else None
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-
-        async def send(event: Event) -> None:
-            obj: Any = event.object
-            if as_table and event.type != "BOOKMARK":
-                obj = self._table(target, [obj], obj["metadata"]["resourceVersion"])
-            line = orjson.dumps({"type": event.type, "object": obj})
-            await response.write(line + b"\n")
-
-        try:
-            async with asyncio.timeout(limit), aclosing(watch) as events:  # type: ignore[type-var]
-                for event in first:
-                    await send(event)
-                await self._follow(request, target, chosen, events, send)
-        except (TimeoutError, ConnectionError):
-            pass  # as the client has asked, or it has hung up
-        except Expired as error:
-            status = {"type": "ERROR", "object": _status_body(410, "Expired", str(error))}
-            await response.write(orjson.dumps(status) + b"\n")
+        watch = Watch(request, response, target.kind, lambda: self._store.version, shown)
+        await watch.run(
+            first,
+            lambda: self._store.subscribe(target.kind, since, target.namespace),
+            chosen.matches,
+            seconds=limit,
+            bookmarks=bookmarks,
+        )
         return response
 
-    async def _follow(
-        self,
-        request: web.Request,
-        target: _Target,
-        chosen: "_Selection",
-        events: Any,
-        send: Callable[[Event], Awaitable[None]],
-    ) -> None:
-        """Send events as they come, and a bookmark when none has come for a while."""
-        bookmarks = flag(request, "allowWatchBookmarks")
-        following = asyncio.ensure_future(anext(events))
-        try:
-            while True:
-                # Every change up to this version is sent before the wait runs out; one that
-                # comes at that very moment is not.
-                version = self._store.version
-                done, _ = await asyncio.wait({following}, timeout=_BOOKMARK_SECONDS)
-                if done:
-                    event = following.result()
-                    if chosen.matches(event.object):
-                        await send(event)
-                    following = asyncio.ensure_future(anext(events))
-                elif request.transport is None:
-                    return  # nobody listens any more
-                elif bookmarks:
-                    await send(Event("BOOKMARK", _bookmark(target.kind, version)))
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+    async def _review(
+        self, request: web.Request, group: str, plural: str, namespace: str
+    ) -> web.Response:
+        """Answer a question about rights; what is posted is not kept."""
+        if request.method != "POST":
+            raise Bad(405, "MethodNotAllowed", f"{request.method} is not served here")
+        attributes = Attributes(verb="create", group=group, resource=plural, namespace=namespace)
+        self._allow(request, attributes)
+        asked = await object_body(request)
+        if namespace:
+            asked["metadata"] = {**(asked.get("metadata") or {}), "namespace": namespace}
+        done = reviews.answered(plural, asked, request[_USER], self._authorizer)
+        return _json(done, 201)
 
 
-class _Selection:
-    """The selectors of a request, and the page of the list that it asks for."""
+_BUILT_IN: Final = {(each.group, each.plural) for each in BUILT_IN}
+_REVIEWS: Final = {(kind.group, kind.plural) for kind in reviews.KINDS}
 
-    def __init__(self, request: web.Request) -> None:
-        try:
-            self.labels = selectors.parse_labels(request.query.get("labelSelector", ""))
-            self._fields = selectors.parse_fields(request.query.get("fieldSelector", ""))
-        except Refused as error:
-            raise Bad(400, "BadRequest", str(error)) from None
-        self.limit = int(number(request, "limit") or 0)
-        self._from = _continued(request.query.get("continue", ""))
-
-    def equalities(self) -> dict[str, str]:
-        """Give the labels that are asked for by equality: the store finds those at once."""
-        return {
-            each.key: each.values[0]
-            for each in self.labels.requirements
-            if each.operator is Operator.EQUALS
-        }
-
-    def matches(self, obj: Object) -> bool:
-        return self._fields.matches(obj) and self.labels.matches(obj["metadata"].get("labels"))
-
-    def page(self, items: list[Object]) -> tuple[list[Object], dict[str, Any]]:
-        """Give the objects of this page, and what the list's metadata says of those after it."""
-        chosen = [obj for obj in items if self.matches(obj) and key_of(obj) > self._from]
-        rest = chosen[self.limit :] if self.limit else []
-        if not rest:
-            return chosen, {}
-        page = chosen[: self.limit]
-        token = base64.urlsafe_b64encode(orjson.dumps([*key_of(page[-1])])).decode()
-        return page, {"continue": token, "remainingItemCount": len(rest)}
-
-
-def _continued(token: str) -> Key:
-    """Read after which key a list goes on. It shows what is there now, not what was there."""
-    try:
-        return Key(*orjson.loads(base64.urlsafe_b64decode(token))) if token else Key("", "")
-    except (ValueError, TypeError):
-        raise Bad(400, "BadRequest", "continue: this is not what an earlier answer gave") from None
-
-
-def _bookmark(kind: Kind, version: str) -> Object:
-    return {
-        "kind": kind.name,
-        "apiVersion": kind.api_version,
-        "metadata": {"resourceVersion": version, "creationTimestamp": None},
-    }
+_USER: Final = web.RequestKey("user", User)
+"""Under which a request keeps who has sent it."""
 
 
 def _json(body: Any, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
@@ -428,42 +443,3 @@ def _json(body: Any, status: int = 200, warnings: Sequence[str] = ()) -> web.Res
     return web.Response(
         body=orjson.dumps(body), status=status, content_type="application/json", headers=headers
     )
-
-
-def _causes(error: Invalid) -> dict[str, Any]:
-    """Give the details of a Status: what does not fit, and why."""
-    causes = [
-        {"reason": each.reason, "message": each.message, "field": each.field}
-        for each in error.causes
-    ]
-    return {"name": error.name, "group": error.group, "kind": error.kind, "causes": causes}
-
-
-def _owners(error: ApplyConflict) -> dict[str, Any]:
-    """Give the details of a Status: which fields others own."""
-    causes = [
-        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
-        for each in error.causes
-    ]
-    return {"causes": causes}
-
-
-def _status_body(
-    code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        **({"details": details} if details else {}),
-        "code": code,
-    }
-
-
-def _status(
-    code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
-) -> web.Response:
-    return _json(_status_body(code, reason, message, details), code)

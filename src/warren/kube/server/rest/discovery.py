@@ -1,17 +1,18 @@
 """What is served, as clients ask for it before everything else."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from warren import __version__
-from warren.kube.server import openapi
 from warren.kube.server.resources import Resource
+from warren.kube.server.rest import openapi
 
-VERBS: Final = [
-    "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
-]  # fmt: skip
+
+def versions() -> dict[str, Any]:
+    """Give the versions of the core group (`/api`)."""
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def groups(resources: Iterable[Resource]) -> dict[str, Any]:
@@ -51,10 +52,11 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
             "singularName": resource.name.lower(),
             "namespaced": resource.namespaced,
             "kind": resource.name,
-            "verbs": VERBS,
+            "verbs": resource.verbs,
         }
         short = {"shortNames": resource.short_names} if resource.short_names else {}
-        listed.append({**entry, **short})
+        categories = {"categories": resource.categories} if resource.categories else {}
+        listed.append({**entry, **short, **categories})
         if resource.status:
             listed.append(
                 {**entry, "name": f"{resource.plural}/status", "verbs": ["get", "patch", "update"]}

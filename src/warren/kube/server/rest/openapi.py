@@ -30,6 +30,25 @@ _UNSPECIFIED: Final[Mapping[str, Any]] = {
 }
 
 
+VERSION_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_NOTHING: Final = ("2.0", "Warren")
+
+
+def nothing() -> bytes:
+    """Give a document of OpenAPI version 2 (`/openapi/v2`) that describes nothing, in protobuf.
+
+    kubectl checks the objects of a `kind: List` against it before it sends them, and passes
+    over what is not in it. The server checks them anyway.
+    """
+    version, title = (each.encode() for each in _NOTHING)
+    info = _message(1, title) + _message(2, version)
+    return _message(1, version) + _message(2, info)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2, len(content))) + content
+
+
 def place(group: str, version: str) -> str:
     """Give the path of a group and version, below the root and below `/openapi/v3/` alike."""
     return f"apis/{group}/{version}" if group else f"api/{version}"

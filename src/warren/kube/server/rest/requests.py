@@ -1,13 +1,16 @@
 """What a request says besides its path: body, selectors, and how a write is to be done."""
 
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, get_args
 
 import orjson
 import yaml
 from aiohttp import web
 
 from warren.base.objects import Object
-from warren.kube.server.store import How
+from warren.kube.admission import User
+from warren.kube.server.rest import protobuf
+from warren.kube.server.writing import How, Propagation
 
 _YAML: Final = ("application/yaml", "application/apply-patch+yaml")
 _TRUE: Final = ("true", "True", "1")
@@ -23,13 +26,19 @@ class Bad(Exception):
 
 
 async def body(request: web.Request) -> Any:
-    """Read the body: JSON, or YAML where the request says so."""
+    """Read the body: JSON, or YAML or protobuf where the request says so."""
     data = await request.read()
     try:
+        if request.content_type == protobuf.CONTENT_TYPE:
+            return protobuf.decoded(data)
         if request.content_type in _YAML:
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
             return yaml.load(data, Loader=loader)
         return orjson.loads(data)
+    except protobuf.UnknownKind as error:
+        raise Bad(415, "UnsupportedMediaType", str(error)) from None
+    except protobuf.Malformed as error:
+        raise Bad(400, "BadRequest", f"the body is not protobuf: {error}") from None
     except orjson.JSONDecodeError as error:
         raise Bad(400, "BadRequest", f"the body is not JSON: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -62,7 +71,7 @@ def number(request: web.Request, parameter: str) -> str:
 class Writing:
     """How a request wants its write to be done, and what its writer is warned of."""
 
-    def __init__(self, request: web.Request, *, status: bool = False) -> None:
+    def __init__(self, request: web.Request, user: User, *, status: bool = False) -> None:
         dry_run = request.query.getall("dryRun", [])
         if any(each != "All" for each in dry_run):
             raise Bad(400, "BadRequest", f"dryRun: {', '.join(dry_run)} is not All")
@@ -72,10 +81,29 @@ class Writing:
             raise Bad(400, "BadRequest", f"fieldValidation: {self._validation} is not {known}")
         self.warnings: list[str] = []
         self.how = How(
+            user=user,
             status=status,
             dry_run=bool(dry_run),
             manager=request.query.get("fieldManager", ""),
             told=self._unknown,
+        )
+
+    async def deleting(self, request: web.Request) -> How:
+        """Give how something is to be deleted: what the body says, and the parameters."""
+        options = await object_body(request) if request.can_read_body else {}
+        policy = options.get("propagationPolicy") or request.query.get("propagationPolicy")
+        if options.get("orphanDependents"):  # what older clients say
+            policy = "Orphan"
+        only = options.get("preconditions") or {}
+        if not isinstance(only, dict):
+            raise Bad(400, "BadRequest", "preconditions: this is not an object")
+        dry_run = self.how.dry_run or options.get("dryRun") == ["All"]
+        return replace(
+            self.how,
+            propagation=_propagation(policy),
+            uid=only.get("uid"),
+            seen=only.get("resourceVersion"),
+            dry_run=dry_run,
         )
 
     def _unknown(self, fields: list[str]) -> None:
@@ -84,6 +112,15 @@ class Writing:
             raise Bad(400, "BadRequest", f"strict decoding error: {', '.join(named)}")
         if self._validation == "Warn":
             self.warnings += named
+
+
+def _propagation(policy: Any) -> Propagation | None:
+    match policy:
+        case None | "Background" | "Foreground" | "Orphan":
+            return policy
+        case _:
+            known = ", ".join(get_args(Propagation))
+            raise Bad(400, "BadRequest", f"propagationPolicy: {policy!r} is not one of {known}")
 
 
 def spelled_as(obj: Object, kind: str, api_version: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
+from warren.kube.server.printing import AGE
 from warren.kube.server.resources import Column, Resource
 
 _NAME: Final = {
@@ -14,7 +15,6 @@ _NAME: Final = {
     "description": "Name must be unique within a namespace.",
     "priority": 0,
 }
-_AGE: Final = Column("Age", "date", ".metadata.creationTimestamp")
 
 
 def wanted(accept: str) -> bool:
@@ -26,13 +26,18 @@ def table(
     resource: Resource, version: str, items: Iterable[Object], list_version: str, now: float
 ) -> dict[str, Any]:
     """Give objects as a Table."""
-    columns = resource.columns.get(version) or (_AGE,)
+    columns = resource.columns.get(version) or (AGE,)
+    # Whoever shows the name elsewhere shows it there.
+    named = any(column.path == ".metadata.name" for column in columns)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": {"resourceVersion": list_version},
-        "columnDefinitions": [_NAME, *(_definition(column) for column in columns)],
-        "rows": [_row(obj, columns, now) for obj in items],
+        "columnDefinitions": [
+            *([] if named else [_NAME]),
+            *(_definition(column) for column in columns),
+        ],
+        "rows": [_row(obj, columns, now, named) for obj in items],
     }
 
 
@@ -46,8 +51,10 @@ def _definition(column: Column) -> dict[str, Any]:
     }
 
 
-def _row(obj: Object, columns: Sequence[Column], now: float) -> dict[str, Any]:
-    cells = [obj["metadata"]["name"], *(_cell(obj, column, now) for column in columns)]
+def _row(obj: Object, columns: Sequence[Column], now: float, named: bool) -> dict[str, Any]:
+    cells = [_cell(obj, column, now) for column in columns]
+    if not named:
+        cells.insert(0, obj["metadata"]["name"])
     partial = {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -57,17 +64,22 @@ def _row(obj: Object, columns: Sequence[Column], now: float) -> dict[str, Any]:
 
 
 def _cell(obj: Object, column: Column, now: float) -> Any:
-    value: Any = obj
-    for name in column.path.strip(".").split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    if value is None:
-        return ""
     try:
+        value = _at(obj, column.path) if column.cell is None else column.cell(obj)
+        if value is None:
+            return ""
         if column.type == "date":
             return age(now - parse_rfc3339(value))
         return _CELLS.get(column.type, str)(value)
-    except (TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return "<invalid>"  # one object that makes no sense does not hide the others
+
+
+def _at(obj: Object, path: str) -> Any:
+    value: Any = obj
+    for name in path.strip(".").split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 _CELLS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -91,4 +103,7 @@ def age(seconds: float) -> str:
     if hours < 48:
         return f"{hours}h{minutes}m" if hours < 8 and minutes else f"{hours}h"
     days, hours = divmod(hours, 24)
+    if days >= 730:
+        years, days = divmod(days, 365)
+        return f"{years}y{days}d" if years < 8 and days else f"{years}y"
     return f"{days}d{hours}h" if days < 8 and hours else f"{days}d"

@@ -13,11 +13,30 @@ from typing import Any, Final, NamedTuple
 
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Refused
-from warren.kube.server.fieldsets import Fields, difference, intersection, paths, shown, union
-from warren.kube.server.typed import Difference, Schema, check, compared, merged, pruned, stated
+from warren.kube.server.schemas.fieldsets import (
+    Fields,
+    difference,
+    intersection,
+    paths,
+    shown,
+    union,
+)
+from warren.kube.server.schemas.typed import (
+    Difference,
+    Schema,
+    check,
+    compared,
+    merged,
+    pruned,
+    stated,
+)
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """Who owns what an object had before anybody's fields were recorded."""
+
+_KUBECTL: Final = "kubectl"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""Where client-side apply notes what it was asked for."""
 
 _NO_CHANGE: Final = Difference({}, {})
 
@@ -115,7 +134,8 @@ def applied(
     after = {"metadata": {}, **pruned(merged(before, wanted, shape), shape, last, kept)}
     change = compared(before, after, shape) or _NO_CHANGE
     if not force:
-        _refuse_conflicts(others, change.changed)
+        conceded = _written_down(live, shape) if manager == _KUBECTL else {}
+        _refuse_conflicts(others, difference(change.changed, conceded))
     owners = _without(others, change)
     if mine:
         owners[owner] = _entry(owner, configuration["apiVersion"], mine, now, entries.get(owner))
@@ -136,17 +156,19 @@ def tracked(
     """Give `new` with its owners, after `manager` has written it by other means than apply.
 
     What it changed is its own from now on, and nobody else's. `new` itself comes back where
-    the owners stay as they are. Those that `new` names are not believed, but one empty entry
-    (`[{}]`) is the API's way to forget them all. An object without owners, old or forgotten,
-    stays so until somebody applies to it.
+    the owners stay as they are. Other owners that `new` names take their place, if they can be
+    read: so kubectl moves its own. One empty entry (`[{}]`) is the API's way to forget them all.
+    An object without owners, old or forgotten, stays so until somebody applies to it.
     """
     given = new["metadata"].get("managedFields")
     entries = _entries(old) if given != [{}] else {}
     if old is not None and not entries:
         return _recording(new, [])
+    if old is not None and _readable(given):
+        entries = _entries(new)
     change = compared(_body(old), _body(new), _shape(schema)) or _NO_CHANGE
     if old is not None and change == _NO_CHANGE:
-        return _recording(new, old["metadata"]["managedFields"])
+        return _recording(new, _listed(entries))
     owner = Owner("Update", manager, new["apiVersion"], subresource)
     owners = _without(entries, change)
     if change.changed:
@@ -206,6 +228,26 @@ def _entries(obj: Object | None) -> dict[Owner, Object]:
     return {_owner(entry): entry for entry in listed}
 
 
+def _readable(listed: Any) -> bool:
+    """Tell whether somebody has given whole entries."""
+    return bool(listed) and isinstance(listed, list | tuple) and all(map(_whole, listed))
+
+
+def _whole(entry: Any) -> bool:
+    return (
+        isinstance(entry, Mapping)
+        and all(isinstance(entry.get(name), str) for name in ("manager", "apiVersion"))
+        and entry.get("operation") in ("Apply", "Update")
+        and isinstance(entry.get("subresource", ""), str)
+        and isinstance(entry.get("time") or "", str)
+        and _is_set(entry.get("fieldsV1"))
+    )
+
+
+def _is_set(fields: Any) -> bool:
+    return isinstance(fields, Mapping) and all(map(_is_set, fields.values()))
+
+
 def _owner(entry: Object) -> Owner:
     version = entry["apiVersion"] if entry["operation"] == "Update" else ""
     return Owner(entry["operation"], entry["manager"], version, entry.get("subresource", ""))
@@ -263,8 +305,26 @@ def _listed(owners: Mapping[Owner, Object]) -> list[Object]:
     """Give entries in the API's order: first what is applied, then by age."""
     return [
         owners[owner]
-        for owner in sorted(owners, key=lambda each: (each[0], owners[each]["time"], *each[1:]))
+        for owner in sorted(
+            owners, key=lambda each: (each[0], owners[each].get("time") or "", *each[1:])
+        )
     ]
+
+
+def _written_down(live: Object | None, shape: Schema) -> Fields:
+    """Give the fields that kubectl's client-side apply has noted as asked for.
+
+    They are kubectl's in whosever name they were written, so that it can go over to applying on
+    the server.
+    """
+    annotations = (live or {}).get("metadata", {}).get("annotations") or {}
+    try:
+        noted = json.loads(annotations.get(_LAST_APPLIED, ""))
+    except ValueError:
+        return {}
+    if not isinstance(noted, Mapping) or not isinstance(noted.get("metadata", {}), Mapping):
+        return {}
+    return _asked(_body(noted), shape)
 
 
 def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:

@@ -15,7 +15,7 @@ import orjson
 from jsonschema_rs import Draft7Validator, RegexOptions, ValidationError
 
 from warren.kube.client import Refused
-from warren.kube.server.causes import INTEGERS, Cause, cause, duplicate
+from warren.kube.server.schemas.causes import INTEGERS, Cause, cause, duplicate
 
 _ABSENT: Final = object()
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from warren.kube.client import Refused
-from warren.kube.server.fieldsets import SELF, Fields, Path, shown
+from warren.kube.server.schemas.fieldsets import SELF, Fields, Path, shown
 
 Schema = Mapping[str, Any]
 

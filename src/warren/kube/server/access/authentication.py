@@ -1,0 +1,45 @@
+"""Who asks: by a bearer token, or by a client certificate of the cluster's authority."""
+
+import hmac
+from collections.abc import Mapping
+from typing import Any, Final
+
+from warren.kube.admission import User
+from warren.kube.server.access.authorization import ANONYMOUS, AUTHENTICATED
+
+_BEARER: Final = "Bearer "
+
+
+class Authenticator:
+    """Knows the tokens of a few users, and reads certificates that TLS has verified."""
+
+    def __init__(self, tokens: Mapping[str, User]) -> None:
+        self._tokens = [(token.encode(), _member(user)) for token, user in tokens.items()]
+
+    def user(self, authorization: str, certificate: Mapping[str, Any] | None) -> User | None:
+        """Give who asks; None for a token that is nobody's.
+
+        `authorization` is the request's header, `certificate` what `ssl` says of the peer's.
+        """
+        if certificate:
+            named = _of_certificate(certificate)
+            if named is not None:
+                return named
+        if not authorization:
+            return ANONYMOUS
+        given = authorization.removeprefix(_BEARER).encode()
+        # All are compared, so that the time that it takes tells nothing.
+        found = [user for token, user in self._tokens if hmac.compare_digest(given, token)]
+        return found[0] if found and authorization.startswith(_BEARER) else None
+
+
+def _member(user: User) -> User:
+    return User(user.name, user.groups | {AUTHENTICATED})
+
+
+def _of_certificate(certificate: Mapping[str, Any]) -> User | None:
+    """Read a subject: its common name is the user, its organizations are the groups."""
+    subject = [pair for part in certificate.get("subject", ()) for pair in part]
+    names = [value for name, value in subject if name == "commonName"]
+    groups = {value for name, value in subject if name == "organizationName"}
+    return _member(User(names[0], frozenset(groups))) if names else None

@@ -1,0 +1,359 @@
+"""Who may do what: role-based access control, with the meaning that Kubernetes gives it.
+
+The module reads roles and bindings through a function that it is given, and answers. It knows
+nothing of requests, and takes a user as it is told. An object that is not of the form of its kind
+grants nothing, and spoils nothing for the others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import product
+from typing import Any, Final
+
+from warren.base.objects import Kind, Object
+from warren.kube.admission import User
+from warren.kube.client import NotFound
+from warren.kube.server.access.grants import (
+    RBAC,
+    Policy,
+    Rule,
+    account,
+    listed,
+    quoted,
+    read_binding,
+    read_role,
+)
+
+ROLE: Final = Kind(RBAC, "v1", "Role", "roles")
+CLUSTER_ROLE: Final = Kind(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
+ROLE_BINDING: Final = Kind(RBAC, "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE_BINDING: Final = Kind(
+    RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+)
+KINDS: Final = (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING)
+
+MASTERS: Final = "system:masters"
+"""The group that may do everything, whatever roles say."""
+AUTHENTICATED: Final = "system:authenticated"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+
+_USERS: Final = 1024
+"""Users whose grants are kept compiled. Anybody may be asked about, so there must be an end."""
+
+Reader = Callable[[Kind], Iterable[Object]]
+"""Gives all stored objects of a kind."""
+
+
+ANONYMOUS: Final = User("system:anonymous", frozenset({UNAUTHENTICATED}))
+"""Who asks without saying who it is."""
+
+
+def service_account(namespace: str, name: str) -> User:
+    """Give the user as whom a ServiceAccount asks."""
+    all_of_them = "system:serviceaccounts"
+    groups = frozenset({all_of_them, f"{all_of_them}:{namespace}", AUTHENTICATED})
+    return User(account(namespace, name), groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attributes:
+    """What is asked for: a verb on resources, or on a `path` and nothing else."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+    """Empty for cluster-wide kinds, and for all namespaces at once."""
+    path: str | None = None
+
+
+_EVERYTHING: Final = (
+    Rule(verbs=("*",), api_groups=("*",), resources=("*",)),
+    Rule(verbs=("*",), non_resource_urls=("*",)),
+)
+
+
+class Authorizer:
+    """Answers for the roles and bindings that are stored."""
+
+    def __init__(self, read: Reader) -> None:
+        self._policy = cache(lambda: _policy(read))
+        self._scopes = lru_cache(maxsize=_USERS)(self._compiled)
+
+    def changed(self) -> None:
+        """Forget what was read. To be called whenever an object of one of `KINDS` has changed."""
+        self._policy.cache_clear()
+        self._scopes.cache_clear()
+
+    def allowed(self, user: User, attributes: Attributes) -> bool:
+        """Tell whether a user may do something."""
+        if MASTERS in user.groups:
+            return True
+        scopes = self._scopes(user)
+        if scopes[""].allows(attributes):
+            return True
+        inside = scopes.get(attributes.namespace) if attributes.namespace else None
+        return inside is not None and inside.allows(attributes)
+
+    def reason(self, user: User, attributes: Attributes) -> str:
+        """Say which binding allows something, or which roles are missing, if that is why not.
+
+        For people who wonder: it takes much longer than `allowed`.
+        """
+        if MASTERS in user.groups:
+            return ""
+        reaching = [
+            grant
+            for grant in self._policy().grants(user.name, user.groups)
+            if grant.namespace in ("", attributes.namespace)
+        ]
+        for grant in reaching:
+            if _Scope(grant.rules or ()).allows(attributes):
+                return f"RBAC: allowed by {grant.told}"
+        missing = sorted({f"{grant.role} not found" for grant in reaching if grant.rules is None})
+        if len(missing) > 1:
+            return f"RBAC: [{', '.join(missing)}]"
+        return "".join(f"RBAC: {each}" for each in missing)
+
+    def rules(self, user: User, namespace: str) -> list[Rule]:
+        """Give all that a user may do in a namespace."""
+        if MASTERS in user.groups:
+            return list(_EVERYTHING)
+        # A path is in no namespace: what a namespace's binding says of paths it cannot grant.
+        found = {
+            replace(rule, non_resource_urls=()) if grant.namespace else rule: None
+            for grant in self._policy().grants(user.name, user.groups)
+            if grant.namespace in ("", namespace)
+            for rule in grant.rules or ()
+        }
+        return list(found)
+
+    def escalates(
+        self, user: User, kind: Kind, obj: Object, old: Object | None = None
+    ) -> list[str]:
+        """Give what a user would hand out with a role or a binding without having it himself.
+
+        `old` is what the object takes the place of. Objects of other kinds hand out nothing.
+        Raises NotFound where the role is not there that is to be bound.
+        """
+        if MASTERS in user.groups:
+            return []
+        if kind in (ROLE, CLUSTER_ROLE):
+            return self._unheld(user, kind, obj, old)
+        if kind in (ROLE_BINDING, CLUSTER_ROLE_BINDING):
+            return self._unbindable(user, kind, obj, old)
+        return []
+
+    def _unheld(self, user: User, kind: Kind, obj: Object, old: Object | None) -> list[str]:
+        role = read_role(obj)
+        if role is None or _lasting(obj) == _lasting(old):
+            return []
+        namespace = _inside(kind, role.namespace, old)
+        # One who creates has named nothing yet: leave by name is for what is there.
+        name = "" if old is None else role.name
+        asked = Attributes(
+            verb="escalate", group=RBAC, resource=kind.plural, name=name, namespace=namespace
+        )
+        if self.allowed(user, asked):
+            return []
+        missing = self._missing(user, namespace, role.rules)
+        if missing or kind != CLUSTER_ROLE:
+            return missing
+        # Nobody knows what it will gather, nor what it has gathered so far. Who may do everything
+        # may escalate, and does not come here.
+        before = None if old is None else read_role(old)
+        gathers = role.gathers is not None or (before is not None and before.gathers is not None)
+        return [_GATHERS] if gathers else []
+
+    def _unbindable(self, user: User, kind: Kind, obj: Object, old: Object | None) -> list[str]:
+        binding = read_binding(obj)
+        if binding is None or _lasting(obj) == _lasting(old):
+            return []
+        namespace = _inside(kind, binding.namespace, old)
+        bound = ROLE if binding.role_kind == ROLE.name else CLUSTER_ROLE
+        name = binding.role_name
+        asked = Attributes(
+            verb="bind", group=RBAC, resource=bound.plural, name=name, namespace=namespace
+        )
+        if self.allowed(user, asked):
+            return []
+        rules = self._policy().bound(binding, namespace)
+        if rules is None:
+            raise NotFound(f"{bound} {quoted(name)} not found")
+        return self._missing(user, namespace, rules)
+
+    def _missing(self, user: User, namespace: str, rules: Iterable[Rule]) -> list[str]:
+        """Give what of these rules a user does not have in a namespace."""
+        scopes = self._scopes(user)
+        held = [scopes[""]]
+        if namespace and namespace in scopes:
+            held.append(scopes[namespace])
+        missing: dict[Rule, set[str]] = {}
+        for rule in rules:
+            for part in rule.parts():
+                lacking = {
+                    verb for verb in part.verbs if not any(scope.has(verb, part) for scope in held)
+                }
+                if lacking:
+                    missing.setdefault(replace(part, verbs=()), set()).update(lacking)
+        return sorted(
+            str(replace(part, verbs=tuple(sorted(verbs)))) for part, verbs in missing.items()
+        )
+
+    def _compiled(self, user: User) -> Mapping[str, "_Scope"]:
+        """Give what a user may do by namespace, and under the empty name what he may everywhere."""
+        rules: dict[str, list[Rule]] = {"": []}
+        for grant in self._policy().grants(user.name, user.groups):
+            rules.setdefault(grant.namespace, []).extend(grant.rules or ())
+        return {namespace: _Scope(some) for namespace, some in rules.items()}
+
+
+# Compiled rules
+
+
+class _Verbs:
+    """What may be done with one resource of one group: to all its objects, and to some by name."""
+
+    __slots__ = ("all", "named")
+
+    def __init__(self) -> None:
+        self.all: set[str] = set()
+        self.named: dict[str, set[str]] = {}
+
+    def allow(self, verb: str, name: str | None) -> bool:
+        """Tell whether a verb is allowed; without a name, whether it is for all objects."""
+        if verb in self.all or "*" in self.all:
+            return True
+        named = None if name is None else self.named.get(name)
+        return named is not None and (verb in named or "*" in named)
+
+
+class _Scope:
+    """Rules, filed so that a request looks at a few of them however many there are."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._resources: dict[tuple[str, str], _Verbs] = {}
+        self._paths: dict[str, set[str]] = {}
+        self._prefixes: dict[str, set[str]] = {}
+        for rule in rules:
+            self._file(rule)
+
+    def allows(self, asked: Attributes) -> bool:
+        if asked.path is not None:
+            return self._reach(asked.verb, asked.path)
+        return self._touch(asked.verb, asked.group, asked.resource, asked.subresource, asked.name)
+
+    def has(self, verb: str, part: Rule) -> bool:
+        """Tell whether all that a part of a rule says is allowed; a `*` is by a `*` alone."""
+        if part.non_resource_urls:
+            return self._reach(verb, part.non_resource_urls[0])
+        resource, _, subresource = part.resources[0].partition("/")
+        name = part.resource_names[0] if part.resource_names else None
+        return self._touch(verb, part.api_groups[0], resource, subresource, name)
+
+    def _file(self, rule: Rule) -> None:
+        for place in product(rule.api_groups, rule.resources):
+            verbs = self._resources.setdefault(place, _Verbs())
+            if not rule.resource_names:
+                verbs.all.update(rule.verbs)
+            for name in rule.resource_names:
+                verbs.named.setdefault(name, set()).update(rule.verbs)
+        for url in rule.non_resource_urls:
+            if url.endswith("*"):
+                self._prefixes.setdefault(url.rstrip("*"), set()).update(rule.verbs)
+            else:
+                self._paths.setdefault(url, set()).update(rule.verbs)
+
+    def _touch(
+        self, verb: str, group: str, resource: str, subresource: str, name: str | None
+    ) -> bool:
+        if subresource:
+            spellings: tuple[str, ...] = (f"{resource}/{subresource}", "*", f"*/{subresource}")
+        else:
+            spellings = (resource, "*")
+        find = self._resources.get
+        for each in (group, "*"):
+            for spelled in spellings:
+                verbs = find((each, spelled))
+                if verbs is not None and verbs.allow(verb, name):
+                    return True
+        return False
+
+    def _reach(self, verb: str, path: str) -> bool:
+        verbs = self._paths.get(path)
+        if verbs is not None and (verb in verbs or "*" in verbs):
+            return True
+        return any(
+            path.startswith(prefix) and (verb in verbs or "*" in verbs)
+            for prefix, verbs in self._prefixes.items()
+        )
+
+
+def _policy(read: Reader) -> Policy:
+    return Policy(
+        roles=read(ROLE),
+        cluster_roles=read(CLUSTER_ROLE),
+        role_bindings=read(ROLE_BINDING),
+        cluster_role_bindings=read(CLUSTER_ROLE_BINDING),
+    )
+
+
+def _inside(kind: Kind, namespace: str, old: Object | None) -> str:
+    """Give the namespace of what is written, which is where it was if it was anywhere."""
+    if not kind.namespaced:
+        return ""
+    return str(old["metadata"]["namespace"]) if old is not None else namespace or "default"
+
+
+def _lasting(obj: Object | None) -> Any:
+    """Give an object without what says how long it is to be there, and who wrote it."""
+    if obj is None:
+        return None
+    passing = ("finalizers", "ownerReferences", "managedFields")
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in passing}
+    return {**obj, "metadata": metadata}
+
+
+# Sentences, which people and programs know from Kubernetes
+
+_GATHERS: Final = "must have cluster-admin privileges to use the aggregationRule"
+
+
+def forbidden(user: User, attributes: Attributes, reason: str = "") -> str:
+    """Say that a user may not do something; `reason` is what `Authorizer.reason` gives."""
+    who = f"User {quoted(user.name)} cannot {attributes.verb}"
+    tail = f": {reason}" if reason else ""
+    if attributes.path is not None:
+        return f"forbidden: {who} path {quoted(attributes.path)}{tail}"
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
+    where = (
+        f"in the namespace {quoted(attributes.namespace)}"
+        if attributes.namespace
+        else "at the cluster scope"
+    )
+    what = f"resource {quoted(resource)} in API group {quoted(attributes.group)} {where}"
+    place = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    return _refusal(place, attributes.name, f"{who} {what}{tail}")
+
+
+def escalation(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str:
+    """Say that a role or a binding hands out what `Authorizer.escalates` has found missing."""
+    found = list(missing)
+    if found == [_GATHERS]:
+        return _refusal(str(kind), name, _GATHERS)
+    who = f"user {quoted(user.name)} (groups={listed(sorted(user.groups))})"
+    told = "\n".join(found)
+    return _refusal(
+        str(kind),
+        name,
+        f"{who} is attempting to grant RBAC permissions not currently held:\n{told}",
+    )
+
+
+def _refusal(place: str, name: str, why: str) -> str:
+    return f"{place} {quoted(name)} is forbidden: {why}" if name else f"{place} is forbidden: {why}"

@@ -1,0 +1,65 @@
+"""Acting as somebody else, for those whom roles allow that."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from multidict import CIMultiDictProxy
+
+from warren.kube.admission import User
+from warren.kube.client import Refused
+from warren.kube.server.access.authorization import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    Attributes,
+    Authorizer,
+    forbidden,
+    service_account,
+)
+
+_USER: Final = "Impersonate-User"
+_GROUP: Final = "Impersonate-Group"
+_OTHERS: Final = ("Impersonate-Uid", "Impersonate-Extra-")
+_ACCOUNT: Final = "system:serviceaccount:"
+
+
+class MayNot(Refused):
+    """A user may not act as the one that he names."""
+
+
+def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
+    """Give as whom a request acts: as its user, or as the one that its headers name.
+
+    Raises MayNot, and Refused for what makes no sense or is not done here.
+    """
+    name, groups = headers.get(_USER, ""), headers.getall(_GROUP, [])
+    if any(header.startswith(_OTHERS) for header in map(str.title, headers)):
+        raise Refused("only a user and groups can be impersonated, no uid and nothing extra")
+    if not name and not groups:
+        return user
+    if not name:
+        raise Refused(f"{_GROUP} without {_USER}")
+    for attributes in _asked(name, groups):
+        if not authorizer.allowed(user, attributes):
+            raise MayNot(forbidden(user, attributes))
+    return _user(name, frozenset(groups))
+
+
+def _asked(name: str, groups: list[str]) -> Iterator[Attributes]:
+    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
+    if name.startswith(_ACCOUNT) and account:
+        yield Attributes(
+            verb="impersonate", resource="serviceaccounts", namespace=namespace, name=account
+        )
+    else:
+        yield Attributes(verb="impersonate", resource="users", name=name)
+    for group in groups:
+        yield Attributes(verb="impersonate", resource="groups", name=group)
+
+
+def _user(name: str, groups: frozenset[str]) -> User:
+    if name == ANONYMOUS.name:
+        return User(name, groups | ANONYMOUS.groups)
+    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
+    if name.startswith(_ACCOUNT) and account and not groups:
+        return service_account(namespace, account)
+    return User(name, groups | {AUTHENTICATED})

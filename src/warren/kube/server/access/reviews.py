@@ -1,0 +1,238 @@
+"""Reviews: the questions about access that a client posts as objects, and gets back answered.
+
+They are kinds that are never stored. A review that does not have the form of its kind is refused
+with all that is wrong with it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from warren.base.objects import Kind, Object
+from warren.kube.admission import User
+from warren.kube.server.access.authorization import Attributes, Authorizer
+from warren.kube.server.access.grants import Rule
+from warren.kube.server.resources import Invalid
+from warren.kube.server.schemas import schema
+from warren.kube.server.schemas.causes import Cause, required
+
+_AUTHORIZATION: Final = "authorization.k8s.io"
+_AUTHENTICATION: Final = "authentication.k8s.io"
+
+
+def _virtual(group: str, name: str, *, namespaced: bool = False) -> Kind:
+    return Kind(group, "v1", name, f"{name.lower()}s", namespaced)
+
+
+SELF_ACCESS: Final = _virtual(_AUTHORIZATION, "SelfSubjectAccessReview")
+ACCESS: Final = _virtual(_AUTHORIZATION, "SubjectAccessReview")
+LOCAL_ACCESS: Final = _virtual(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True)
+SELF_RULES: Final = _virtual(_AUTHORIZATION, "SelfSubjectRulesReview")
+SELF: Final = _virtual(_AUTHENTICATION, "SelfSubjectReview")
+
+KINDS: Final = (SELF_ACCESS, ACCESS, LOCAL_ACCESS, SELF_RULES, SELF)
+VERBS: Final = ("create",)
+"""All that can be done with these kinds."""
+
+
+def answered(plural: str, body: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    """Give a review that a user has posted, with its answer as its status.
+
+    `plural` is that of one of `KINDS`. A LocalSubjectAccessReview has its namespace in its
+    metadata. Raises Invalid, which is Refused, for a review that does not have its form.
+    """
+    kind = _BY_PLURAL[plural]
+    compiled = _COMPILED[plural]
+    review = compiled.defaulted(compiled.pruned(body)[0])
+    # What no schema says is asked only of a review of which the schema has nothing to say.
+    causes = compiled.violations(review) or _STRAY.get(plural, _nothing)(review)
+    if causes:
+        raise Invalid(kind.group, kind.name, "", causes)
+    return {
+        **review,
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": review.get("metadata") or {},
+        "status": _STATUS[plural](review, user, authorizer),
+    }
+
+
+# Answers
+
+
+def _own_access(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    return _access(review["spec"], user, authorizer)
+
+
+def _anybodys_access(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    spec = review["spec"]
+    return _access(spec, User(spec.get("user", ""), frozenset(spec.get("groups", ()))), authorizer)
+
+
+def _access(spec: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    asked = _attributes(spec)
+    allowed = authorizer.allowed(user, asked)
+    reason = authorizer.reason(user, asked)
+    return {"allowed": allowed, **({"reason": reason} if reason else {})}
+
+
+def _attributes(spec: Object) -> Attributes:
+    if "nonResourceAttributes" in spec:
+        asked = spec["nonResourceAttributes"]
+        return Attributes(verb=asked.get("verb", ""), path=asked.get("path", ""))
+    asked = spec["resourceAttributes"]
+    return Attributes(
+        verb=asked.get("verb", ""),
+        group=asked.get("group", ""),
+        resource=asked.get("resource", ""),
+        subresource=asked.get("subresource", ""),
+        name=asked.get("name", ""),
+        namespace=asked.get("namespace", ""),
+    )
+
+
+def _own_rules(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    rules = authorizer.rules(user, review["spec"]["namespace"])
+    return {
+        "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
+        "nonResourceRules": [
+            {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.non_resource_urls)}
+            for rule in rules
+            if rule.non_resource_urls
+        ],
+        "incomplete": False,
+    }
+
+
+def _resource_rule(rule: Rule) -> dict[str, Any]:
+    names = {"resourceNames": list(rule.resource_names)} if rule.resource_names else {}
+    return {
+        "verbs": list(rule.verbs),
+        "apiGroups": list(rule.api_groups),
+        "resources": list(rule.resources),
+        **names,
+    }
+
+
+def _oneself(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    return {"userInfo": {"username": user.name, "groups": sorted(user.groups)}}
+
+
+_STATUS: Final[Mapping[str, Callable[[Object, User, Authorizer], dict[str, Any]]]] = {
+    SELF_ACCESS.plural: _own_access,
+    ACCESS.plural: _anybodys_access,
+    LOCAL_ACCESS.plural: _anybodys_access,
+    SELF_RULES.plural: _own_rules,
+    SELF.plural: _oneself,
+}
+
+
+# Forms
+
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _object(*needed: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(needed)}
+
+
+_ASKED: Final = {
+    "resourceAttributes": _object(
+        namespace=_TEXT,
+        verb=_TEXT,
+        group=_TEXT,
+        version=_TEXT,
+        resource=_TEXT,
+        subresource=_TEXT,
+        name=_TEXT,
+        fieldSelector=_ANYTHING,
+        labelSelector=_ANYTHING,
+    ),
+    "nonResourceAttributes": _object(path=_TEXT, verb=_TEXT),
+}
+_SUBJECT: Final = {
+    "user": _TEXT,
+    "groups": _TEXTS,
+    "uid": _TEXT,
+    "extra": {"type": "object", "additionalProperties": _TEXTS},
+}
+_METADATA: Final = {"type": "object", "nullable": True}
+
+SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    SELF_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ASKED)),
+    ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ASKED, **_SUBJECT)),
+    LOCAL_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ASKED, **_SUBJECT)),
+    SELF_RULES.plural: _object("spec", metadata=_METADATA, spec=_object(namespace=_TEXT)),
+    SELF.plural: _object(metadata=_METADATA),
+}
+"""What a client posts, by plural."""
+
+_COMPILED: Final = {plural: schema.compile(each) for plural, each in SCHEMAS.items()}
+_BY_PLURAL: Final = {kind.plural: kind for kind in KINDS}
+
+
+# What no schema says
+
+
+def _nothing(review: Object) -> list[Cause]:
+    return []
+
+
+def _unclear(review: Object) -> list[Cause]:
+    """Give what is wrong with a review that asks for nothing, or for two things."""
+    spec = review["spec"]
+    match "resourceAttributes" in spec, "nonResourceAttributes" in spec:
+        case True, True:
+            complaint = "cannot be specified in combination with resourceAttributes"
+            return [_invalid("nonResourceAttributes", spec["nonResourceAttributes"], complaint)]
+        case False, False:
+            complaint = (
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            )
+            return [_invalid("resourceAttributes", None, complaint)]
+        case _:
+            return []
+
+
+def _nobodys(review: Object) -> list[Cause]:
+    """Give what is wrong with a review that asks for nobody, or is unclear."""
+    spec = review["spec"]
+    if spec.get("user") or spec.get("groups"):
+        return _unclear(review)
+    complaint = "at least one of user or group must be specified"
+    return [*_unclear(review), _invalid("user", spec.get("user", ""), complaint)]
+
+
+def _elsewhere(review: Object) -> list[Cause]:
+    """Give what is wrong with a review that asks for what is not in its namespace."""
+    spec = review["spec"]
+    namespace = (review.get("metadata") or {}).get("namespace", "")
+    if "nonResourceAttributes" in spec:
+        complaint = "disallowed on this kind of request"
+        return [_invalid("nonResourceAttributes", spec["nonResourceAttributes"], complaint)]
+    causes = _nobodys(review)
+    asked = spec.get("resourceAttributes", {}).get("namespace", "")
+    if not causes and (not asked or asked != namespace):
+        complaint = f"must match namespace: {namespace}"
+        return [_invalid("resourceAttributes.namespace", asked, complaint)]
+    return causes
+
+
+def _placeless(review: Object) -> list[Cause]:
+    return [] if review["spec"].get("namespace") else [required("spec.namespace")]
+
+
+_STRAY: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
+    SELF_ACCESS.plural: _unclear,
+    ACCESS.plural: _nobodys,
+    LOCAL_ACCESS.plural: _elsewhere,
+    SELF_RULES.plural: _placeless,
+}
+
+
+def _invalid(field: str, value: Any, complaint: str) -> Cause:
+    message = f"Invalid value: {orjson.dumps(value).decode()}: {complaint}"
+    return Cause(f"spec.{field}", "FieldValueInvalid", message)

@@ -1,0 +1,105 @@
+"""The roles and bindings that every cluster starts with, as far as they matter to this one.
+
+Their names and what they allow are those of Kubernetes, because people and manifests rely on both.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from warren.base.objects import Kind, Object
+from warren.kube.server.access.authorization import (
+    AUTHENTICATED,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    MASTERS,
+    UNAUTHENTICATED,
+)
+from warren.kube.server.access.grants import RBAC
+
+_HEALTH: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_DISCOVERY: Final = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
+_OWN_REVIEWS: Final = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
+
+_READ: Final = ("get", "list", "watch")
+_WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
+# All but secrets: who reads them may act for others.
+_SEEN: Final = (
+    "configmaps", "endpoints", "events", "namespaces", "namespaces/status",
+    "persistentvolumeclaims", "persistentvolumeclaims/status", "pods", "pods/log", "pods/status",
+    "resourcequotas", "resourcequotas/status", "serviceaccounts", "services", "services/status",
+)  # fmt: skip
+_EDITED: Final = (
+    "configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "secrets",
+    "serviceaccounts", "services",
+)  # fmt: skip
+
+
+def defaults() -> list[Object]:
+    """Give the ClusterRoles of a bare cluster, and after them its ClusterRoleBindings."""
+    return [
+        _role("cluster-admin", _resources("*", ["*"], ["*"]), _urls(["*"], ["*"])),
+        _role("system:discovery", _urls(sorted((*_HEALTH, *_DISCOVERY)), ["get"])),
+        _role("system:public-info-viewer", _urls(_HEALTH, ["get"])),
+        _role(
+            "system:basic-user",
+            _resources("authorization.k8s.io", _OWN_REVIEWS, ["create"]),
+            _resources("authentication.k8s.io", ["selfsubjectreviews"], ["create"]),
+        ),
+        # Each part goes into one of the three, and each of the three into the next one; other
+        # kinds join them with roles of their own that carry these labels.
+        _gathering("view", into="edit"),
+        _gathering("edit", into="admin"),
+        _gathering("admin"),
+        _part("view", _resources("", _SEEN, _READ)),
+        _part("edit", _resources("", ["secrets"], _READ), _resources("", _EDITED, _WRITE)),
+        _part(
+            "admin",
+            _resources(RBAC, ["rolebindings", "roles"], sorted((*_READ, *_WRITE))),
+            _resources("authorization.k8s.io", ["localsubjectaccessreviews"], ["create"]),
+        ),
+        _binding("cluster-admin", MASTERS),
+        _binding("system:discovery", AUTHENTICATED),
+        _binding("system:public-info-viewer", AUTHENTICATED, UNAUTHENTICATED),
+        _binding("system:basic-user", AUTHENTICATED),
+    ]
+
+
+def _role(name: str, *rules: Object, into: str = "", **rest: Any) -> Object:
+    labels = _into(into) if into else {}
+    return _object(CLUSTER_ROLE, name, labels, rules=list(rules), **rest)
+
+
+def _part(name: str, *rules: Object) -> Object:
+    return _role(f"system:aggregate-to-{name}", *rules, into=name)
+
+
+def _gathering(name: str, into: str = "") -> Object:
+    selectors = [{"matchLabels": _into(name)}]
+    return _role(name, into=into, aggregationRule={"clusterRoleSelectors": selectors})
+
+
+def _binding(role: str, *groups: str) -> Object:
+    return _object(
+        CLUSTER_ROLE_BINDING,
+        role,
+        {},
+        roleRef={"apiGroup": RBAC, "kind": CLUSTER_ROLE.name, "name": role},
+        subjects=[{"apiGroup": RBAC, "kind": "Group", "name": group} for group in groups],
+    )
+
+
+def _object(kind: Kind, name: str, labels: Object, **rest: Any) -> Object:
+    metadata = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **labels}}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest}
+
+
+def _into(name: str) -> dict[str, str]:
+    return {f"{RBAC}/aggregate-to-{name}": "true"}
+
+
+def _resources(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Object:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+def _urls(urls: Sequence[str], verbs: Sequence[str]) -> Object:
+    return {"nonResourceURLs": list(urls), "verbs": list(verbs)}

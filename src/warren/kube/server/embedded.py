@@ -1,0 +1,86 @@
+"""A cluster's API in this process: the store, its rules, and what works behind it."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from warren.base.clock import Clock
+from warren.base.objects import Kind, Object, key_of
+from warren.journal import Journal
+from warren.kube.admission import Admission, Denied, InTurn, Review
+from warren.kube.server.access import authorization
+from warren.kube.server.access.authorization import Authorizer, escalation
+from warren.kube.server.access.roles import defaults
+from warren.kube.server.builtin import BUILT_IN, NAMESPACE
+from warren.kube.server.ending import KEPT, Ending, NamespaceLifecycle
+from warren.kube.server.garbage import Garbage
+from warren.kube.server.history import Changed
+from warren.kube.server.store import Store
+from warren.kube.server.webhooks.admission import Webhooks
+
+
+class NoEscalation:
+    """Admits roles and bindings that hand out no more than their writer has."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    async def admit(self, review: Review) -> Object | None:
+        if review.new is not None and review.kind in authorization.KINDS:
+            missing = self._authorizer.escalates(review.user, review.kind, review.new, review.old)
+            if missing:
+                name = review.key.name
+                raise Denied(escalation(review.user, review.kind, name, missing))
+        return review.new
+
+
+class Embedded:
+    """The store of one cluster, and the parts that a real API has beside it."""
+
+    def __init__(self, journal: Journal, clock: Clock, rules: Sequence[Admission] = ()) -> None:
+        """`rules` are asked in turn, where a real cluster asks webhooks for them."""
+        lifecycle = NamespaceLifecycle()
+        self._webhooks = Webhooks()
+        self.authorizer = Authorizer(lambda kind: self.store.everything(kind))
+        turns: list[Admission] = [
+            lifecycle,
+            self._webhooks.mutating,
+            *rules,
+            NoEscalation(self.authorizer),
+            self._webhooks.validating,
+        ]
+        self.store = Store(journal, clock, InTurn(turns))
+        lifecycle.connect(self.store.get)
+        self._webhooks.connect(self.store)
+        self.store.listen(self._changed)
+        self._garbage = Garbage(self.store)
+        self._ending = Ending(self.store)
+
+    async def run(self) -> None:
+        """Commit writes, and clear up behind them, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.store.run(), name="store")
+            tasks.create_task(self._garbage.run(), name="garbage")
+            tasks.create_task(self._ending.run(), name="ending")
+            tasks.create_task(self._webhooks.run(), name="webhooks")
+
+    async def begin(self) -> None:
+        """Make what every cluster has, where it is not there yet. `run` must be running."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, obj in _first():
+                if self.store.absent(kind, key_of(obj)):
+                    tasks.create_task(self.store.create(kind, obj))
+
+    def _changed(self, change: Changed) -> None:
+        if change.place in _ROLES:
+            self.authorizer.changed()
+
+
+_ROLES = {(kind.group, kind.plural) for kind in authorization.KINDS}
+
+
+def _first() -> Iterator[tuple[Kind, Object]]:
+    for name in KEPT:
+        yield NAMESPACE, {"metadata": {"name": name}}
+    kinds = {resource.name: resource.kind(resource.versions[0]) for resource in BUILT_IN}
+    for obj in defaults():
+        yield kinds[obj["kind"]], obj

@@ -1,0 +1,130 @@
+"""Namespaces and definitions that go: what is in them goes first."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
+from warren.kube.admission import Denied, Operation, Review
+from warren.kube.client import NotFound
+from warren.kube.runtime import Reconciler
+from warren.kube.server.builtin import CRD, NAMESPACE
+from warren.kube.server.history import Changed
+from warren.kube.server.resources import Resource
+from warren.kube.server.store import CLEANUP, Store
+from warren.kube.server.writing import How
+
+_PLACES: Final = {(kind.group, kind.plural): kind for kind in (NAMESPACE, CRD)}
+
+
+class Ending:
+    """Empties namespaces and definitions that are marked for deletion, and lets go of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: set[tuple[Kind, Key]] = set()
+        """What is to go, and may not be empty yet."""
+        self._reconciler: Reconciler[tuple[Kind, Key]] = Reconciler("ending", self._end)
+        for kind in _PLACES.values():
+            for obj in store.everything(kind):
+                self._look(kind, obj)
+        store.listen(self._changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._reconciler.run()
+
+    def _changed(self, change: Changed) -> None:
+        if change.type == "DELETED":
+            group, plural = change.place
+            namespace = change.object["metadata"].get("namespace", "")
+            for what in ((NAMESPACE, Key("", namespace)), (CRD, Key("", f"{plural}.{group}"))):
+                if what in self._waiting:
+                    self._reconciler.add(what)
+        elif change.place in _PLACES:
+            self._look(_PLACES[change.place], change.object)
+
+    def _look(self, kind: Kind, obj: Object) -> None:
+        if obj["metadata"].get("deletionTimestamp"):
+            self._waiting.add((kind, key_of(obj)))
+            self._reconciler.add((kind, key_of(obj)))
+
+    async def _end(self, what: tuple[Kind, Key]) -> float | None:
+        kind, key = what
+        try:
+            obj = self._store.get(kind, key)
+            for inside, inner in self._left(kind, obj):
+                if not inner["metadata"].get("deletionTimestamp"):
+                    with suppress(NotFound):
+                        how = How(propagation="Background")
+                        await self._store.delete(Remove(kind=inside, key=key_of(inner)), how)
+            if self._left(kind, obj):
+                return None  # the last one of them will be news
+            await self._let_go(kind, obj)
+        except NotFound:
+            pass  # somebody was faster
+        self._waiting.discard(what)
+        return None
+
+    def _left(self, kind: Kind, obj: Object) -> list[tuple[Kind, Object]]:
+        name = obj["metadata"]["name"]
+        return [*(self._inside(name) if kind == NAMESPACE else self._defined(obj))]
+
+    def _inside(self, namespace: str) -> Iterator[tuple[Kind, Object]]:
+        for resource in self._store.resources():
+            if resource.namespaced:
+                kind = _kind(resource)
+                for obj in self._store.list(kind, namespace).items:
+                    yield kind, obj
+
+    def _defined(self, crd: Object) -> Iterator[tuple[Kind, Object]]:
+        spec = crd["spec"]
+        resource = self._store.resource(spec["group"], spec["names"]["plural"])
+        if resource is not None:
+            kind = _kind(resource)
+            for obj in self._store.everything(kind):
+                yield kind, obj
+
+    async def _let_go(self, kind: Kind, obj: Object) -> None:
+        if kind == NAMESPACE:
+            patch: Object = {"spec": {"finalizers": None}}
+        else:
+            kept = [each for each in obj["metadata"].get("finalizers", ()) if each != CLEANUP]
+            patch = {"metadata": {"finalizers": kept or None}}
+        seen = obj["metadata"]["resourceVersion"]
+        await self._store.patch(Change(kind=kind, key=key_of(obj), patch=patch, seen=seen))
+
+
+class NamespaceLifecycle:
+    """Admits new objects to namespaces that are there and stay, and keeps three of those."""
+
+    def __init__(self) -> None:
+        self._get: Callable[[Kind, Key], Object]
+
+    def connect(self, get: Callable[[Kind, Key], Object]) -> None:
+        """Say where namespaces are looked up: in the store that asks for admission."""
+        self._get = get
+
+    async def admit(self, review: Review) -> Object | None:
+        key = review.key
+        if review.operation is Operation.DELETE and review.kind == NAMESPACE:
+            if key.name in KEPT:
+                raise Denied(
+                    f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
+                )
+        elif review.operation is Operation.CREATE and key.namespace:
+            found = self._get(NAMESPACE, Key("", key.namespace))
+            if found["metadata"].get("deletionTimestamp"):
+                raise Denied(
+                    f'{review.kind} "{key.name}" is forbidden: unable to create new content in '
+                    f"namespace {key.namespace} because it is being terminated"
+                )
+        return review.new
+
+
+KEPT: Final = ("default", "kube-system", "kube-public")
+"""The namespaces that every cluster has."""
+
+
+def _kind(resource: Resource) -> Kind:
+    return resource.kind(resource.versions[0])

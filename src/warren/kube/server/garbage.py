@@ -1,0 +1,221 @@
+"""Objects whose owners are gone: collected, as ownerReferences ask.
+
+An owner is known by its uid. Background: dependents go after their owner.
+Foreground: an owner that waits for it goes after those dependents that block
+it. Orphan: dependents are left, and forget their owner.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
+from warren.kube.client import NotFound
+from warren.kube.runtime import Reconciler
+from warren.kube.server.history import Changed, Place
+from warren.kube.server.store import Store
+from warren.kube.server.writing import FOREGROUND, ORPHAN, How
+
+
+class _Item(NamedTuple):
+    """Where an object is."""
+
+    place: Place
+    key: Key
+
+
+class Garbage:
+    """Collects in one store. `run` lives until cancelled."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._owners: dict[str, _Item] = {}
+        """Every object by its uid."""
+        self._dependents: dict[str, set[_Item]] = {}
+        """What names an owner, by the owner's uid."""
+        self._named: dict[_Item, frozenset[str]] = {}
+        self._reconciler: Reconciler[_Item] = Reconciler("garbage", self._collect)
+        for resource in store.resources():
+            place = (resource.group, resource.plural)
+            for obj in store.everything(resource.kind(resource.versions[0])):
+                self._know(_Item(place, key_of(obj)), obj)
+        # What lost its owner while nobody looked: known only when all of them are.
+        for item in self._named:
+            self._reconciler.add(item)
+        for item in self._owners.values():
+            self._wake_waiting(item)
+        store.listen(self._changed)
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        await self._reconciler.run()
+
+    # Knowing
+
+    def _changed(self, change: Changed) -> None:
+        item = _Item(change.place, key_of(change.object))
+        before = self._named.get(item, frozenset())
+        if change.type == "DELETED":
+            uid = change.object["metadata"]["uid"]
+            self._forget(item, uid)
+            for dependent in self._dependents.get(uid, ()):
+                self._reconciler.add(dependent)
+        else:
+            self._know(item, change.object)
+            if self._named.get(item, frozenset()) - before:
+                self._reconciler.add(item)
+            self._wake_waiting(item, change.object)
+        # An owner may have waited for this dependent.
+        for uid in before:
+            if uid in self._owners:
+                self._wake_waiting(self._owners[uid])
+
+    def _know(self, item: _Item, obj: Object) -> None:
+        metadata = obj["metadata"]
+        self._owners[metadata["uid"]] = item
+        now = frozenset(reference["uid"] for reference in metadata.get("ownerReferences") or ())
+        self._name(item, now)
+
+    def _forget(self, item: _Item, uid: str) -> None:
+        if self._owners.get(uid) == item:
+            del self._owners[uid]
+        self._name(item, frozenset())
+
+    def _name(self, item: _Item, uids: frozenset[str]) -> None:
+        before = self._named.get(item, frozenset())
+        if before == uids:
+            return
+        for uid in before - uids:
+            self._dependents[uid].discard(item)
+            if not self._dependents[uid]:
+                del self._dependents[uid]
+        for uid in uids - before:
+            self._dependents.setdefault(uid, set()).add(item)
+        if uids:
+            self._named[item] = uids
+        else:
+            self._named.pop(item, None)
+
+    def _wake_waiting(self, item: _Item, obj: Object | None = None) -> None:
+        """Look at an owner that waits for its dependents, or to let go of them."""
+        found = obj if obj is not None else self._object(item)
+        if found is not None and _waits_for(found):
+            self._reconciler.add(item)
+
+    # Collecting
+
+    async def _collect(self, item: _Item) -> float | None:
+        obj = self._object(item)
+        if obj is None:
+            return None
+        try:
+            waits_for = _waits_for(obj)
+            if waits_for == ORPHAN:
+                await self._orphan(item, obj)
+            elif waits_for == FOREGROUND:
+                await self._end_dependents(item, obj)
+            await self._judge(item, obj)
+        except NotFound:
+            pass  # somebody was faster
+        return None
+
+    async def _orphan(self, item: _Item, owner: Object) -> None:
+        uid = owner["metadata"]["uid"]
+        for dependent in list(self._dependents.get(uid, ())):
+            obj = self._object(dependent)
+            if obj is not None:
+                await self._disown(dependent, obj, {uid})
+        await self._release(item, owner, ORPHAN)
+
+    async def _end_dependents(self, item: _Item, owner: Object) -> None:
+        uid = owner["metadata"]["uid"]
+        blocking = False
+        for dependent in list(self._dependents.get(uid, ())):
+            obj = self._object(dependent)
+            if obj is None:
+                continue
+            blocking |= any(each.get("blockOwnerDeletion") for each in _references(obj, {uid}))
+            # One that has other owners lives on with them, and only forgets this one.
+            others = self._named[dependent] - {uid}
+            if any(self._lives(other) for other in others):
+                await self._disown(dependent, obj, {uid})
+            elif not obj["metadata"].get("deletionTimestamp"):
+                await self._delete(dependent, obj, foreground=True)
+        if not blocking:
+            await self._release(item, owner, FOREGROUND)
+
+    async def _judge(self, item: _Item, obj: Object) -> None:
+        """Delete an object that has lost all its owners; let it forget those that are gone."""
+        named = self._named.get(item, frozenset())
+        gone = {uid for uid in named if not self._exists(uid, obj)}
+        if not gone or obj["metadata"].get("deletionTimestamp"):
+            return
+        if gone != named:
+            await self._disown(item, obj, gone)
+        else:
+            await self._delete(item, obj)
+
+    def _exists(self, uid: str, dependent: Object) -> bool:
+        """Tell whether there is such an owner, where a dependent may have one."""
+        owner = self._owners.get(uid)
+        if owner is None:
+            return False
+        # Nothing is owned across namespaces, nor something cluster-wide by what is in one.
+        return owner.key.namespace in ("", key_of(dependent).namespace)
+
+    def _lives(self, uid: str) -> bool:
+        owner = self._owners.get(uid)
+        obj = self._object(owner) if owner is not None else None
+        return obj is not None and _waits_for(obj) != FOREGROUND
+
+    # Writing
+
+    async def _delete(self, item: _Item, obj: Object, *, foreground: bool = False) -> None:
+        uid = obj["metadata"]["uid"]
+        after_its_own = foreground and uid in self._dependents
+        how = How(
+            uid=uid,
+            seen=obj["metadata"]["resourceVersion"],
+            propagation="Foreground" if after_its_own else None,
+        )
+        await self._store.delete(Remove(kind=self._kind(item), key=item.key), how)
+
+    async def _disown(self, item: _Item, obj: Object, uids: set[str]) -> None:
+        references = obj["metadata"].get("ownerReferences") or ()
+        kept = [each for each in references if each["uid"] not in uids]
+        await self._merge(item, obj, {"ownerReferences": kept or None})
+
+    async def _release(self, item: _Item, obj: Object, finalizer: str) -> None:
+        kept = [each for each in obj["metadata"]["finalizers"] if each != finalizer]
+        await self._merge(item, obj, {"finalizers": kept or None})
+
+    async def _merge(self, item: _Item, obj: Object, metadata: dict[str, Any]) -> None:
+        seen = obj["metadata"]["resourceVersion"]
+        patch = {"metadata": metadata}
+        await self._store.patch(Change(kind=self._kind(item), key=item.key, patch=patch, seen=seen))
+
+    def _object(self, item: _Item) -> Object | None:
+        try:
+            return self._store.get(self._kind(item), item.key)
+        except NotFound:
+            return None
+
+    def _kind(self, item: _Item) -> Kind:
+        resource = self._store.resource(*item.place)
+        if resource is None:
+            raise NotFound(f"{item.place} is not served any more")
+        return resource.kind(resource.versions[0])
+
+
+def _waits_for(obj: Object) -> str | None:
+    """Give the finalizer of ours that an object which is to go waits for."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp"):
+        return None
+    finalizers = metadata.get("finalizers") or ()
+    return next((each for each in (ORPHAN, FOREGROUND) if each in finalizers), None)
+
+
+def _references(obj: Object, uids: set[str]) -> Iterator[Object]:
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference["uid"] in uids:
+            yield reference

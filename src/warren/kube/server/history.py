@@ -1,0 +1,161 @@
+"""What has changed lately: told to everybody who watches, and to who comes a little late."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import orjson
+
+from warren.base.objects import Kind, Object
+from warren.kube.client import Event, Expired
+
+Place = tuple[str, str]
+"""A resource: its group and plural."""
+
+LENGTH: Final = 8192
+"""Changes that a watch may start behind."""
+
+BACKLOG: Final = 8192
+"""Changes that a slow watcher may fall behind before it is closed."""
+
+
+class Told(Event):
+    """An event as all who watch in one version share it."""
+
+    @cached_property
+    def line(self) -> bytes:
+        """The event as a watch sends it; written once, for however many watch."""
+        return orjson.dumps({"type": self.type, "object": self.object}) + b"\n"
+
+
+@dataclass
+class Changed:
+    """One change of one object."""
+
+    version: int
+    place: Place
+    type: str
+    object: Object
+    """After it; a deleted one as it was last."""
+    before: Object | None
+    _told: dict[str, Told] = field(default_factory=dict)
+
+    def told(self, kind: Kind) -> Told:
+        """Give the event to all who watch the kind, in its version."""
+        known = self._told.get(kind.version)
+        if known is None:
+            known = self._told[kind.version] = Told(self.type, spelled(kind, self.object))
+        return known
+
+
+class Subscription:
+    """One open watch: what waits for its reader, and why it ends."""
+
+    def __init__(self, namespace: str, leave: "Callable[[Subscription], None]") -> None:
+        self._namespace = namespace
+        self._leave = leave
+        self._waiting: list[Changed] = []
+        self._news = asyncio.Event()
+        self._over = ""
+
+    def offer(self, change: Changed) -> None:
+        """Tell of a change, unless it is of another namespace or the reader is too far behind."""
+        if self._over:
+            return
+        if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
+            return
+        if len(self._waiting) >= BACKLOG:
+            self.end("the watcher did not keep up with the changes")
+        else:
+            self._waiting.append(change)
+            self._news.set()
+
+    def end(self, why: str) -> None:
+        """End it after what waits already, without a gap."""
+        self._over = why
+        self._news.set()
+
+    async def batch(self, seconds: float | None = None) -> list[Changed]:
+        """Wait for changes, and give all that have come; none where none comes in time.
+
+        Raises Expired where there will be no more.
+        """
+        if not self._waiting and not self._over:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+        if self._over and not self._waiting:
+            raise Expired(self._over)
+        changes, self._waiting = self._waiting, []
+        return changes
+
+    def close(self) -> None:
+        """Hear of no more changes."""
+        self._leave(self)
+
+
+class History:
+    """The last changes of all resources, in order."""
+
+    def __init__(self) -> None:
+        self._changes: deque[Changed] = deque()
+        self._watchers: dict[Place, list[Subscription]] = {}
+        self.horizon = 0
+        """The version after which every change is known."""
+
+    def begin(self, version: int) -> None:
+        """Forget everything up to a version."""
+        self._changes.clear()
+        self.horizon = version
+
+    def add(self, change: Changed) -> None:
+        """Tell of a change, which is durable."""
+        if len(self._changes) >= LENGTH:
+            self.horizon = self._changes.popleft().version
+        self._changes.append(change)
+        for watcher in self._watchers.get(change.place, ()):
+            watcher.offer(change)
+
+    def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
+        """Hear of the changes after a version. Raises Expired where they are not known any more."""
+        if start < self.horizon:
+            raise Expired(f"version {start} is too old: changes are known after {self.horizon}")
+        place = (kind.group, kind.plural)
+        watchers = self._watchers.setdefault(place, [])
+        made = Subscription(namespace, watchers.remove)
+        for change in self._changes:
+            if change.version > start and change.place == place:
+                made.offer(change)
+        watchers.append(made)
+        return made
+
+    async def follow(self, kind: Kind, start: int, namespace: str) -> AsyncIterator[Told]:
+        """Give the changes after a version.
+
+        Raises Expired where they are not known any more, where the reader does not keep up,
+        and where the resource is not served any more.
+        """
+        watching = self.subscribe(kind, start, namespace)
+        try:
+            while True:
+                for change in await watching.batch():
+                    yield change.told(kind)
+        finally:
+            watching.close()
+
+    def end(self, place: Place) -> None:
+        """Close the watches of a resource that is not served any more."""
+        for watcher in self._watchers.get(place, ()):
+            watcher.end("the resource is not served any more")
+
+
+def spelled(kind: Kind, obj: Object) -> Object:
+    """Give an object in the version in which it was asked for; schemas are alike in all."""
+    if obj.get("apiVersion") == kind.api_version:
+        return obj
+    return {**obj, "apiVersion": kind.api_version}

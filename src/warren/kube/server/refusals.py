@@ -1,0 +1,54 @@
+"""What the store says no with: the sentences that Kubernetes' clients and scripts look for."""
+
+from typing import Any
+
+from warren.base.objects import Kind
+from warren.kube.client import AlreadyExists, Conflict, NotFound, Refused
+
+
+class Absent(NotFound):
+    """There is no object of that name."""
+
+    def __init__(self, kind: Kind, name: str) -> None:
+        super().__init__(f'{kind} "{name}" not found')
+        self.kind = kind
+        self.name = name
+
+
+class Unserved(NotFound):
+    """There is no such kind, or not in this version."""
+
+    def __init__(self) -> None:
+        super().__init__("the server could not find the requested resource")
+
+
+class Taken(AlreadyExists):
+    """There is an object of that name already."""
+
+    def __init__(self, kind: Kind, name: str) -> None:
+        super().__init__(f'{kind} "{name}" already exists')
+        self.kind = kind
+        self.name = name
+
+
+_STALE = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+class Stale(Conflict):
+    """The object is not the one, or not in the version, that the write was decided on."""
+
+    def __init__(self, kind: Kind, name: str, why: str = _STALE) -> None:
+        super().__init__(f'Operation cannot be fulfilled on {kind} "{name}": {why}')
+        self.kind = kind
+        self.name = name
+
+
+def another(what: str, wanted: Any, found: Any) -> str:
+    """Say that a precondition does not hold, for `Stale`."""
+    return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+
+
+class Misaddressed(Refused):
+    """What is written says that it is another object than the one of its address."""

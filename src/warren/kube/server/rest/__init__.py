@@ -1,0 +1,1 @@
+"""The Kubernetes REST protocol over a store."""

@@ -1,0 +1,63 @@
+"""Which objects a request is about: its selectors, and the page of the list that it asks for."""
+
+import base64
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from warren.base.objects import Key, Object, key_of
+from warren.kube.client import Refused
+from warren.kube.server import selectors
+from warren.kube.server.resources import Resource
+from warren.kube.server.rest.requests import Bad, number
+from warren.kube.server.selectors import Operator
+
+
+class Selection:
+    """The selectors and the page of one request. Raises Bad where they make no sense."""
+
+    def __init__(self, request: web.Request, resource: Resource) -> None:
+        try:
+            self._labels = selectors.parse_labels(request.query.get("labelSelector", ""))
+            self._fields = selectors.parse_fields(
+                request.query.get("fieldSelector", ""), resource.selectable
+            )
+        except Refused as error:
+            raise Bad(400, "BadRequest", str(error)) from None
+        self._limit = int(number(request, "limit") or 0)
+        self._from = _continued(request.query.get("continue", ""))
+
+    @property
+    def name(self) -> str:
+        """The one name that is asked for, if there is one."""
+        return self._fields.wanted("metadata.name")
+
+    def equalities(self) -> dict[str, str]:
+        """Give the labels that are asked for by equality: the store finds those at once."""
+        return {
+            each.key: each.values[0]
+            for each in self._labels.requirements
+            if each.operator is Operator.EQUALS
+        }
+
+    def matches(self, obj: Object) -> bool:
+        return self._fields.matches(obj) and self._labels.matches(obj["metadata"].get("labels"))
+
+    def page(self, items: list[Object]) -> tuple[list[Object], dict[str, Any]]:
+        """Give the objects of this page, and what the list's metadata says of those after it."""
+        chosen = [obj for obj in items if self.matches(obj) and key_of(obj) > self._from]
+        rest = chosen[self._limit :] if self._limit else []
+        if not rest:
+            return chosen, {}
+        page = chosen[: self._limit]
+        token = base64.urlsafe_b64encode(orjson.dumps([*key_of(page[-1])])).decode()
+        return page, {"continue": token, "remainingItemCount": len(rest)}
+
+
+def _continued(token: str) -> Key:
+    """Read after which key a list goes on. It shows what is there now, not what was there."""
+    try:
+        return Key(*orjson.loads(base64.urlsafe_b64decode(token))) if token else Key("", "")
+    except (ValueError, TypeError):
+        raise Bad(400, "BadRequest", "continue: this is not what an earlier answer gave") from None

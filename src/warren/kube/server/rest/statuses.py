@@ -1,0 +1,132 @@
+"""What goes wrong, as the Status that clients read."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from warren.base.objects import Kind, Object
+from warren.kube.admission import Denied
+from warren.kube.client import (
+    AlreadyExists,
+    Conflict,
+    Expired,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from warren.kube.server.access.impersonation import MayNot
+from warren.kube.server.refusals import Absent, Misaddressed, Stale, Taken
+from warren.kube.server.resources import Invalid
+from warren.kube.server.rest.requests import Bad
+from warren.kube.server.schemas.apply import ApplyConflict
+from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.webhooks.calls import CallFailed, Rejected
+
+
+class Failure(NamedTuple):
+    """The answer to a request that failed."""
+
+    code: int
+    reason: str
+    message: str
+    details: Mapping[str, Any] = {}
+
+    def status(self) -> dict[str, Any]:
+        """Give the Status object."""
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            **({"details": self.details} if self.details else {}),
+            "code": self.code,
+        }
+
+
+def failure(error: Exception) -> Failure | None:
+    """Give the answer for what a request has raised; None for what is a bug of ours."""
+    match error:
+        case web.HTTPException():
+            reason = "RequestEntityTooLarge" if error.status == 413 else "BadRequest"
+            return Failure(error.status, reason, error.reason)
+        case Bad():
+            return Failure(error.code, error.reason, str(error))
+        case Absent():
+            return Failure(404, "NotFound", str(error), _about(error))
+        case Taken():
+            return Failure(409, "AlreadyExists", str(error), _about(error))
+        case Stale():
+            return Failure(409, "Conflict", str(error), _about(error))
+        case Misaddressed():
+            return Failure(400, "BadRequest", str(error))
+        case NotFound():
+            return Failure(404, "NotFound", str(error))
+        case AlreadyExists():
+            return Failure(409, "AlreadyExists", str(error))
+        case ApplyConflict():
+            return Failure(409, "Conflict", str(error), {"causes": _owners(error)})
+        case Conflict():
+            return Failure(409, "Conflict", str(error))
+        case Expired():
+            return Failure(410, "Expired", str(error))
+        case Rejected():
+            denied = f'admission webhook "{error.by}" denied the request: {error}'
+            return Failure(error.code, error.reason, denied)
+        case Denied():
+            by = f'admission webhook "{error.by}" denied the request: ' if error.by else ""
+            return Failure(403, "Forbidden", f"{by}{error}")
+        case MayNot():
+            return Failure(403, "Forbidden", str(error))
+        case Invalid():
+            return Failure(422, "Invalid", str(error), _details(error))
+        case Refused():
+            return Failure(422, "Invalid", str(error))
+        case CallFailed():
+            return Failure(500, "InternalError", f"Internal error occurred: {error}")
+        case Unavailable():
+            return Failure(503, "ServiceUnavailable", str(error))
+        case _:
+            return None
+
+
+def deleted(kind: Kind, obj: Object) -> dict[str, Any]:
+    """Give the Status that tells of an object that it is gone."""
+    metadata = obj["metadata"]
+    group = {"group": kind.group} if kind.group else {}
+    about = {"name": metadata["name"], **group, "kind": kind.plural, "uid": metadata["uid"]}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": about,
+    }
+
+
+def _about(error: Absent | Taken | Stale) -> dict[str, Any]:
+    """Say which object it is about."""
+    group = {"group": error.kind.group} if error.kind.group else {}
+    return {"name": error.name, **group, "kind": error.kind.plural}
+
+
+def _details(error: Invalid) -> dict[str, Any]:
+    """Say what does not fit, and why."""
+    causes = _causes(error.causes)
+    return {"name": error.name, "group": error.group, "kind": error.kind, "causes": causes}
+
+
+def _causes(causes: Iterable[Cause]) -> list[dict[str, str]]:
+    return [
+        {"reason": each.reason, "message": each.message, "field": each.field} for each in causes
+    ]
+
+
+def _owners(error: ApplyConflict) -> list[dict[str, str]]:
+    """Say which fields others own."""
+    return [
+        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
+        for each in error.causes
+    ]

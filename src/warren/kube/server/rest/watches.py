@@ -1,0 +1,117 @@
+"""Watches over HTTP: events as lines, bookmarks in between, and an end that says why."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from warren.base.objects import Kind, Object
+from warren.kube.client import Expired
+from warren.kube.server.history import Changed, Subscription, Told
+from warren.kube.server.rest.statuses import failure
+
+_BOOKMARK_SECONDS: Final = 15.0
+
+_TOGETHER: Final = 256 * 2**10
+"""Bytes of events after which those that are there are sent, before others are written down."""
+
+
+class Watch:
+    """One watch of one client."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        kind: Kind,
+        version: Callable[[], str],
+        shown: Callable[[Object], Object] | None,
+    ) -> None:
+        """`version` gives that of the newest change; `shown` makes Tables where those are asked."""
+        self._request = request
+        self._response = response
+        self._kind = kind
+        self._version = version
+        self._shown = shown
+
+    async def run(
+        self,
+        first: Iterable[Object],
+        subscribe: Callable[[], Subscription],
+        matches: Callable[[Object], bool],
+        *,
+        seconds: int | None,
+        bookmarks: bool,
+    ) -> None:
+        """Send `first` as new, then changes, until time or client or history end it."""
+        try:
+            async with asyncio.timeout(seconds):
+                with closing(subscribe()) as changes:
+                    for obj in first:
+                        await self._response.write(self._line(Told("ADDED", obj)))
+                    await self._follow(changes, matches, bookmarks)
+        except (TimeoutError, ConnectionError):
+            pass  # as the client has asked, or it has hung up
+        except Expired as error:
+            status = failure(error)
+            assert status is not None
+            with suppress(ConnectionError):  # nobody may be left to be told
+                await self._response.write(Told("ERROR", status.status()).line)
+
+    async def _follow(
+        self, changes: Subscription, matches: Callable[[Object], bool], bookmarks: bool
+    ) -> None:
+        """Send changes as they come, and a bookmark when none has come for a while."""
+        while True:
+            # Every change up to this version is sent before the wait runs out; one that
+            # comes at that very moment is not.
+            version = self._version()
+            batch = await changes.batch(_BOOKMARK_SECONDS)
+            if batch:
+                await self._send(batch, matches)
+            elif self._request.transport is None:
+                return  # nobody listens any more
+            elif bookmarks:
+                await self._response.write(orjson.dumps(_bookmark(self._kind, version)) + b"\n")
+
+    async def _send(self, batch: Iterable[Changed], matches: Callable[[Object], bool]) -> None:
+        """Send changes, many at a time."""
+        lines: list[bytes] = []
+        size = 0
+        for change in batch:
+            event = seen(change, self._kind, matches)
+            if event is not None:
+                lines.append(self._line(event))
+                size += len(lines[-1])
+            if size >= _TOGETHER:
+                await self._response.write(b"".join(lines))
+                lines, size = [], 0
+        if lines:
+            await self._response.write(b"".join(lines))
+
+    def _line(self, event: Told) -> bytes:
+        told = event if self._shown is None else Told(event.type, self._shown(event.object))
+        return told.line
+
+
+def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> Told | None:
+    """Give a change as those see it who watch only what matches; None where they do not.
+
+    An object that begins to match is new to them, and one that ceases to is gone.
+    """
+    was = change.before is not None and matches(change.before)
+    now = change.type != "DELETED" and matches(change.object)
+    if not was and not now:
+        return None
+    told = change.told(kind)
+    own = {(False, True): "ADDED", (True, False): "DELETED"}.get((was, now), told.type)
+    return told if own == told.type else Told(own, told.object)
+
+
+def _bookmark(kind: Kind, version: str) -> Object:
+    metadata = {"resourceVersion": version, "creationTimestamp": None}
+    obj = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
+    return {"type": "BOOKMARK", "object": obj}

@@ -1,0 +1,1 @@
+"""What objects may be, and how they change: schemas, patches, apply and owners of fields. Pure."""

@@ -1,0 +1,104 @@
+"""What objects, labels, annotations and finalizers may be called. Pure.
+
+The rules are those that every Kubernetes API has, so that what is taken here is taken there.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from warren.base.objects import Kind
+from warren.kube.server.schemas.causes import Cause
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ANNOTATIONS: Final = 256 * 2**10
+"""Bytes that all annotations of an object may add up to."""
+
+
+def violations(kind: Kind, metadata: Mapping[str, Any]) -> list[Cause]:
+    """Give what is wrong with the names in an object's metadata, which has the right types."""
+    return [*_name(kind, metadata), *_labels(metadata), *_annotations(metadata)]
+
+
+def _name(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[Cause]:
+    name = metadata.get("name") or ""
+    if not name:
+        why = "Required value: name or generateName is required"
+        yield Cause("metadata.name", "FieldValueRequired", why)
+    elif kind.group == _RBAC:
+        pass  # any part of a path will do, and has been looked at: `system:node` is one
+    elif (kind.group, kind.plural) == ("", "namespaces"):
+        yield from _told("metadata.name", name, _label(name))
+    else:
+        yield from _told("metadata.name", name, _subdomain(name))
+
+
+def _labels(metadata: Mapping[str, Any]) -> Iterator[Cause]:
+    for name, value in (metadata.get("labels") or {}).items():
+        yield from _told("metadata.labels", name, _qualified(name))
+        if value:
+            yield from _told("metadata.labels", value, _part(value, "a valid label"))
+
+
+def _annotations(metadata: Mapping[str, Any]) -> Iterator[Cause]:
+    annotations = metadata.get("annotations") or {}
+    for name in annotations:
+        # Their capitals do not matter, unlike those of labels.
+        yield from _told("metadata.annotations", name, _qualified(name.lower()))
+    if sum(len(f"{name}{value}".encode()) for name, value in annotations.items()) > _ANNOTATIONS:
+        why = f"Too long: may not be more than {_ANNOTATIONS} bytes"
+        yield Cause("metadata.annotations", "FieldValueTooLong", why)
+
+
+def _told(field: str, value: str, why: str) -> Iterator[Cause]:
+    if why:
+        message = f"Invalid value: {orjson.dumps(value).decode()}: {why}"
+        yield Cause(field, "FieldValueInvalid", message)
+
+
+# Each says what is wrong, or nothing
+
+
+def _sized(limit: int, pattern: re.Pattern[str], why: str) -> Callable[[str], str]:
+    def complaint(text: str) -> str:
+        if len(text) > limit:
+            return f"must be no more than {limit} characters"
+        return "" if pattern.fullmatch(text) else why
+
+    return complaint
+
+
+_ENDS: Final = "and must start and end with an alphanumeric character"
+_label: Final = _sized(
+    63,
+    _LABEL,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
+    f"or '-', {_ENDS}",
+)
+_subdomain: Final = _sized(
+    253,
+    _SUBDOMAIN,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+    f"'-' or '.', {_ENDS}",
+)
+
+
+def _part(text: str, what: str) -> str:
+    if len(text) > 63:
+        return f"{what} must be no more than 63 characters"
+    if _QUALIFIED.fullmatch(text):
+        return ""
+    return f"{what} must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+
+
+def _qualified(text: str) -> str:
+    prefix, slash, name = text.rpartition("/")
+    if slash and (why := _subdomain(prefix)):
+        return f"prefix part {why}"
+    return _part(name, "name part")

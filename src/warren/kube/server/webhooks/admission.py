@@ -1,0 +1,239 @@
+"""Admission by webhooks: asks those that are configured, and does as they answer.
+
+Which webhook wants to see which write is `hooks`; how one is asked is `calls`.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import orjson
+import structlog
+
+from warren.base.errors import WarrenError
+from warren.base.objects import Key, Kind, Object, key_of
+from warren.kube.admission import InTurn, Review
+from warren.kube.client import NotFound, Refused
+from warren.kube.server import writing
+from warren.kube.server.builtin import NAMESPACE
+from warren.kube.server.history import Changed, spelled
+from warren.kube.server.resources import Resource
+from warren.kube.server.schemas.patches import json_patch
+from warren.kube.server.store import Store
+from warren.kube.server.webhooks import hooks
+from warren.kube.server.webhooks.calls import CallFailed, Calls, Https, Resolver, Response, Sender
+from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Hook, Service
+
+log = structlog.get_logger()
+
+_CONFIGURATIONS: Final = {(kind.group, kind.plural) for kind in (MUTATING, VALIDATING)}
+_SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
+
+
+class Webhooks:
+    """An `Admission`: the mutating webhooks one after the other, then the validating ones.
+
+    A server that has rules of its own asks them between the two, as `mutating` and
+    `validating`: they judge what is to be stored, and the last webhooks see what they made.
+    Raises Rejected, CallFailed, and Refused for a configuration that cannot be read.
+    """
+
+    def __init__(
+        self,
+        sender: Sender | None = None,
+        resolve: Resolver | None = None,
+        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        """`resolve` finds services; without one, what is written in the Service counts."""
+        self._sender = sender or Https()
+        self._known = _Known()
+        self._calls = Calls(self._sender, resolve or self._known.address, new_uid)
+        self.mutating = _Mutating(self._known, self._calls)
+        self.validating = _Validating(self._known, self._calls)
+
+    def connect(self, store: Store) -> None:
+        """Say which store asks for admission: configurations, namespaces and services are there."""
+        self._known.connect(store)
+
+    async def run(self) -> None:
+        """Keep connections to webhooks until cancelled."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._sender.close()
+
+    async def admit(self, review: Review) -> Object | None:
+        return await InTurn([self.mutating, self.validating]).admit(review)
+
+
+class _Known:
+    """What the store says of webhooks, and of those who are asked about."""
+
+    def __init__(self) -> None:
+        self._store: Store
+        self._hooks: dict[str, Sequence[Hook]] = {}
+
+    def connect(self, store: Store) -> None:
+        self._store = store
+        store.listen(self._changed)
+
+    def _changed(self, change: Changed) -> None:
+        if change.place in _CONFIGURATIONS:
+            self._hooks.clear()
+
+    def hooks(self, kind: Kind) -> Sequence[Hook]:
+        """Give the webhooks of all configurations of a kind, in the order of their names."""
+        known = self._hooks.get(kind.plural)
+        if known is None:
+            found = sorted(self._store.everything(kind), key=key_of)
+            known = self._hooks[kind.plural] = [hook for obj in found for hook in _compiled(obj)]
+        return known
+
+    def wanted(self, hook: Hook, review: Review) -> Kind | None:
+        """Give the kind, in the version, in which a webhook wants to see a write, if it does."""
+        return hook.wants(review, self.resource(review.kind).versions, self._namespace(review))
+
+    def resource(self, kind: Kind) -> Resource:
+        """Give how a kind is served. Raises NotFound."""
+        resource = self._store.resource(kind.group, kind.plural)
+        if resource is None:
+            raise NotFound(f"the server has no {kind} any more")
+        return resource
+
+    def _namespace(self, review: Review) -> Mapping[str, str] | None:
+        """Give the labels of the namespace that a write is in; None where it is in none."""
+        name = hooks.namespace_of(review)
+        if not name:
+            return None
+        namespace: Object | None = review.new or review.old
+        if review.key.namespace:
+            try:
+                namespace = self._store.get(NAMESPACE, Key("", name))
+            except NotFound:
+                namespace = None  # the object is older than the rule that there is one
+        labels = namespace["metadata"].get("labels") if namespace is not None else None
+        # The last is what every namespace of a real cluster is labeled with, and no other way.
+        return {**(labels or {}), "kubernetes.io/metadata.name": name}
+
+    def address(self, service: Service) -> str | None:
+        """Give where a Service says that it is: nothing here routes to what is behind it."""
+        try:
+            obj = self._store.get(_SERVICE, Key(service.namespace, service.name))
+        except NotFound:
+            return None
+        spec = obj.get("spec") or {}
+        host = spec.get("externalName") or spec.get("clusterIP")
+        if not host or host == "None":
+            return None
+        return f"[{host}]:{service.port}" if ":" in host else f"{host}:{service.port}"
+
+
+class _Mutating:
+    """The webhooks that may change an object, one after the other."""
+
+    def __init__(self, known: _Known, calls: Calls) -> None:
+        self._known = known
+        self._calls = calls
+
+    async def admit(self, review: Review) -> Object | None:
+        if hooks.is_configuration(review.kind):
+            _check(review)
+            return review.new
+        for hook in self._known.hooks(MUTATING):
+            # What those before it have made of the object decides whether it wants to see it.
+            kind = self._known.wanted(hook, review)
+            if kind is None:
+                continue
+            response = await self._calls.verdict(hook, review, kind)
+            if response is not None and response.patch and review.new is not None:
+                resource = self._known.resource(review.kind)
+                patched = _patched(hook, spelled(kind, review.new), response)
+                review = replace(review, new=_written(hook, review, resource, patched))
+        return review.new
+
+
+class _Validating:
+    """The webhooks that may say no, all at the same time."""
+
+    def __init__(self, known: _Known, calls: Calls) -> None:
+        self._known = known
+        self._calls = calls
+
+    async def admit(self, review: Review) -> Object | None:
+        known = self._known.hooks(VALIDATING)
+        if not known or hooks.is_configuration(review.kind):
+            return review.new
+        tasks = []
+        async with asyncio.TaskGroup() as group:
+            for hook in known:
+                kind = self._known.wanted(hook, review)
+                if kind is not None:
+                    tasks.append(group.create_task(self._objection(hook, review, kind)))
+        for task in tasks:
+            # Of several, the first by name is told, whichever came first.
+            if (objection := task.result()) is not None:
+                raise objection
+        return review.new
+
+    async def _objection(self, hook: Hook, review: Review, kind: Kind) -> WarrenError | None:
+        try:
+            await self._calls.verdict(hook, review, kind)
+        except WarrenError as error:
+            return error
+        return None
+
+
+# What becomes of an answer
+
+
+def _patched(hook: Hook, obj: Object, response: Response) -> Object:
+    """Give an object with a webhook's patch. Raises CallFailed where it is none."""
+    # Whether the webhook must answer does not matter: it has, and means to change something.
+    if response.patch_type != "JSONPatch":
+        raise CallFailed(hook.name, f"its patch is not a JSONPatch, but {response.patch_type!r}")
+    try:
+        return json_patch(obj, orjson.loads(response.patch or b""))
+    except (orjson.JSONDecodeError, Refused) as error:
+        raise CallFailed(hook.name, f"its patch cannot be applied: {error}") from error
+
+
+def _written(hook: Hook, review: Review, resource: Resource, made: Object) -> Object:
+    """Give what a webhook has made of an object, as far as its writer could have written it.
+
+    Raises CallFailed where it is no object to be stored there, and Invalid where it does not
+    fit its schema.
+    """
+    try:
+        writing.check(made.get("metadata"))
+    except Refused as error:
+        raise CallFailed(hook.name, f"its patch leaves no object: {error}") from error
+    new = {**made, "apiVersion": review.kind.api_version, "kind": review.kind.name}
+    if review.old is not None:
+        new = writing.allowed(review.old, new, review.status, resource.status)
+        new["metadata"] = writing.preserved(review.old["metadata"], new["metadata"])
+    else:
+        if resource.status:
+            new.pop("status", None)
+        metadata = new["metadata"]
+        if Key(metadata.get("namespace") or "", metadata.get("name") or "") != review.key:
+            raise CallFailed(hook.name, f"its patch makes another object of {review.key}")
+    return resource.conformed(review.kind.version, new, lambda unknown: None)
+
+
+def _check(review: Review) -> None:
+    """Raise Refused for a configuration that is about to be written, and cannot be read."""
+    new, old = review.new, review.old
+    # What has been written before there was this rule may still be labeled, and let go.
+    if new is not None and (old is None or new.get("webhooks") != old.get("webhooks")):
+        hooks.compiled(new)
+
+
+def _compiled(configuration: Object) -> Sequence[Hook]:
+    try:
+        return hooks.compiled(configuration)
+    except Refused as error:
+        name = configuration["metadata"]["name"]
+        log.error("webhooks are not asked", configuration=name, reason=str(error))
+        return ()

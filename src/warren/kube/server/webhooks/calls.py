@@ -1,0 +1,267 @@
+"""One call of a webhook: the question, how it is sent, and what the answer says.
+
+The format of both is AdmissionReview of `admission.k8s.io/v1`.
+"""
+
+import asyncio
+import io
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import aiohttp
+import msgspec
+import orjson
+import structlog
+
+from warren import __version__
+from warren.base.objects import Kind
+from warren.kube.admission import Denied, Operation, Review
+from warren.kube.client import Refused, Unavailable
+from warren.kube.server.history import spelled
+from warren.kube.server.webhooks import hooks
+from warren.kube.server.webhooks.hooks import Hook, Service
+
+log = structlog.get_logger()
+
+_LONGEST_ANSWER: Final = 8 * 2**20
+_LONGEST_WORDS: Final = 300
+
+
+class Rejected(Denied):
+    """A webhook has denied the request, with the code and the reason of its own."""
+
+    def __init__(self, why: str, by: str, code: int, reason: str) -> None:
+        super().__init__(why, by)
+        self.code = code
+        self.reason = reason
+
+
+class CallFailed(Unavailable):
+    """A webhook that must be asked could not be, or answers what is no answer."""
+
+    def __init__(self, webhook: str, why: str) -> None:
+        super().__init__(f'failed calling webhook "{webhook}": {why}')
+
+
+class Place(NamedTuple):
+    """Where a webhook is reached."""
+
+    url: str
+    host: str | None
+    """The name that its certificate is for, where that is not the one in the URL."""
+
+
+class Sender(Protocol):
+    """The port to webhooks."""
+
+    async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
+        """Give the answer to a question. Raises Unavailable where there is none."""
+        ...
+
+    async def close(self) -> None:
+        """End all connections."""
+        ...
+
+
+Resolver = Callable[[Service], str | None]
+"""Gives the `host:port` where a service is reached; None where it is not."""
+
+
+class Calls:
+    """Asks webhooks, and reads what they answer."""
+
+    def __init__(self, sender: Sender, resolve: Resolver, new_uid: Callable[[], str]) -> None:
+        self._sender = sender
+        self._resolve = resolve
+        self._new_uid = new_uid
+
+    async def verdict(self, hook: Hook, review: Review, kind: Kind) -> "Response | None":
+        """Ask one webhook; None where it gives no answer, and need not.
+
+        Raises Rejected, and CallFailed where it must answer.
+        """
+        try:
+            response = await self._answer(hook, review, kind)
+        except CallFailed as error:
+            if hook.required:
+                raise
+            log.warning("webhook left out", webhook=hook.name, reason=str(error))
+            return None
+        for warning in response.warnings or ():
+            log.info("webhook warns", webhook=hook.name, warning=warning)
+        if not response.allowed:
+            why = response.status or _Status()
+            words = why.message or why.reason or "without explanation"
+            # What a denial says of its code may not look like success.
+            raise Rejected(words, hook.name, max(why.code or 0, 400), why.reason or "")
+        return response
+
+    async def _answer(self, hook: Hook, review: Review, kind: Kind) -> "Response":
+        uid, place = self._new_uid(), self._place(hook)
+        try:
+            async with asyncio.timeout(hook.seconds):
+                told = await self._sender.send(hook, place, question(uid, review, kind))
+        except TimeoutError as error:
+            why = f"{place.url} gives no answer in {hook.seconds} s"
+            raise CallFailed(hook.name, f"failed to call webhook: {why}") from error
+        except Unavailable as error:
+            raise CallFailed(hook.name, f"failed to call webhook: {error}") from error
+        try:
+            response = msgspec.json.decode(told, type=_Answer).response
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise CallFailed(hook.name, f"its answer is no AdmissionReview: {error}") from error
+        if response.uid != uid:
+            raise CallFailed(hook.name, f"it answers {response.uid!r}, and was asked {uid!r}")
+        return response
+
+    def _place(self, hook: Hook) -> Place:
+        if hook.service is None:
+            return Place(hook.address, None)
+        reached = self._resolve(hook.service)
+        if reached is None:
+            why = f"service {hook.service} is not to be reached"
+            raise CallFailed(hook.name, f"failed to call webhook: {why}")
+        return Place(f"https://{reached}{hook.address}", hook.service.host)
+
+
+class Https:
+    """The webhooks of the network."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers={
+                    "Accept": "application/json",
+                    "Content-Type": "application/json",
+                    "User-Agent": f"warren/{__version__} (apiserver)",
+                },
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # How long a webhook may take is a matter of its configuration.
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+        try:
+            async with self._session.post(
+                place.url,
+                params={"timeout": f"{hook.seconds}s"},
+                data=io.BytesIO(question),
+                ssl=hook.tls,
+                server_hostname=place.host,
+                allow_redirects=False,
+            ) as response:
+                answer = await _read(response.content)
+                if response.status != 200:
+                    words = _words(answer.decode(errors="replace"))
+                    raise Unavailable(f"{place.url} answers {response.status}: {words}")
+                return answer
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{place.url} does not answer: {_words(error)}") from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    answer = bytearray()
+    async for chunk in content.iter_any():
+        answer += chunk
+        if len(answer) > _LONGEST_ANSWER:
+            raise Unavailable(f"the answer has more than {_LONGEST_ANSWER} bytes")
+    return bytes(answer)
+
+
+# The format
+
+
+class _Status(msgspec.Struct, frozen=True):
+    code: int | None = None
+    message: str | None = None
+    reason: str | None = None
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a webhook answers."""
+
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch: bytes | None = None
+    patch_type: str | None = None
+    warnings: tuple[str, ...] | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    response: Response
+
+
+_OPTIONS: Final = {
+    Operation.CREATE: "CreateOptions",
+    Operation.UPDATE: "UpdateOptions",
+    Operation.DELETE: "DeleteOptions",
+}
+
+
+def question(uid: str, review: Review, kind: Kind) -> bytes:
+    """Write the question whether a write is to be admitted, its object spelled as `kind`.
+
+    Raises Refused for an object that cannot be written.
+    """
+    options: dict[str, Any] = {
+        "apiVersion": "meta.k8s.io/v1",
+        "kind": _OPTIONS[review.operation],
+    }
+    if review.dry_run:
+        options["dryRun"] = ["All"]
+    sub = "status" if review.status else ""
+    place = {
+        "name": review.key.name,
+        "namespace": hooks.namespace_of(review),
+        "subResource": sub,
+        "requestSubResource": sub,
+    }
+    asked = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": uid,
+            "kind": _kind(kind),
+            "resource": _resource(kind),
+            "requestKind": _kind(review.kind),
+            "requestResource": _resource(review.kind),
+            **{name: value for name, value in place.items() if value},
+            "operation": review.operation,
+            "userInfo": {
+                "username": review.user.name,
+                "groups": sorted(review.user.groups),
+            },
+            "object": None if review.new is None else spelled(kind, review.new),
+            "oldObject": None if review.old is None else spelled(kind, review.old),
+            "dryRun": review.dry_run,
+            "options": options,
+        },
+    }
+    try:
+        return orjson.dumps(asked)
+    except orjson.JSONEncodeError as error:
+        raise Refused(f"{review.kind} {review.key} cannot be written: {error}") from error
+
+
+def _kind(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "kind": kind.name}
+
+
+def _resource(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.version, "resource": kind.plural}
+
+
+def _words(error: object) -> str:
+    """Give what an error says, on one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said[:_LONGEST_WORDS]

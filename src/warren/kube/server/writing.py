@@ -1,0 +1,167 @@
+"""What a writer may write, and what of an object is not its own. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from warren.base.objects import Object
+from warren.kube.admission import ITSELF, User
+from warren.kube.client import Refused
+from warren.kube.server.refusals import Misaddressed
+from warren.kube.server.schemas.causes import Cause
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+"""The finalizers of an owner that goes after its dependents, or without them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a write is to be done."""
+
+    user: User = ITSELF
+    seen: str | None = None
+    """The resourceVersion that it was decided on."""
+    uid: str | None = None
+    """The object that is meant: another one of the same name is not."""
+    status: bool = False
+    """Through the status subresource."""
+    dry_run: bool = False
+    """Refuse what would be refused, and write nothing."""
+    manager: str = ""
+    """Who writes, for managedFields. Writers without a name leave no record where there is none."""
+    propagation: Propagation | None = None
+    """What becomes of the dependents of a deleted object; None takes what its finalizers say."""
+    told: Callable[[list[str]], None] = lambda unknown: None
+    """Told the paths of fields that are dropped, because no schema has them. May raise."""
+
+
+PLAINLY: Final = How()
+
+
+def check(metadata: Any) -> None:
+    """Raise Refused for metadata that readers would stumble over."""
+    if not isinstance(metadata, Mapping):
+        raise Refused("metadata: this is not an object")
+    for name in ("name", "namespace", "generateName"):
+        value = metadata.get(name) or ""
+        if not isinstance(value, str) or value in (".", "..") or "/" in value or "%" in value:
+            raise Refused(f"metadata.{name}: {value!r} cannot be part of a path")
+    for name in ("labels", "annotations"):
+        values = metadata.get(name) or {}
+        # In a patch, None takes a label away.
+        if not isinstance(values, Mapping) or not strings(
+            value for value in values.values() if value is not None
+        ):
+            raise Refused(f"metadata.{name}: the values of names are strings")
+    finalizers = metadata.get("finalizers") or []
+    if not isinstance(finalizers, list | tuple) or not strings(finalizers):
+        raise Refused("metadata.finalizers: this is not a list of strings")
+    owners = metadata.get("ownerReferences") or []
+    if not isinstance(owners, list | tuple) or not all(map(_names_an_owner, owners)):
+        raise Refused(
+            "metadata.ownerReferences: each has the strings apiVersion, kind, name and uid"
+        )
+
+
+def _names_an_owner(reference: Any) -> bool:
+    return isinstance(reference, Mapping) and all(
+        isinstance(reference.get(name), str) and reference[name]
+        for name in ("apiVersion", "kind", "name", "uid")
+    )
+
+
+def strings(values: Iterable[Any]) -> bool:
+    """Tell whether all values are strings."""
+    return all(isinstance(value, str) for value in values)
+
+
+def allowed(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
+    """Give the object with what its writer may write; `apart`: whether status is a subresource."""
+    if status and apart:
+        return _with(old, "status", made)
+    new = {**made, "apiVersion": old["apiVersion"], "kind": old["kind"]}
+    return _with(new, "status", old) if apart else new
+
+
+def part(configuration: Object, status: bool, apart: bool) -> Object:
+    """Give the part of a configuration that its writer may write."""
+    if status and apart:
+        names = ("apiVersion", "kind", "metadata", "status")
+        return {name: configuration[name] for name in names if name in configuration}
+    return _with(configuration, "status", {}) if apart else configuration
+
+
+def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
+    """Give an object with a field as it is in another one, or without it."""
+    new = {key: value for key, value in obj.items() if key != name}
+    if name in source:
+        new[name] = source[name]
+    return new
+
+
+_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation",
+          "deletionGracePeriodSeconds", "resourceVersion")  # fmt: skip
+
+
+def stays(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise Misaddressed where metadata says that it is of an object of another name."""
+    name, namespace = new.get("name"), new.get("namespace")
+    if name is not None and name != old["name"]:
+        raise Misaddressed(
+            f"the name of the object ({name}) does not match the name on the URL ({old['name']})"
+        )
+    if namespace is not None and namespace != old.get("namespace", namespace):
+        raise Misaddressed(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+_IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
+    """Give what is wrong with metadata that changes what never does. Nulls change nothing."""
+    return [
+        Cause(
+            f"metadata.{name}",
+            "FieldValueInvalid",
+            f"Invalid value: {orjson.dumps(new[name], default=str).decode()}: field is immutable",
+        )
+        for name in _IMMUTABLE
+        if new.get(name) is not None and new[name] != old.get(name)
+    ]
+
+
+def preserved(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the new metadata with what no writer may change as it was."""
+    kept = {name: value for name, value in new.items() if name not in _FIXED}
+    kept.update((name, old[name]) for name in _FIXED if name in old)
+    return kept
+
+
+def body(obj: Object, status: bool) -> dict[str, Any]:
+    """Give what counts for the generation: all but metadata, and status where it is apart."""
+    skipped = ("metadata", "status", "apiVersion") if status else ("metadata", "apiVersion")
+    return {name: value for name, value in obj.items() if name not in skipped}
+
+
+def deleting(metadata: Mapping[str, Any], how: How, now: str) -> dict[str, Any] | None:
+    """Give the metadata of an object that is marked for deletion; None if it can go at once."""
+    finalizers = list(metadata.get("finalizers") or ())
+    if how.propagation is not None and not metadata.get("deletionTimestamp"):
+        finalizers = [each for each in finalizers if each not in (FOREGROUND, ORPHAN)]
+        own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(how.propagation)
+        finalizers += [own] if own is not None else []
+    if not finalizers:
+        return None
+    return {
+        "deletionTimestamp": now,
+        "deletionGracePeriodSeconds": 0,
+        **metadata,
+        "finalizers": finalizers,
+    }

@@ -1,0 +1,251 @@
+"""A webhook: answers what API servers ask about writes, by rules that are somebody else's.
+
+One `Admission` answers for all kinds. Paths are spelled as kubebuilder does, and only what
+they begin with counts: `/mutate-...` for what may change an object, `/validate-...` for what
+may say no. The objects themselves say of what kind they are.
+"""
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import jsonpatch
+import msgspec
+import orjson
+import structlog
+from aiohttp import web
+
+from warren.base.errors import Retryable
+from warren.base.objects import Key, Kind, Object
+from warren.kube.admission import Admission, Denied, Operation, Review, User
+from warren.kube.client import Refused
+
+log = structlog.get_logger()
+
+_LARGEST: Final = 8 * 2**20
+"""Bytes of a question: it holds an object twice, before and after."""
+
+_GRACE: Final = 3.0
+"""How long answers that are under way may take when this ends."""
+
+
+def path(deed: Literal["mutate", "validate"], kind: Kind) -> str:
+    """Give the path that a webhook configuration names for a kind."""
+    return f"/{deed}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
+
+
+async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admission) -> None:
+    """Answer on a bound socket until cancelled."""
+    app = web.Application(client_max_size=_LARGEST)
+    answers = _Answers(admission)
+    app.router.add_post("/mutate-{what}", answers.mutate)
+    app.router.add_post("/validate-{what}", answers.validate)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener, ssl_context=tls).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+class _Answers:
+    """Answers by the rules of one `Admission`.
+
+    A question that is none is answered with 400 and a sentence. What cannot be decided is
+    no answer either, but 503 or, for a bug, 500: whether the write may go on without us is
+    what the webhook's failurePolicy says.
+    """
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def mutate(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._mutation)
+
+    async def validate(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._verdict)
+
+    async def _answered(
+        self, request: web.Request, answer: Callable[[Review], Awaitable[Mapping[str, Any]]]
+    ) -> web.Response:
+        try:
+            asked = _asked(await request.read())
+        except (msgspec.DecodeError, RecursionError) as error:
+            return web.Response(status=400, text=f"this is no AdmissionReview: {error}")
+        try:
+            response = await answer(_review(asked))
+        except Retryable as error:
+            return web.Response(status=503, text=str(error))
+        except Exception:  # a bug costs one answer, not the webhook
+            log.exception("review failed", path=request.path, uid=asked.uid)
+            return web.Response(status=500, text="internal error; see the webhook's log")
+        body = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "response": {"uid": asked.uid, **response},
+        }
+        return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+    async def _mutation(self, review: Review) -> Mapping[str, Any]:
+        try:
+            made = await self._admission.admit(review)
+        except Refused:
+            # Left as it is: the validating webhook says why not, under its own name.
+            return {"allowed": True}
+        operations = jsonpatch.make_patch(review.new, made).patch
+        if not operations:
+            return {"allowed": True}
+        patch = base64.b64encode(orjson.dumps(operations)).decode()
+        return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
+
+    async def _verdict(self, review: Review) -> Mapping[str, Any]:
+        try:
+            await self._admission.admit(review)
+        except Refused as error:
+            code, reason = (403, "Forbidden") if isinstance(error, Denied) else (422, "Invalid")
+            status = {"status": "Failure", "code": code, "reason": reason, "message": str(error)}
+            return {"allowed": False, "status": status}
+        return {"allowed": True}
+
+
+# The format
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    version: str
+    kind: str
+    group: str = ""
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    version: str
+    resource: str
+    group: str = ""
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    groups: frozenset[str] | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    """What an object must have for rules to read it."""
+
+    name: str | None = None
+    namespace: str | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    uid: str
+    kind: _Kind
+    resource: _Resource
+    operation: Operation
+    sub_resource: Literal["", "status"] = ""
+    name: str = ""
+    namespace: str = ""
+    user_info: _User
+    new: dict[str, Any] | None = msgspec.field(name="object", default=None)
+    old: dict[str, Any] | None = msgspec.field(name="oldObject", default=None)
+    dry_run: bool | None = None
+
+
+class _Question(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: _Request
+
+
+def _asked(body: bytes) -> _Request:
+    """Read a question. Raises msgspec.DecodeError."""
+    request = msgspec.json.decode(body, type=_Question).request
+    for name, obj, expected in (
+        ("object", request.new, request.operation is not Operation.DELETE),
+        ("oldObject", request.old, request.operation is not Operation.CREATE),
+    ):
+        if (obj is not None) is not expected:
+            what = "has one" if expected else "has none"
+            raise msgspec.ValidationError(f"request.{name}: {request.operation} {what}")
+        if obj is not None:
+            msgspec.convert(obj.get("metadata"), _Metadata)
+    return request
+
+
+def _review(request: _Request) -> Review:
+    in_itself = not request.resource.group and request.resource.resource == "namespaces"
+    key = Key("" if in_itself else request.namespace, request.name)
+    kind = Kind(
+        group=request.resource.group,
+        version=request.resource.version,
+        name=request.kind.kind,
+        plural=request.resource.resource,
+        namespaced=bool(key.namespace),
+        # Of the kind, a question tells no more than through which door this write came.
+        status=request.sub_resource == "status",
+    )
+    return Review(
+        operation=request.operation,
+        kind=kind,
+        key=key,
+        old=_named(request.old, key),
+        new=_named(request.new, key),
+        user=User(request.user_info.username, request.user_info.groups or frozenset()),
+        status=request.sub_resource == "status",
+        dry_run=bool(request.dry_run),
+    )
+
+
+def _named(obj: dict[str, Any] | None, key: Key) -> Object | None:
+    """Give an object with a name and a namespace, where it waits for the API to give them."""
+    if obj is None:
+        return None
+    place = {"namespace": key.namespace} if key.namespace else {}
+    return {**obj, "metadata": {"name": key.name, **place, **obj["metadata"]}}
+
+
+# Keys
+
+
+def rotating(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Give a TLS context that shows, to who comes, what is in the two files by then.
+
+    They may be replaced at any time, as cert-manager does; while they cannot be read or do
+    not belong together, what they held before is shown. Raises OSError where
+    they cannot be used now.
+    """
+    keys = _Keys(certificate, key)
+    keys.shown.sni_callback = keys.handshake
+    return keys.shown
+
+
+class _Keys:
+    """A certificate and its key in files, and a context that shows them as they were last."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        # Before the files are read: what is written meanwhile is seen as a change.
+        self._stamps = self._looked()
+        self.shown = self._read()
+
+    def handshake(self, session: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        try:
+            stamps = self._looked()
+            if stamps != self._stamps:
+                self.shown, self._stamps = self._read(), stamps
+        except OSError as error:  # what TLS refuses is one as well
+            log.warning("new keys cannot be used", reason=str(error))
+        session.context = self.shown
+
+    def _looked(self) -> list[tuple[int, int]]:
+        found = [file.stat() for file in self._files]
+        # A file that is put in another's place may well be as old.
+        return [(each.st_mtime_ns, each.st_ino) for each in found]
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._files)
+        return context
