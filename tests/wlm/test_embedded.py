@@ -1,7 +1,8 @@
 """The embedded instance as a workload manager, and its RPCs to the letter."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.instance.simulated import Play
 from warren.lifecycle.states import State
-from warren.rpc.message import RpcError
+from warren.rfc import jobspec
+from warren.rpc.message import Payload, RpcError
 from warren.wlm import codec
+from warren.wlm.embedded.manager import EmbeddedJobs
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
@@ -29,7 +32,7 @@ def test_requests_that_are_repeated_change_nothing() -> None:
     async def deed(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
-        handle = control.bus.handle()
+        handle = control.instance.bus.handle()
         before = world.eventlog(control, job)
         for topic, payload in (
             ("resource-update", {"id": job, "resources": [], "exclude": None}),
@@ -45,7 +48,7 @@ def test_requests_that_are_repeated_change_nothing() -> None:
 
 def test_a_request_that_is_malformed_is_refused_with_its_path() -> None:
     async def deed(world: World, control: Control) -> None:
-        handle = control.bus.handle()
+        handle = control.instance.bus.handle()
         with pytest.raises(RpcError, match=r"received malformed request: .*variables"):
             await handle.rpc("job-manager.dws.prolog-remove", {"id": 1, "variables": {"a": 3}})
 
@@ -54,7 +57,7 @@ def test_a_request_that_is_malformed_is_refused_with_its_path() -> None:
 
 def test_guests_may_not_let_jobs_go() -> None:
     async def deed(world: World, control: Control) -> None:
-        guest = control.bus.handle(control.bus.owner + 1)
+        guest = control.instance.bus.handle(control.instance.bus.owner + 1)
         with pytest.raises(RpcError, match="instance owner"):
             await guest.rpc("job-manager.dws.epilog-remove", {"id": 1})
 
@@ -65,7 +68,7 @@ def test_the_conductor_tells_which_jobs_it_leads() -> None:
     async def deed(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
-        told = await control.bus.handle().rpc("dws.status")
+        told = await control.instance.bus.handle().rpc("dws.status")
         assert told == {"success": True, "workflows": [job]}
         await world.ended(control, job)
 
@@ -77,7 +80,7 @@ def test_a_create_request_for_a_job_that_is_known_is_answered_at_once() -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         request = codec.Create(jobid=job, userid=1, dw_directives=[], resources=[])
-        answer = await control.bus.handle().rpc("dws.create", codec.write(request))
+        answer = await control.instance.bus.handle().rpc("dws.create", codec.write(request))
         assert answer == {"success": True}
         await world.ended(control, job)
 
@@ -92,7 +95,7 @@ def test_an_exception_during_the_epilog_skips_what_is_left_to_do() -> None:
         )
         await world.cancel(control, job)
         await world.ended(control, job)
-        names = control.kvs.names(f"job.{'.'.join(['0000', '0000', '0100', '0000'])}")
+        names = control.instance.kvs.names(f"job.{'.'.join(['0000', '0000', '0100', '0000'])}")
         assert "rabbit_dataout_timing" not in names
         assert not any(copy.index for copy in world.copies())
 
@@ -106,9 +109,9 @@ def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
             lambda: (world.workflow(control).get("status") or {}).get("state") == "DataOut"
         )
         request = {"id": job, "type": "dws-epilog-timeout", "severity": 0, "note": ""}
-        await control.bus.handle().rpc("job-manager.raise", request)
+        await control.instance.bus.handle().rpc("job-manager.raise", request)
         await asyncio.sleep(0)
-        found = control.manager.find(job)
+        found = control.instance.manager.find(job)
         assert found is not None
         assert found.job.state is State.INACTIVE
         assert world.workflow(control)
@@ -116,3 +119,45 @@ def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
         await world.assert_nothing_left(control)
 
     in_a_world(deed)
+
+
+class _Telling:
+    """A handle whose journal tells of one job, breaks off, and begins anew without a word."""
+
+    def __init__(self, told: list[Payload]) -> None:
+        self._told = told
+        self.begun = 0
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        raise RpcError(errno.ECONNRESET)
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        self.begun += 1
+        for entry in self._told if self.begun == 1 else []:
+            yield entry
+        if self.begun == 1:
+            raise RpcError(errno.EOVERFLOW)
+        await asyncio.sleep(3600)
+
+
+def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
+    async def life() -> None:
+        context = {"userid": 0, "urgency": 16, "flags": 0, "version": 1}
+        submit = {"timestamp": 1.0, "name": "submit", "context": context}
+        spec = jobspec.make(["true"], nodes=1, attributes={"dw": "#DW jobdw"})
+        entry = {"id": 7, "eventlog_seq": 0, "events": [submit], "jobspec": spec}
+        handle = _Telling([entry, {"id": -1, "events": []}])
+        jobs = EmbeddedJobs(handle)
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        assert jobs.job(7) is not None
+        await asyncio.sleep(10)
+
+        assert handle.begun == 2
+        assert jobs.job(7) is not None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await jobs.wait_synced()
+        running.cancel()
+
+    virtual.run(life())

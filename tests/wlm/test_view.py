@@ -11,9 +11,9 @@ from warren.wlm import view
 
 SUBMIT = Event(1.0, "submit", {"userid": 1000, "urgency": 16, "flags": 0, "version": 1})
 STORY = [
-    (Event(1.0, "validate"), Phase.QUEUED),
+    (Event(1.0, "validate"), Phase.NEW),
     (Event(1.0, "dependency-add", {"description": "dws-create"}), Phase.HELD),
-    (Event(1.0, "dependency-remove", {"description": "dws-create"}), Phase.QUEUED),
+    (Event(1.0, "dependency-remove", {"description": "dws-create"}), Phase.NEW),
     (Event(1.0, "depend"), Phase.QUEUED),
     (Event(1.0, "priority", {"priority": 16}), Phase.QUEUED),
     (Event(1.0, "alloc"), Phase.QUEUED),

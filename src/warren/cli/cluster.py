@@ -34,6 +34,9 @@ from warren.dws.node import NodeTrouble
               help="Port of the API server on 127.0.0.1 (default: any that is free).")  # fmt: skip
 @click.option("--namespaces/--no-namespaces", "isolated", default=None,
               help="Whether nodes have mount namespaces (default: if they can).")  # fmt: skip
+@click.option("--separate", is_flag=True,
+              help="Run API server, controllers, instance and conductor as a process each, which "
+              "meet over HTTPS and may do what their own roles allow.")  # fmt: skip
 def up(
     state: StateDir,
     rabbits: int,
@@ -44,6 +47,7 @@ def up(
     paths: tuple[str, ...],
     port: int | None,
     isolated: bool | None,
+    separate: bool,
 ) -> None:
     """Run a cluster on this machine until it is stopped.
 
@@ -71,6 +75,7 @@ def up(
         flash=_chosen(flash, devices),
         port=port,
         isolated=isolated,
+        separate=separate,
     )
 
     def ready(cluster: Cluster) -> None:

@@ -46,8 +46,10 @@ _BAR: Final = 30
 @click.option("--global", "global_", metavar="PATH",
               help="The global file system that copies reach as $GLOBAL (default: one with "
                    "the example's data).")  # fmt: skip
+@click.option("--separate", is_flag=True,
+              help="Run every component as a process of its own, with its own role.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Keep the state directory.")
-def demo(script: str | None, nodes: int, global_: str | None, keep: bool) -> None:
+def demo(script: str | None, nodes: int, global_: str | None, separate: bool, keep: bool) -> None:
     """Run one rabbit job through its whole life, on a cluster made for it.
 
     Exits 0 if the job succeeded, its output is right, and nothing is left of it.
@@ -56,7 +58,7 @@ def demo(script: str | None, nodes: int, global_: str | None, keep: bool) -> Non
 
     console = Console(highlight=False, soft_wrap=True)
     directory = Path(tempfile.mkdtemp(prefix="warren-demo-"))
-    demonstration = _Demonstration(console, StateDir(directory / "state"), nodes)
+    demonstration = _Demonstration(console, StateDir(directory / "state"), nodes, separate)
     try:
         faults = demonstration.run(
             Path(script) if script else _examples() / _EXAMPLE,
@@ -95,6 +97,7 @@ class _Demonstration:
     console: "Console"
     state: StateDir
     nodes: int
+    separate: bool
 
     def run(
         self, script: Path, shared: Path, check: Callable[[Path], str | None] | None
@@ -132,7 +135,8 @@ class _Demonstration:
         with (self.state.logs / "up.out").open("w+") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "warren", "up", "--statedir", str(self.state.path),
-                 "--rabbits", str(rabbits), "--global", str(shared)],
+                 "--rabbits", str(rabbits), "--global", str(shared),
+                 *(["--separate"] if self.separate else [])],
                 stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
             try:

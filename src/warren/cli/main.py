@@ -16,6 +16,8 @@ from warren.base.errors import WarrenError
 _COMMANDS: Final = {
     "up": ("warren.cli.cluster", "up", "Run a cluster on this machine."),
     "down": ("warren.cli.cluster", "down", "Stop the cluster of a state directory."),
+    "apiserver": ("warren.cli.apiserver", "apiserver", "Serve the Kubernetes API alone."),
+    "controllers": ("warren.cli.controllers", "controllers", "Run the storage controllers alone."),
     "demo": ("warren.cli.demo", "demo", "Run one rabbit job through its whole life."),
     "submit": ("warren.cli.submit", "submit", "Submit a job and print its id."),
     "run": ("warren.cli.submit", "run", "Submit a job and show its output."),

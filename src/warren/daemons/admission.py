@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
-from warren.base.objects import Kind, Object
+from warren.base.objects import Object
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import parse
 from warren.directives.rules import Rule
 from warren.dws import kinds, workflow
-from warren.kube.admission import Denied, Reader
+from warren.kube.admission import Denied, Operation, Reader, Review
+
+WEBHOOK = "vworkflow.kb.io"
+"""The webhook that has these rules on a real cluster."""
 
 
 class WorkflowAdmission:
@@ -21,25 +24,25 @@ class WorkflowAdmission:
         """Say where the rules are read: in the store that asks for admission."""
         self._reader = reader
 
-    def create(self, kind: Kind, obj: Object) -> Object:
+    async def admit(self, review: Review) -> Object | None:
+        kind, new = review.kind, review.new
         if kind.plural != kinds.WORKFLOW.plural or kind.group != kinds.WORKFLOW.group:
-            return obj
-        why_not = workflow.create_refusal(obj)
-        if why_not is not None:
-            raise Denied(why_not)
+            return new
+        if review.operation is Operation.CREATE and new is not None:
+            return self._created(new)
+        if review.operation is Operation.UPDATE and new is not None and review.old is not None:
+            _allow(workflow.update_refusal(review.old, new))
+        return new
+
+    def _created(self, obj: Object) -> Object:
+        _allow(workflow.create_refusal(obj))
         rules = self._rules()
         try:
             directives = [parse(text) for text in obj["spec"].get("dwDirectives") or ()]
             directive_rules.check(directives, rules)
         except Mistake as mistake:
-            raise Denied(str(mistake)) from mistake
+            raise Denied(str(mistake), WEBHOOK) from mistake
         return workflow.admitted(obj, rules)
-
-    def update(self, kind: Kind, old: Object, new: Object) -> None:
-        if kind.plural == kinds.WORKFLOW.plural and kind.group == kinds.WORKFLOW.group:
-            why_not = workflow.update_refusal(old, new)
-            if why_not is not None:
-                raise Denied(why_not)
 
     def _rules(self) -> Sequence[Rule]:
         found = [
@@ -48,3 +51,8 @@ class WorkflowAdmission:
             if obj["metadata"]["namespace"] == kinds.RULES_NAMESPACE
         ]
         return directive_rules.rules_of(found)
+
+
+def _allow(why_not: str | None) -> None:
+    if why_not is not None:
+        raise Denied(why_not, WEBHOOK)

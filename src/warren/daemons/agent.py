@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from warren.base.clock import SystemClock
-from warren.daemons import logs
+from warren.daemons import logs, roles
 from warren.daemons import site as sites
 from warren.daemons.compose import System, agent
 from warren.daemons.nodes import Nodes
@@ -26,9 +27,11 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     running = asyncio.current_task()
     assert running is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-    async with connect(kubeconfig.load(state.kubeconfig)) as client:
+    async with AsyncExitStack() as stack:
         together = System()
         for name in names:
+            access = kubeconfig.load(state.user(roles.node_user(name)))
+            client = await stack.enter_async_context(connect(access))
             one = agent(client, SystemClock(), name, nodes.machine(name), rabbit=name in rabbits)
             together.parts.update(one.parts)
         await together.run()

@@ -5,10 +5,12 @@ launcher, machines. A test gives others, and has the same system in its hands.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from warren.base.clock import Clock
+from warren.base.objects import Key
 from warren.conductor.conductor import Conductor
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
@@ -19,8 +21,7 @@ from warren.controllers.rabbit import RabbitReconciler
 from warren.controllers.storage import StorageController
 from warren.controllers.system import SystemController
 from warren.controllers.workflow import WorkflowController
-from warren.daemons import cluster
-from warren.daemons.admission import WorkflowAdmission
+from warren.daemons import apiserver
 from warren.daemons.site import Site
 from warren.directives import rules as directive_rules
 from warren.dws import kinds, labels
@@ -38,8 +39,9 @@ from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.local import LocalClient
-from warren.kube.server.store import Store
-from warren.rpc.bus import Bus
+from warren.kube.runtime import Reconciler
+from warren.kube.server.embedded import Embedded
+from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
 from warren.wlm.embedded.manager import EmbeddedJobs
@@ -55,6 +57,14 @@ Part = Callable[[], Awaitable[None]]
 """Something that lives until it is cancelled."""
 
 
+Wrap = Callable[[Client], Client]
+"""Stands between a component and the API: a test sees every write there."""
+
+
+Launchers = Callable[[Bus, Handle], Launcher]
+"""Makes a launcher, which may offer services on the bus."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ports:
     """What the control process stands on."""
@@ -64,12 +74,11 @@ class Ports:
     """The API server's journal."""
     jobs: Journal
     """The KVS's journal."""
-    launcher: Callable[[Bus, Handle], Launcher]
-    """Makes the launcher, which may offer services on the bus."""
+    launcher: Launchers
     owner: int
     mount_prefix: str
-    client: Callable[[Client], Client] = lambda client: client
-    """Wraps the client of each component: a test sees every write there."""
+    client: Wrap = lambda client: client
+    """Wraps the client of each component."""
 
 
 @dataclass(kw_only=True)
@@ -84,18 +93,19 @@ class System:
     """Returns when what has started is ready to be used."""
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
-        """Live until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        """Live until cancelled. The first parts outlive the others, whose last writes they do."""
+        async with asyncio.TaskGroup() as standing:
             for name, part in self.first.items():
-                tasks.create_task(_living(part), name=name)
+                standing.create_task(_living(part), name=name)
             if self.before is not None:
                 await self.before()
-            for name, part in self.parts.items():
-                tasks.create_task(_living(part), name=name)
-            if self.settled is not None:
-                await self.settled()
-            if ready is not None:
-                ready.set()
+            async with asyncio.TaskGroup() as tasks:
+                for name, part in self.parts.items():
+                    tasks.create_task(_living(part), name=name)
+                if self.settled is not None:
+                    await self.settled()
+                if ready is not None:
+                    ready.set()
 
 
 async def _living(part: Part) -> None:
@@ -103,92 +113,148 @@ async def _living(part: Part) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
-    """The control process: API server's store, controllers, conductor, instance."""
+class Instance:
+    """The embedded Flux instance."""
 
-    system: System
-    store: Store
     bus: Bus
+    handle: Handle
     kvs: Kvs
     manager: JobManager
+    parts: dict[str, Part]
 
 
-def control(site: Site, ports: Ports) -> Control:
-    """Build the control process."""
-    admission = WorkflowAdmission()
-    store = Store(ports.objects, ports.clock, admission)
-    admission.connect(lambda kind: list(store.everything(kind)))
-    local = LocalClient(store)
-    informers = Informers(local, indexes=INDEXES)
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """The control process: API server, controllers, conductor, instance."""
 
+    system: System
+    api: Embedded
+    instance: Instance
+
+
+def instance(
+    site: Site, clock: Clock, jobs: Journal, launcher: Launchers, owner: int, informers: Informers
+) -> Instance:
+    """Build the instance. What its validator knows of the storage side, it reads in the API."""
     r = site.r()
     graph = Graph(r)
-    bus = Bus(ports.owner)
+    bus = Bus(owner)
     handle = bus.handle()
-    kvs = Kvs(ports.jobs, ports.owner)
+    kvs = Kvs(jobs, owner)
     barriers = Barriers()
-    manager = JobManager(kvs, ports.clock, handle)
-    scheduler = FirstCome(kvs, ports.clock, graph, manager.allocated)
-    resources = Resources(kvs, ports.clock, r, graph, scheduler.set_drained)
-    launcher = ports.launcher(bus, handle)
-    execution = JobExec(kvs, ports.clock, launcher, barriers, manager.executed)
+    manager = JobManager(kvs, clock, handle)
+    scheduler = FirstCome(kvs, clock, graph, manager.allocated)
+    resources = Resources(kvs, clock, r, graph, scheduler.set_drained)
+    execution = JobExec(kvs, clock, launcher(bus, handle), barriers, manager.executed)
     manager.connect(scheduler, execution)
     manager.load(DwsPlugin())
-    validator = StorageValidator(
-        rules=lambda: directive_rules.rules_of(informers.of(kinds.RULE).all()),
-        file_systems=lambda: [
-            read(obj, LustreFileSystem) for obj in informers.of(kinds.LUSTRE).all()
-        ],
+    validator = _validator(informers, graph)
+    bus.register("kvs", kvs.methods())
+    bus.register("barrier", barriers.methods())
+    bus.register("job-manager", JobManagerService(manager, execution).methods())
+    bus.register("job-ingest", Ingest(manager, clock, [validator]).methods())
+    bus.register("job-info", JobInfo(kvs, manager).methods())
+    bus.register("job-list", JobList(manager).methods())
+    bus.register("resource", resources.methods())
+    return Instance(
+        bus=bus,
+        handle=handle,
+        kvs=kvs,
+        manager=manager,
+        parts={
+            "job manager": manager.run,
+            "scheduler": scheduler.run,
+            "resources": resources.run,
+            "execution": execution.run,
+        },
+    )
+
+
+def _validator(informers: Informers, graph: Graph) -> StorageValidator:
+    rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
+    file_systems = informers.of(kinds.LUSTRE)
+    return StorageValidator(
+        rules=lambda: directive_rules.rules_of(rules.all()),
+        file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
         profiles=lambda: [
             read(obj, NnfStorageProfile)
-            for obj in informers.of(kinds.NNF_STORAGE_PROFILE).all()
+            for obj in profiles.all()
             if obj["metadata"]["namespace"] == kinds.PROFILES_NAMESPACE
         ],
         feasible=graph.feasible,
         floor=FLOOR,
     )
-    jobs = EmbeddedJobs(handle)
-    bus.register("kvs", kvs.methods())
-    bus.register("barrier", barriers.methods())
-    bus.register("job-manager", JobManagerService(manager, execution).methods())
-    bus.register("job-ingest", Ingest(manager, ports.clock, [validator]).methods())
-    bus.register("job-info", JobInfo(kvs, manager).methods())
-    bus.register("job-list", JobList(manager).methods())
-    bus.register("resource", resources.methods())
-    bus.register("dws", jobs.methods())
 
-    client, clock = ports.client, ports.clock
-    reconcilers = [
-        WorkflowController(client(local), informers, clock, ports.mount_prefix).reconciler,
-        BreakdownController(client(local), informers).reconciler,
-        StorageController(client(local), informers).reconciler,
-        AccessController(client(local), informers).reconciler,
-        SystemController(client(local), informers).reconciler,
+
+def controllers(
+    client: Callable[[], Client], informers: Informers, clock: Clock, mount_prefix: str
+) -> list[Reconciler[Key]]:
+    """Build the controllers of the storage side, each with a client from `client`."""
+    return [
+        WorkflowController(client(), informers, clock, mount_prefix).reconciler,
+        BreakdownController(client(), informers).reconciler,
+        StorageController(client(), informers).reconciler,
+        AccessController(client(), informers).reconciler,
+        SystemController(client(), informers).reconciler,
     ]
-    conductor = Conductor(ports.client(local), informers, jobs, ports.clock, FLOOR)
-    informers.of(kinds.RULE)
+
+
+def synced(informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> dict[str, Part]:
+    """Give reconcilers as parts, which begin once everything that they look at is known."""
+
+    def begun(reconciler: Reconciler[Any]) -> Part:
+        async def run() -> None:
+            await informers.wait_synced()
+            await reconciler.run()
+
+        return run
+
+    return {each.name: begun(each) for each in reconcilers}
+
+
+def conductor(
+    client: Client, informers: Informers, clock: Clock, handle: Handle
+) -> tuple[Methods, dict[str, Part]]:
+    """Build the conductor of an instance, and the service that it is to offer there as `dws`."""
+    jobs = EmbeddedJobs(handle)
+    leading = Conductor(client, informers, jobs, clock, FLOOR)
+    return jobs.methods(), {"jobs": jobs.run, "conductor": leading.run}
+
+
+def control(site: Site, ports: Ports) -> Control:
+    """Build the control process: all but the nodes' agents, over the local client."""
+    embedded = apiserver.built(ports.objects, ports.clock)
+    local = LocalClient(embedded.store)
+    informers = Informers(ports.client(local), indexes=INDEXES)
+    flux = instance(site, ports.clock, ports.jobs, ports.launcher, ports.owner, informers)
+    reconcilers = controllers(
+        lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
+    )
+    methods, leading = conductor(ports.client(local), informers, ports.clock, flux.handle)
+    flux.bus.register("dws", methods)
+
+    async def establish() -> None:
+        await embedded.begin()
+        await apiserver.establish(local, site)
+
     system = System(
-        first={"store": store.run, "kvs": kvs.run},
-        before=lambda: cluster.establish(ports.client(local), site),
+        first={"api": embedded.run, "kvs": flux.kvs.run},
+        before=establish,
         settled=informers.wait_synced,
         parts={
             "informers": informers.run,
-            **{each.name: _synced(informers, each.run) for each in reconcilers},
-            "job manager": manager.run,
-            "scheduler": scheduler.run,
-            "resources": resources.run,
-            "execution": execution.run,
-            "jobs": jobs.run,
-            "conductor": conductor.run,
+            **synced(informers, reconcilers),
+            **flux.parts,
+            **leading,
         },
     )
-    return Control(system=system, store=store, bus=bus, kvs=kvs, manager=manager)
+    return Control(system=system, api=embedded, instance=flux)
 
 
 def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: bool) -> System:
     """Build the agent of one node, which watches that node's namespace and nothing else."""
     informers = Informers(client, namespace=node, indexes=INDEXES)
-    reconcilers = [MountReconciler(client, informers, machine).reconciler]
+    reconcilers: list[Reconciler[Any]] = [MountReconciler(client, informers, machine).reconciler]
     if rabbit:
         own = RabbitReconciler(client, informers, machine, node)
         movements = MovementReconciler(client, informers, machine, clock)
@@ -196,7 +262,7 @@ def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: 
     return System(
         parts={
             f"{node} informers": informers.run,
-            **{f"{node} {each.name}": _synced(informers, each.run) for each in reconcilers},
+            **{f"{node} {name}": part for name, part in synced(informers, reconcilers).items()},
         }
     )
 
@@ -207,17 +273,7 @@ def compose(site: Site, ports: Ports, machines: Mapping[str, Machine]) -> tuple[
     rabbits = {chassis.rabbit for chassis in site.chassis()}
     system = replace(built.system, parts=dict(built.system.parts))
     for node, machine in machines.items():
-        client = ports.client(LocalClient(built.store))
+        client = ports.client(LocalClient(built.api.store))
         one = agent(client, ports.clock, node, machine, rabbit=node in rabbits)
         system.parts.update(one.parts)
     return built, system
-
-
-def _synced(informers: Informers, part: Part) -> Part:
-    """Start a part once everything that it looks at is known."""
-
-    async def run() -> None:
-        await informers.wait_synced()
-        await part()
-
-    return run

@@ -35,6 +35,10 @@ class StateDir:
     def kubeconfig(self) -> Path:
         return self.path / "kubeconfig"
 
+    def user(self, name: str) -> Path:
+        """The kubeconfig of one of the cluster's own users."""
+        return self.path / "users" / f"{name.rpartition(':')[2]}.kubeconfig"
+
     @property
     def pki(self) -> Path:
         return self.path / "pki"
@@ -91,7 +95,8 @@ class StateDir:
     def prepare(self) -> None:
         """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
         try:
-            for directory in (self.path, self.logs, self.flash, self.nodes, self.mounts):
+            own = (self.logs, self.flash, self.nodes, self.mounts, self.path / "users")
+            for directory in (self.path, *own):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserMistake(

@@ -1,15 +1,11 @@
 """A cluster on this machine: the control process, and the processes that it looks after."""
 
 import asyncio
-import errno
 import gc
 import os
-import secrets
 import signal
-import socket
-import ssl
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -20,31 +16,30 @@ from warren.base.bytesize import human
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
+from warren.daemons import apiserver, supervisor
 from warren.daemons import site as sites
-from warren.daemons import supervisor
 from warren.daemons.compose import Ports, control
+from warren.daemons.part import PARTS, remote_launcher
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
-from warren.instance.execution import Launcher
-from warren.instance.launcher import RemoteLauncher
 from warren.journal.sqlite import SqliteJournal
-from warren.kube import kubeconfig
+from warren.kube import http, kubeconfig
+from warren.kube.client import Client, NotFound, Unavailable
 from warren.kube.kubeconfig import Access
-from warren.kube.server import tls
-from warren.kube.server.app import ApiServer
-from warren.kube.server.store import Store
+from warren.kube.local import LocalClient
 from warren.node import loops, namespaces
+from warren.rpc import client as rpc_client
 from warren.rpc import server
-from warren.rpc.bus import Bus
-from warren.rpc.message import Handle
+from warren.rpc.client import Patient
 
 log = structlog.get_logger()
 
-HOST: Final = "127.0.0.1"
 _RABBITS_SECONDS: Final = 15.0
+_API_SECONDS: Final = 30.0
+_LOOK: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +53,8 @@ class Wanted:
     """Of the API server; None takes the last one again if it is free, or any."""
     isolated: bool | None = None
     """Whether nodes have mount namespaces; None has them where the kernel allows it."""
+    separate: bool = False
+    """Whether API server, controllers, instance and conductor have a process each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,6 @@ class Cluster:
     """A cluster that is ready."""
 
     site: Site
-    server: str
     isolated: bool
     why_not_isolated: str | None
     why_no_images: str | None
@@ -90,79 +86,148 @@ async def _run(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]
     why_not = None if wanted.isolated else await namespaces.available()
     isolated = why_not is None if wanted.isolated is None else wanted.isolated
     site, why_no_images = _settled(state, wanted, isolated=isolated)
-    listener = _listen(state, wanted.port)
-    access, context = _secured(state, listener)
     cluster = Cluster(
         site=site,
-        server=access.server,
         isolated=isolated,
         why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
         why_no_images=why_no_images,
     )
     stopped = _stop_signal()
     try:
-        with SqliteJournal(state.objects) as objects, SqliteJournal(state.jobs) as jobs:
-            await _live(state, cluster, objects, jobs, listener, access, context, ready, stopped)
+        if wanted.separate:
+            await _live_separate(state, cluster, wanted.port, ready, stopped)
+        else:
+            await _live_together(state, cluster, wanted.port, ready, stopped)
     finally:
         state.running.unlink(missing_ok=True)
         await sweep(state)
 
 
-async def _live(
+async def _live_together(
     state: StateDir,
     cluster: Cluster,
-    objects: SqliteJournal,
-    jobs: SqliteJournal,
-    listener: socket.socket,
-    access: Access,
-    context: ssl.SSLContext,
+    port: int | None,
     ready: Callable[[Cluster], None],
     stopped: asyncio.Event,
 ) -> None:
+    """Be all parts but the nodes' agents and the shells."""
+    entrance = apiserver.opened(state, port, apiserver.users(cluster.site))
     clock = SystemClock()
-    ports = Ports(
-        clock=clock,
-        objects=objects,
-        jobs=jobs,
-        launcher=_launcher,
-        owner=os.geteuid(),
-        mount_prefix=str(state.mounts),
-    )
-    built = control(cluster.site, ports)
-    api = ApiServer(built.store, clock, {access.token: "admin"})
-    built.system.parts["api server"] = lambda: api.run(listener, context)
-    built.system.parts["bus"] = lambda: server.serve(built.bus, state.socket)
-    is_ready = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(built.system.run(is_ready), name="control")
-        await is_ready.wait()
-        gc.freeze()  # what is there now stays, the whole graph too: it need not be gone over again
-        children = [tasks.create_task(child) for child in _children(state, cluster)]
-        await _rabbits_ready(built.store, cluster.site.rabbits)
-        state.announce(
-            pid=os.getpid(),
-            server=access.server,
-            isolated=cluster.isolated,
-            flash=cluster.site.flash,
-            why_no_images=cluster.why_no_images,
+    with SqliteJournal(state.objects) as objects, SqliteJournal(state.jobs) as jobs:
+        ports = Ports(
+            clock=clock,
+            objects=objects,
+            jobs=jobs,
+            launcher=remote_launcher,
+            owner=os.geteuid(),
+            mount_prefix=str(state.mounts),
         )
-        ready(cluster)
-        await stopped.wait()
-        state.running.unlink(missing_ok=True)
+        built = control(cluster.site, ports)
+        built.system.parts["api server"] = lambda: entrance.serve(built.api, clock)
+        built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket)
+        is_ready = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(built.system.run(is_ready), name="control")
+            await is_ready.wait()
+            # What is there now stays, the whole graph too: it need not be gone over again.
+            gc.freeze()
+            async with _children(_agents(state, cluster)):
+                await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
+                await _announced(state, cluster, entrance.admin.server, ready, stopped)
+            running.cancel()
+
+
+async def _live_separate(
+    state: StateDir,
+    cluster: Cluster,
+    port: int | None,
+    ready: Callable[[Cluster], None],
+    stopped: asyncio.Event,
+) -> None:
+    """Look after one process for each part, and be none."""
+    for stale in state.user("").parent.glob("*.kubeconfig"):
+        stale.unlink()
+    async with _children([supervisor.keep(_part(state, "apiserver", port))]):
+        access = await _answering(state)
+        others = [supervisor.keep(_part(state, name)) for name in PARTS if name != "apiserver"]
+        async with _children([*others, *_agents(state, cluster)]):
+            async with http.connect(access) as client:
+                await _rabbits_ready(client, cluster.site.rabbits)
+            await _instance_ready(state)
+            await _announced(state, cluster, access.server, ready, stopped)
+
+
+async def _announced(
+    state: StateDir,
+    cluster: Cluster,
+    url: str,
+    ready: Callable[[Cluster], None],
+    stopped: asyncio.Event,
+) -> None:
+    """Say that the cluster is ready, until it is to stop."""
+    state.announce(
+        pid=os.getpid(),
+        server=url,
+        isolated=cluster.isolated,
+        flash=cluster.site.flash,
+        why_no_images=cluster.why_no_images,
+    )
+    ready(cluster)
+    await stopped.wait()
+    state.running.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def _children(keeping: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[None]:
+    """Keep processes running for the length of a block, and end them."""
+    children = [asyncio.ensure_future(each) for each in keeping]
+    try:
+        yield
+    finally:
         for child in children:
             child.cancel()
         await asyncio.wait(children)
-        running.cancel()
 
 
-async def _rabbits_ready(store: Store, count: int) -> None:
+async def _answering(state: StateDir) -> Access:
+    """Wait until the API server has written who may come in, and answers."""
+    try:
+        async with asyncio.timeout(_API_SECONDS):
+            while True:
+                await asyncio.sleep(_LOOK)
+                with suppress(UserMistake, Unavailable, NotFound):
+                    # Written last, and what an earlier start has written leads nowhere.
+                    access = kubeconfig.load(state.kubeconfig)
+                    async with http.connect(access) as client:
+                        if (await client.list(kinds.SYSTEM_CONFIGURATION)).items:
+                            return access
+    except TimeoutError:
+        raise UserMistake(
+            f"The API server does not answer: see {state.logs / 'apiserver.log'}."
+        ) from None
+
+
+async def _instance_ready(state: StateDir) -> None:
+    """Wait until instance and conductor answer; not for ever, for one may be broken."""
+    patient = Patient(lambda: rpc_client.connect(state.socket))
+    connecting = asyncio.ensure_future(patient.run())
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RABBITS_SECONDS):
+                await patient.rpc("dws.status")
+    finally:
+        connecting.cancel()
+        await asyncio.wait({connecting})
+
+
+async def _rabbits_ready(client: Client, count: int) -> None:
     """Wait until every rabbit has said that it is there; not for ever, for one may be broken."""
-    listing = store.list(kinds.STORAGE)
+    listing = await client.list(kinds.STORAGE)
     known = {obj["metadata"]["name"]: obj for obj in listing.items}
     with suppress(TimeoutError):
         async with (
             asyncio.timeout(_RABBITS_SECONDS),
-            aclosing(store.watch(kinds.STORAGE, listing.version)) as events,  # type: ignore[type-var]
+            aclosing(client.watch(kinds.STORAGE, listing.version)) as events,  # type: ignore[type-var]
         ):
             while [*map(_status, known.values())].count("Ready") < count:
                 event = await anext(events)
@@ -173,8 +238,19 @@ def _status(storage: Object) -> str:
     return str(storage.get("status", {}).get("status", ""))
 
 
-def _children(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None, None]]:
-    """Give what keeps the other processes running: agents, and the parent of the shells."""
+def _part(state: StateDir, name: str, port: int | None = None) -> Child:
+    """Give one part of the cluster, as a process of its own."""
+    return Child(
+        name=name,
+        module="warren.daemons.part",
+        arguments=[str(state.path), name, *([str(port)] if port is not None else [])],
+        log_file=state.logs / f"{name}.log",
+        environment=dict([state.mark]),
+    )
+
+
+def _agents(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None, None]]:
+    """Give what keeps the nodes' agents running, and the parent of the shells."""
     how = "isolated" if cluster.isolated else "linked"
 
     def child(name: str, module: str, *nodes: str) -> Child:
@@ -193,12 +269,6 @@ def _children(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, Non
         ):
             yield supervisor.keep(child(name, "warren.daemons.agent", *nodes))
     yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
-
-
-def _launcher(bus: Bus, handle: Handle) -> Launcher:
-    launcher = RemoteLauncher(handle)
-    bus.register("job-exec", launcher.methods())
-    return launcher
 
 
 def _settled(state: StateDir, wanted: Wanted, *, isolated: bool) -> tuple[Site, str | None]:
@@ -227,48 +297,6 @@ def _settled(state: StateDir, wanted: Wanted, *, isolated: bool) -> tuple[Site, 
     if flash == "image":
         return site, None
     return site, why_not or "--flash directory was given"
-
-
-def _listen(state: StateDir, port: int | None) -> socket.socket:
-    """Take the port that is asked for, or the last one if it is free, or any."""
-    last = _last_port(state) if port is None else None
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    for candidate in [port] if port is not None else [last or 0, 0]:
-        try:
-            listener.bind((HOST, candidate))
-        except OSError as error:
-            if port is None and error.errno == errno.EADDRINUSE:
-                continue
-            raise UserMistake(
-                f"Port {port} of {HOST} cannot be taken: {error.strerror}. Choose another with "
-                "--port, or leave it out."
-            ) from error
-        return listener
-    raise UserMistake(f"No port of {HOST} is free.")
-
-
-def _last_port(state: StateDir) -> int | None:
-    try:
-        return int(kubeconfig.load(state.kubeconfig).server.rsplit(":", 1)[1])
-    except (UserMistake, ValueError):
-        return None
-
-
-def _secured(state: StateDir, listener: socket.socket) -> tuple[Access, ssl.SSLContext]:
-    """Make the certificates and the kubeconfig, with the token that it had before."""
-    context = tls.ensure(state.pki)
-    try:
-        token = kubeconfig.load(state.kubeconfig).token
-    except UserMistake:
-        token = secrets.token_urlsafe(32)
-    access = Access(
-        server=f"https://{HOST}:{listener.getsockname()[1]}",
-        authority=tls.authority(state.pki),
-        token=token,
-    )
-    kubeconfig.write(state.kubeconfig, access)
-    return access, context
 
 
 def _stop_signal() -> asyncio.Event:

@@ -44,8 +44,14 @@ class _Served(Asked):
 class Connection:
     """A `Handle` over one socket connection, and the way to serve over it."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, running: "asyncio.Task[None]") -> None:
         self._peer = peer
+        self._running = running
+
+    async def lost(self) -> None:
+        """Wait until the other end is gone, and raise RpcError(ECONNRESET) then."""
+        await asyncio.wait({self._running})
+        raise RpcError(errno.ECONNRESET, "the connection was lost")
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         return await self._peer.rpc(Request(topic=topic, payload=payload or {}, cred=_NOBODY))
@@ -72,7 +78,7 @@ async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Conne
     # Not a task group: what the block raises is to reach its caller as it is.
     running = asyncio.create_task(peer.run())
     try:
-        yield Connection(peer)
+        yield Connection(peer, running)
     finally:
         peer.close()
         running.cancel()

@@ -47,8 +47,9 @@ def phase(job: lifecycle.Job) -> Phase:
         return Phase.ENDING
     if job.state is State.INACTIVE or EPILOG in job.ever_epilogs:
         return Phase.OVER
-    if DEPENDENCY in job.dependencies and job.state is State.DEPEND:
-        return Phase.HELD
+    if job.state in (State.NEW, State.DEPEND):
+        # The plugin's word comes after the job's first events, and may come much later to us.
+        return Phase.HELD if DEPENDENCY in job.dependencies else Phase.NEW
     if PROLOG in job.prologs and job.state is State.RUN:
         return Phase.STARTING
     if job.started:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 import structlog
 
+from warren.base.errors import Retryable
 from warren.dws.conduct import Job, Phase
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
@@ -39,6 +40,12 @@ _JOURNAL_SECONDS: Final = 5.0
 _ORDER: Final = list(Phase)
 
 
+class Away(Retryable):
+    """The instance is not there: it is told again what it may not have heard."""
+
+    delay = 1.0
+
+
 @dataclass
 class _Known:
     """A job with directives, as the journal has told of it so far."""
@@ -54,6 +61,8 @@ class EmbeddedJobs:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._known: dict[int, _Known] = {}
+        self._told = self._known
+        """What the journal has told since it began: the same, once it has told everything."""
         self._synced = asyncio.Event()
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[int], None]] = []
@@ -82,37 +91,39 @@ class EmbeddedJobs:
             try:
                 journal = self._handle.stream("job-manager.events-journal")
                 async with aclosing(journal) as told:  # type: ignore[type-var]
-                    self._known.clear()
+                    self._told = {}
                     async for entry in told:
                         self._take(entry)
             except RpcError as error:
                 log.warning("the journal has ended", reason=str(error))
+            # What is known stays, for whoever looks: a job that is not known counts as over.
             self._synced.clear()
             await asyncio.sleep(_RETRY)
 
     def _take(self, entry: Payload) -> None:
         job = entry["id"]
         if job == _SENTINEL:
+            self._known = self._told
             self._synced.set()
             return
         for told in entry["events"]:
             event = Event(told["timestamp"], told["name"], told.get("context", {}))
             self._apply(job, event, entry)
-        known = self._known.get(job)
+        known = self._told.get(job)
         if known is None:
             return
         known.r = entry.get("R", known.r)
         if known.job.state is State.INACTIVE:
-            del self._known[job]
+            del self._told[job]
         self._tell(job)
 
     def _apply(self, job: int, event: Event, entry: Payload) -> None:
         if event.name == "submit":
             if "dw" in jobspecs.system(entry["jobspec"]):
                 begun = lifecycle.begin(JobId(job), event)
-                self._known[job] = _Known(begun, entry["jobspec"])
+                self._told[job] = _Known(begun, entry["jobspec"])
             return
-        known = self._known.get(job)
+        known = self._told.get(job)
         if known is None:
             return
         known.job = lifecycle.update(known.job, event)
@@ -129,15 +140,15 @@ class EmbeddedJobs:
 
     async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
         message = codec.ResourceUpdate(id=job.id, resources=resources, exclude=None)
-        await self._handle.rpc("job-manager.dws.resource-update", codec.write(message))
+        await self._ask("job-manager.dws.resource-update", codec.write(message))
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:
         message = codec.PrologRemove(id=job.id, variables=variables)
-        await self._handle.rpc("job-manager.dws.prolog-remove", codec.write(message))
+        await self._ask("job-manager.dws.prolog-remove", codec.write(message))
 
     async def finish(self, job: Job) -> None:
         message = codec.EpilogRemove(id=job.id)
-        await self._handle.rpc("job-manager.dws.epilog-remove", codec.write(message))
+        await self._ask("job-manager.dws.epilog-remove", codec.write(message))
 
     async def fail(self, job: Job, type: str, note: str) -> None:
         if self._requests.get(job.id):
@@ -154,18 +165,27 @@ class EmbeddedJobs:
             "flags": 0,
             "dirent": treeobj.val(orjson.dumps(value)),
         }
-        await self._handle.rpc("kvs.commit", {"ops": [operation]})
+        await self._ask("kvs.commit", {"ops": [operation]})
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
 
     async def _ask_about(self, topic: str, payload: Payload) -> None:
         try:
-            await self._handle.rpc(topic, payload)
+            await self._ask(topic, payload)
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
             # The job is over: there is nobody to tell any more.
+
+    async def _ask(self, topic: str, payload: Payload) -> None:
+        """Ask the instance. Raises Away where it is not there."""
+        try:
+            await self._handle.rpc(topic, payload)
+        except RpcError as error:
+            if error.lost:
+                raise Away(f"the instance does not answer {topic}: {error}") from error
+            raise
 
     # Answering the plugin
 

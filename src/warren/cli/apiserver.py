@@ -1,0 +1,64 @@
+"""`warren apiserver`."""
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import run, statedir_option
+from warren.daemons.statedir import StateDir
+
+
+@click.command()
+@statedir_option
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT",
+              help="Port on 127.0.0.1 (default: the last one, or any that is free).")  # fmt: skip
+@click.option("--user", "users", multiple=True, metavar="NAME",
+              help="Write a kubeconfig for a user, who may do what roles that are bound to this "
+              "name allow. Repeatable.")  # fmt: skip
+@click.option("--bare", is_flag=True, help="Begin without the kinds of DWS and NNF.")
+@click.option("--plain", is_flag=True,
+              help="Leave Workflows to webhooks that are configured.")  # fmt: skip
+def apiserver(
+    state: StateDir, port: int | None, users: tuple[str, ...], bare: bool, plain: bool
+) -> None:
+    """Serve the Kubernetes API on this machine, from a state directory, until stopped.
+
+    It is for one machine: for tests, for development, for trying things out. kubectl
+    and Kubernetes clients use it as they use any cluster; what is acknowledged is on disk.
+    """
+    from warren.daemons import apiserver as servers
+    from warren.daemons import cluster, logs
+    from warren.daemons.statedir import held, holder
+    from warren.kube.client import Client
+
+    for name in users:
+        if not name or "/" in name or name.rpartition(":")[2] in ("", ".", ".."):
+            raise UserMistake(f"--user {name}: a user's name ends in a word without slashes.")
+
+    async def establish(client: Client) -> None:
+        if not bare:
+            await cluster.define(client)
+
+    async def serve() -> None:
+        entrance = servers.opened(state, port, users)
+
+        def ready() -> None:
+            click.echo(f"serving the Kubernetes API at {entrance.admin.server}")
+            click.echo(f"  state directory: {state.path}")
+            click.echo(f"  kubectl --kubeconfig {state.kubeconfig} api-resources")
+            for name in users:
+                click.echo(f"  for {name}: {state.user(name)}")
+            click.echo("Ctrl-C stops it.")
+
+        await servers.serve_until_stopped(state, entrance, establish, ready, plain=plain)
+
+    state.prepare()
+    logs.configure_file(state.logs / "apiserver.log")
+    try:
+        with held(state.lock):
+            run(serve())
+    except BlockingIOError:
+        raise UserMistake(
+            f"The state directory {state.path} is in use by process {holder(state.lock)}: choose "
+            "another with --statedir."
+        ) from None
+    click.echo("the API server has stopped")

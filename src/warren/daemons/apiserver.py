@@ -1,0 +1,168 @@
+"""The embedded API server on this machine: its port, its keys, and the ways in that it writes."""
+
+import asyncio
+import errno
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.clock import Clock, SystemClock
+from warren.base.errors import UserMistake
+from warren.daemons import cluster, roles
+from warren.daemons.admission import WorkflowAdmission
+from warren.daemons.site import Site
+from warren.daemons.statedir import StateDir
+from warren.journal import Journal
+from warren.journal.sqlite import SqliteJournal
+from warren.kube import kubeconfig
+from warren.kube.admission import User
+from warren.kube.client import Client
+from warren.kube.kubeconfig import Access
+from warren.kube.local import LocalClient
+from warren.kube.server.access import authorization, tls
+from warren.kube.server.access.authentication import Authenticator
+from warren.kube.server.access.authorization import MASTERS
+from warren.kube.server.builtin import NAMESPACE
+from warren.kube.server.embedded import Embedded
+from warren.kube.server.rest.app import ApiServer
+
+HOST: Final = "127.0.0.1"
+ADMIN: Final = "admin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrance:
+    """Where one API server is to be reached, and by whom."""
+
+    listener: socket.socket
+    tls: ssl.SSLContext
+    admin: Access
+    """The way in of whoever has the state directory; `STATEDIR/kubeconfig` says the same."""
+
+    async def serve(self, embedded: Embedded, clock: Clock) -> None:
+        """Serve until cancelled."""
+        users = {self.admin.token: User(ADMIN, frozenset({MASTERS}))}
+        server = ApiServer(embedded.store, clock, Authenticator(users), embedded.authorizer)
+        await server.run(self.listener, self.tls)
+
+
+def built(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
+    """Build the API of one cluster, with the rules of Workflows unless it is plain."""
+    if plain:
+        return Embedded(journal, clock)
+    admission = WorkflowAdmission()
+    embedded = Embedded(journal, clock, [admission])
+    admission.connect(lambda kind: list(embedded.store.everything(kind)))
+    return embedded
+
+
+async def run(
+    state: StateDir,
+    entrance: Entrance,
+    establish: Callable[[Client], Awaitable[None]],
+    ready: Callable[[], None] = lambda: None,
+    *,
+    plain: bool = False,
+) -> None:
+    """Be an API server until cancelled: `establish` makes what is to be there from the start."""
+    clock = SystemClock()
+    with SqliteJournal(state.objects) as journal:
+        embedded = built(journal, clock, plain=plain)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(embedded.run(), name="api")
+            await embedded.begin()
+            await establish(LocalClient(embedded.store))
+            tasks.create_task(entrance.serve(embedded, clock), name="api server")
+            ready()
+
+
+async def serve_until_stopped(
+    state: StateDir,
+    entrance: Entrance,
+    establish: Callable[[Client], Awaitable[None]],
+    ready: Callable[[], None],
+    *,
+    plain: bool,
+) -> None:
+    """Be an API server until SIGTERM or SIGINT."""
+    running = asyncio.ensure_future(run(state, entrance, establish, ready, plain=plain))
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(signum, running.cancel)
+    await asyncio.wait({running})
+    if not running.cancelled():
+        running.result()
+
+
+async def establish(client: Client, site: Site) -> None:
+    """Bring what is a cluster's own to what it should be. May be repeated at any time."""
+    await cluster.establish(client, site)
+    by_name = {kind.name: kind for kind in (NAMESPACE, *authorization.KINDS)}
+    await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(site)))
+
+
+def users(site: Site) -> list[str]:
+    """Give the users that a cluster's own components are."""
+    chassis = site.chassis()
+    nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
+    own = [roles.CONTROLLERS, roles.CONDUCTOR, roles.INSTANCE]
+    return [*own, *map(roles.node_user, nodes)]
+
+
+def opened(state: StateDir, port: int | None, names: Iterable[str] = ()) -> Entrance:
+    """Take the port, make the keys, and write a kubeconfig for the admin and each of `names`.
+
+    Raises UserMistake where the port cannot be had.
+    """
+    listener = _listen(state, port)
+    context = tls.ensure(state.pki)
+    url = f"https://{HOST}:{listener.getsockname()[1]}"
+    authority = tls.authority(state.pki)
+    admin = Access(server=url, authority=authority, token=_token(state))
+    for name in names:
+        certificate, key = tls.issue(state.pki, name)
+        access = Access(server=url, authority=authority, certificate=certificate, key=key)
+        kubeconfig.write(state.user(name), access, user=name)
+    # Last: whoever finds it may expect the others.
+    kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
+    return Entrance(listener=listener, tls=context, admin=admin)
+
+
+def _token(state: StateDir) -> str:
+    """Give the admin's token: the one that it had before, if it had one."""
+    try:
+        return kubeconfig.load(state.kubeconfig).token or secrets.token_urlsafe(32)
+    except UserMistake:
+        return secrets.token_urlsafe(32)
+
+
+def _listen(state: StateDir, port: int | None) -> socket.socket:
+    """Take the port that is asked for, or the last one if it is free, or any."""
+    last = _last_port(state) if port is None else None
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for candidate in [port] if port is not None else [last or 0, 0]:
+        try:
+            listener.bind((HOST, candidate))
+        except OSError as error:
+            if port is None and error.errno == errno.EADDRINUSE:
+                continue
+            listener.close()
+            raise UserMistake(
+                f"Port {port} of {HOST} cannot be taken: {error.strerror}. Choose another with "
+                "--port, or leave it out."
+            ) from error
+        return listener
+    listener.close()
+    raise UserMistake(f"No port of {HOST} is free.")
+
+
+def _last_port(state: StateDir) -> int | None:
+    try:
+        return int(kubeconfig.load(state.kubeconfig).server.rsplit(":", 1)[1])
+    except (UserMistake, ValueError):
+        return None

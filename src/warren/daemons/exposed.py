@@ -1,0 +1,36 @@
+"""What a long-running process tells over HTTP: that it lives, that it is ready, its metrics."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from aiohttp import web
+
+_PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+
+
+async def serve(
+    listener: socket.socket, exposition: Callable[[], bytes], ready: Callable[[], bool]
+) -> None:
+    """Serve `/metrics`, `/healthz` and `/readyz` on a bound socket until cancelled."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(body=exposition(), headers=_PROMETHEUS)
+
+    async def health(request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def readiness(request: web.Request) -> web.Response:
+        return web.Response(text="ok") if ready() else web.Response(status=503, text="not yet")
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", health)
+    app.router.add_get("/readyz", readiness)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,146 @@
+"""One part of an emulated cluster as a process of its own: `python -m warren.daemons.part`.
+
+Each speaks to the API over HTTPS as its own user, and may do there what that user's
+role allows.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from warren.base.clock import SystemClock
+from warren.daemons import apiserver, compose, logs, roles
+from warren.daemons import controllers as storage
+from warren.daemons import site as sites
+from warren.daemons.compose import INDEXES, System
+from warren.daemons.site import Site
+from warren.daemons.statedir import StateDir
+from warren.instance.execution import Launcher
+from warren.instance.launcher import RemoteLauncher
+from warren.instance.shell.tasks import die_with_parent
+from warren.journal.sqlite import SqliteJournal
+from warren.kube import http, kubeconfig
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.rpc import client as rpc_client
+from warren.rpc import server
+from warren.rpc.bus import Bus
+from warren.rpc.client import Connection
+from warren.rpc.message import Handle, RpcError
+
+log = structlog.get_logger()
+
+_AGAIN: Final = 0.2
+"""Seconds after which a part looks again for another one."""
+
+
+async def api(state: StateDir, site: Site, port: int | None = None) -> None:
+    """Be the API server, on a port that is asked for, or the last one."""
+    entrance = apiserver.opened(state, port, apiserver.users(site))
+
+    async def establish(client: Client) -> None:
+        await apiserver.establish(client, site)
+
+    await apiserver.run(state, entrance, establish)
+
+
+async def controllers(state: StateDir, site: Site) -> None:
+    """Be the controllers of the storage side."""
+    access = kubeconfig.load(state.user(roles.CONTROLLERS))
+    await storage.run(storage.Wanted(access=access, mount_prefix=str(state.mounts)))
+
+
+async def conductor(state: StateDir, site: Site) -> None:
+    """Be the conductor; when the instance has gone away, of the one that comes after it."""
+    async with http.connect(
+        kubeconfig.load(state.user(roles.CONDUCTOR)), component="conductor"
+    ) as client:
+        while True:
+            bus = Bus(os.geteuid())
+            try:
+                async with rpc_client.connect(state.socket, bus) as handle:
+                    await _lead(client, bus, handle)
+            except RpcError as error:
+                if not error.lost:
+                    raise
+            await asyncio.sleep(_AGAIN)
+
+
+async def _lead(client: Client, bus: Bus, handle: Connection) -> None:
+    """Be the conductor of one instance. Raises RpcError when it has gone away."""
+    informers = Informers(client, indexes=INDEXES)
+    methods, parts = compose.conductor(client, informers, SystemClock(), handle)
+    bus.register("dws", methods)
+    await handle.rpc("service.add", {"service": "dws"})
+    leading = asyncio.ensure_future(System(parts={"informers": informers.run, **parts}).run())
+    lost = asyncio.ensure_future(handle.lost())
+    try:
+        await asyncio.wait({leading, lost}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leading.cancel()
+        lost.cancel()
+        await asyncio.wait({leading, lost})
+    if leading.done() and not leading.cancelled():
+        leading.result()
+    log.info("the instance has gone away")
+
+
+async def instance(state: StateDir, site: Site) -> None:
+    """Be the instance."""
+    async with http.connect(
+        kubeconfig.load(state.user(roles.INSTANCE)), component="instance"
+    ) as client:
+        with SqliteJournal(state.jobs) as jobs:
+            informers = Informers(client)
+            flux = compose.instance(
+                site, SystemClock(), jobs, remote_launcher, os.geteuid(), informers
+            )
+            system = System(
+                first={"kvs": flux.kvs.run, "informers": informers.run},
+                before=informers.wait_synced,
+                parts={**flux.parts, "bus": lambda: server.serve(flux.bus, state.socket)},
+            )
+            await system.run()
+
+
+def remote_launcher(bus: Bus, handle: Handle) -> Launcher:
+    """Give the launcher that has a process of its own, and serves over the bus."""
+    launcher = RemoteLauncher(handle)
+    bus.register("job-exec", launcher.methods())
+    return launcher
+
+
+PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
+    "apiserver": api,
+    "controllers": controllers,
+    "instance": instance,
+    "conductor": conductor,
+}
+
+
+async def main(state: StateDir, name: str, *ports: int) -> None:
+    """Be a part until SIGTERM."""
+    site = sites.load(state.site)
+    assert site is not None
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    await PARTS[name](state, site, *ports)
+
+
+if __name__ == "__main__":
+    parent = os.getppid()
+    die_with_parent()
+    if os.getppid() != parent:
+        sys.exit(1)
+    logs.configure()
+    try:
+        asyncio.run(main(StateDir(Path(sys.argv[1])), sys.argv[2], *map(int, sys.argv[3:])))
+    except asyncio.CancelledError:
+        sys.exit(0)
