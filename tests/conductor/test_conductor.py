@@ -1,6 +1,7 @@
 """The conductor in the whole system: troubles of a Workflow become words for the job."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
@@ -20,9 +21,20 @@ def in_a_world(deed: Callable[[World, Control], Awaitable[None]]) -> None:
     virtual.run(main())
 
 
+def workflow_spec(wlm: str, job: int) -> dict[str, Any]:
+    return {
+        "desiredState": "Proposal",
+        "dwDirectives": [],
+        "jobID": job,
+        "userID": 1,
+        "groupID": 1,
+        "wlmID": wlm,
+    }
+
+
 def test_a_workflow_that_nobody_needs_is_torn_down_and_deleted() -> None:
     async def deed(world: World, control: Control) -> None:
-        await control.store.create(
+        await control.api.store.create(
             kinds.WORKFLOW,
             {
                 "metadata": {
@@ -30,7 +42,7 @@ def test_a_workflow_that_nobody_needs_is_torn_down_and_deleted() -> None:
                     "namespace": "default",
                     "finalizers": ["flux-framework.readthedocs.io/workflow"],
                 },
-                "spec": {"desiredState": "Proposal", "dwDirectives": [], "jobID": 42},
+                "spec": workflow_spec("flux", 42),
             },
         )
         await world.until(lambda: not world.workflow(control))
@@ -41,12 +53,12 @@ def test_a_workflow_that_nobody_needs_is_torn_down_and_deleted() -> None:
 
 def test_a_workflow_of_another_workload_manager_is_left_alone() -> None:
     async def deed(world: World, control: Control) -> None:
-        spec = {"desiredState": "Proposal", "dwDirectives": [], "jobID": 1, "wlmID": "slurm"}
         metadata = {"name": "slurm-1", "namespace": "default"}
-        await control.store.create(kinds.WORKFLOW, {"metadata": metadata, "spec": spec})
+        made = {"metadata": metadata, "spec": workflow_spec("slurm", 1)}
+        await control.api.store.create(kinds.WORKFLOW, made)
         job = await world.submit(control, attributes=DW)
-        await world.until(lambda: control.manager.find(job) is not None)
-        await world.until(lambda: len(list(control.store.everything(kinds.WORKFLOW))) == 1)
+        await world.until(lambda: control.instance.manager.find(job) is not None)
+        await world.until(lambda: len(list(control.api.store.everything(kinds.WORKFLOW))) == 1)
 
         assert world.workflow(control)["metadata"]["name"] == "slurm-1"
 
@@ -70,7 +82,7 @@ def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
 def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> None:
     async def deed(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
-        mounts = control.store
+        mounts = control.api.store
         await world.until(lambda: list(mounts.everything(kinds.CLIENT_MOUNT)))
         # A volume that has vanished: mounting it is tried again and again.
         world.flash["rabbit-0"].volumes.clear()
@@ -95,7 +107,7 @@ def test_a_finalizer_of_somebody_else_keeps_the_workflow_but_not_the_job() -> No
             key=key_of(workflow),
             patch={"metadata": {"finalizers": finalizers}},
         )
-        await control.store.patch(change)
+        await control.api.store.patch(change)
         await world.until(lambda: _inactive(control, job))
         await world.until(
             lambda: (
@@ -106,7 +118,7 @@ def test_a_finalizer_of_somebody_else_keeps_the_workflow_but_not_the_job() -> No
         )
         left = Key("default", f"fluxjob-{job}")
         own = ["dataworkflowservices.github.io/workflow"]
-        await control.store.patch(
+        await control.api.store.patch(
             Change(kind=kinds.WORKFLOW, key=left, patch={"metadata": {"finalizers": own}})
         )
         await world.until(lambda: not world.workflow(control))
@@ -118,4 +130,4 @@ def _inactive(control: Control, job: int) -> bool:
     from warren.instance.manager import Inactive
     from warren.rfc.fluid import JobId
 
-    return isinstance(control.manager.find(JobId(job)), Inactive)
+    return isinstance(control.instance.manager.find(JobId(job)), Inactive)

@@ -30,7 +30,7 @@ SHARES = [share("r1", 1), share("r0", 2)]
 def seen(access: NnfAccess, *mounts: Any, **others: Any) -> Seen:
     return Seen(
         access=access,
-        storage=nnf_storage(("r0", 2), ("r1", 1), ready=True),
+        storage=others.pop("storage", nnf_storage(("r0", 2), ("r1", 1), ready=True)),
         shares=others.pop("shares", SHARES),
         computes=others.pop("computes", computes("n0", "n1", "n2")),
         configuration=others.pop("configuration", configuration()),
@@ -99,7 +99,8 @@ def test_each_rabbit_mounts_all_its_allocations_in_index_directories() -> None:
 
 def test_a_rabbit_that_is_listed_twice_numbers_its_allocations_on() -> None:
     twice = [share("r0", 1, number=1), share("r0", 2, number=0)]
-    found = mounting(decide(seen(nnf_access("servers"), shares=twice)))
+    storage = nnf_storage(("r0", 2), ("r0", 1), ready=True)
+    found = mounting(decide(seen(nnf_access("servers"), storage=storage, shares=twice)))
     assert found["r0"] == [
         ("/mnt/nnf/uid-wf-0/r0-0", "r0/uid-default-wf-0-xfs-0-0"),
         ("/mnt/nnf/uid-wf-0/r0-1", "r0/uid-default-wf-0-xfs-0-1"),

@@ -146,6 +146,11 @@ def test_a_queued_job_is_left_alone() -> None:
 # Starting
 
 
+def test_a_job_whose_storage_is_not_asked_for_yet_is_left_alone() -> None:
+    assert decide(seen(job(Phase.NEW))) == []
+    assert decide(seen(job(Phase.NEW), at("Proposal"))) == []
+
+
 def test_a_starting_job_says_which_rabbits_hold_its_storage() -> None:
     actions = decide(seen(job(Phase.STARTING), at("Proposal")))
 
@@ -400,7 +405,7 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
     )
     actions = decide(seen(job(phase, failed=failed), going))
     told = Fail("dws", "Workflow wf was deleted")
-    assert (told in actions) == (phase in ALIVE and not failed)
+    assert (told in actions) == (phase in [Phase.NEW, *ALIVE] and not failed)
     assert changes(actions, kinds.WORKFLOW) == [{"metadata": {"finalizers": []}}]
     assert len(actions) == 1 + (told in actions)
 

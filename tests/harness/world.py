@@ -105,7 +105,7 @@ class World:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(system.run(ready))
                 await ready.wait()
-                self._bus = built.bus
+                self._bus = built.instance.bus
                 result = await deed(built)
                 running.cancel()
         except BaseExceptionGroup as errors:
@@ -191,7 +191,7 @@ class World:
     async def cancel(self, control: Control, job: JobId) -> None:
         """Cancel a job, as its user would."""
         request = {"id": job, "type": "cancel", "severity": 0, "note": "enough"}
-        await control.bus.handle().rpc("job-manager.raise", request)
+        await control.instance.bus.handle().rpc("job-manager.raise", request)
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for something to become true. Looked at after every write, so nothing is missed."""
@@ -200,22 +200,22 @@ class World:
 
     def workflow(self, control: Control) -> Mapping[str, Any]:
         """Give the only Workflow; empty if there is none."""
-        return next(iter(control.store.everything(kinds.WORKFLOW)), {})
+        return next(iter(control.api.store.everything(kinds.WORKFLOW)), {})
 
     def eventlog(self, control: Control, job: JobId) -> list[Event]:
         """Give a job's events, as they are stored."""
-        return eventlog.decode(control.kvs.lookup(keys.of(job, "eventlog")).decode())
+        return eventlog.decode(control.instance.kvs.lookup(keys.of(job, "eventlog")).decode())
 
     def only_job(self, control: Control) -> Entry | Inactive | None:
-        found = list(control.manager.jobs())
+        found = list(control.instance.manager.jobs())
         assert len(found) <= 1
         return found[0] if found else None
 
     async def ended(self, control: Control, job: JobId) -> Inactive:
         """Wait until a job is over and its Workflow is gone."""
         while True:
-            found = control.manager.find(job)
-            workflows = list(control.store.everything(kinds.WORKFLOW))
+            found = control.instance.manager.find(job)
+            workflows = list(control.api.store.everything(kinds.WORKFLOW))
             if isinstance(found, Inactive) and not workflows:
                 return found
             await asyncio.sleep(0.05)
@@ -227,13 +227,13 @@ class World:
     async def assert_nothing_left(self, control: Control) -> None:
         """Nothing that was made for a job is there any more."""
         for kind in JOB_KINDS:
-            assert list(control.store.everything(kind)) == [], kind
+            assert list(control.api.store.everything(kind)) == [], kind
         for flash in self.flash.values():
             assert flash.volumes == {}
             assert flash.mounts == {}
         assert dict(await self.launcher.known()) == {}
-        assert list(control.kvs._namespaces) == ["primary"]
-        for each in control.manager.jobs():
+        assert list(control.instance.kvs._namespaces) == ["primary"]
+        for each in control.instance.manager.jobs():
             assert each.job.state is State.INACTIVE
 
 
@@ -273,7 +273,7 @@ class _Losing:
 async def submit(control: Control, spec: Mapping[str, Any]) -> JobId:
     """Submit a jobspec through ingest."""
     token = signed_request.wrap(orjson.dumps(spec), os.getuid())
-    answer = await control.bus.handle().rpc("job-ingest.submit", {"J": token})
+    answer = await control.instance.bus.handle().rpc("job-ingest.submit", {"J": token})
     return JobId(answer["id"])
 
 

@@ -15,7 +15,7 @@ REQUEST = {"targets": "compute-01", "reason": "bad disk", "mode": "update"}
 
 async def look(control: Control) -> Mapping[str, Any]:
     """Give what is known of the node that is drained."""
-    nodes = (await control.bus.handle().rpc("resource.status"))["nodes"]
+    nodes = (await control.instance.bus.handle().rpc("resource.status"))["nodes"]
     found: Mapping[str, Any] = nodes[1]
     return found
 
@@ -29,7 +29,7 @@ async def stopped_after(write: int) -> bool:
 
         async def live(control: Control) -> None:
             if not answered:
-                await control.bus.handle().rpc("resource.drain", REQUEST)
+                await control.instance.bus.handle().rpc("resource.drain", REQUEST)
                 answered.append(await look(control))
             known = world.only_job(control)
             if known is None:

@@ -61,7 +61,7 @@ def test_its_workflow_goes_through_all_seven_states() -> None:
 
             async def life(control: Control) -> list[str]:
                 ended = await to_the_end(world, control)
-                return control.kvs.names(keys.of(ended.job.id, "").rstrip("."))
+                return control.instance.kvs.names(keys.of(ended.job.id, "").rstrip("."))
 
             return await world.live(life) or []
 
@@ -113,7 +113,7 @@ def test_its_resources_carry_flash_of_its_own_chassis() -> None:
 
             async def life(control: Control) -> None:
                 ended = await to_the_end(world, control)
-                r = orjson.loads(control.kvs.lookup(keys.of(ended.job.id, "R")))
+                r = orjson.loads(control.instance.kvs.lookup(keys.of(ended.job.id, "R")))
                 vertices = [node["metadata"] for node in r["scheduling"]["graph"]["nodes"]]
 
                 assert r["execution"]["nodelist"] == ["compute-[00-03]"]
@@ -232,7 +232,7 @@ def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
                 job = await world.submit(control, attributes=DW)
                 await world.until(lambda: len(world.seen) == 4)
                 key = key_of(world.workflow(control))
-                await control.store.delete(Remove(kind=kinds.WORKFLOW, key=key))
+                await control.api.store.delete(Remove(kind=kinds.WORKFLOW, key=key))
                 ended = await world.ended(control, job)
 
                 assert ended.job.fatal is not None
@@ -304,12 +304,12 @@ def test_a_job_without_directives_touches_no_storage() -> None:
 
 
 def _reason(control: Control, job: JobId) -> str:
-    found = control.manager.find(job)
+    found = control.instance.manager.find(job)
     sched = found.job.annotations.get("sched") or {} if found else {}
     return str(sched.get("reason_pending") or "")
 
 
 def _times(control: Control, job: JobId) -> dict[State, float]:
-    found = control.manager.find(job)
+    found = control.instance.manager.find(job)
     assert found is not None
     return dict(found.job.times)

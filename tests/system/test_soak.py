@@ -22,6 +22,7 @@ from warren.instance.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 
 ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "15"))
@@ -88,12 +89,12 @@ class Soak:
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(self._look_all_the_time(control))
             while self._to_submit:
-                self._to_submit -= 1
                 job = await self._submit(control)
+                self._to_submit -= 1  # one that is stopped before its answer is submitted again
                 if self._dice.random() < 0.3:
                     tasks.create_task(self._cancel(control, job))
                 await asyncio.sleep(self._dice.random())
-            for job in [each.job.id for each in control.manager.jobs()]:
+            for job in [each.job.id for each in control.instance.manager.jobs()]:
                 ended = await self._world.ended(control, job)
                 self.results[job] = ended.job.result
             looking.cancel()
@@ -116,7 +117,7 @@ class Soak:
 
     async def _cancel(self, control: Control, job: JobId) -> None:
         await asyncio.sleep(self._dice.random() * 20)
-        if not isinstance(control.manager.find(job), Inactive):
+        if not isinstance(control.instance.manager.find(job), Inactive):
             await self._world.cancel(control, job)
 
     async def _look_all_the_time(self, control: Control) -> None:
@@ -133,7 +134,8 @@ class Soak:
         assert taken(control) == held
         self.looks += bool(held)
         shares = [
-            read(each, NnfNodeStorage) for each in control.store.everything(kinds.NNF_NODE_STORAGE)
+            read(each, NnfNodeStorage)
+            for each in control.api.store.everything(kinds.NNF_NODE_STORAGE)
         ]
         recorded = {volume(each, n) for each in shares for n in range(each.spec.count)}
         ready = [each for each in shares if each.status.ready and not each.metadata.deleting]
@@ -158,13 +160,16 @@ def promised(world: World, control: Control) -> Bits:
     """Give what active jobs have been given, as their R says. No two have the same."""
     graph = the_graph(control)
     found: Bits = {}
-    for each in control.manager.jobs():
+    for each in control.instance.manager.jobs():
         if isinstance(each, Inactive):
             continue
-        names = {event.name for event in world.eventlog(control, each.job.id)}
+        try:
+            names = {event.name for event in world.eventlog(control, each.job.id)}
+        except RpcError:
+            continue  # it is about to be submitted
         if "alloc" not in names or "free" in names:
             continue
-        r = orjson.loads(control.kvs.lookup(keys.of(each.job.id, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.of(each.job.id, "R")))
         for piece in graph.decode(r).pieces:
             chassis = graph._chassis[graph._nodes[piece.rank].chassis or 0]
             for place, bits in (
@@ -177,7 +182,7 @@ def promised(world: World, control: Control) -> Bits:
 
 
 def the_graph(control: Control) -> Graph:
-    graph = control.manager._scheduler._graph  # type: ignore[attr-defined]
+    graph = control.instance.manager._scheduler._graph  # type: ignore[attr-defined]
     assert isinstance(graph, Graph)
     return graph
 

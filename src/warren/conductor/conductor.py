@@ -1,11 +1,11 @@
 """One pass over one job: look at the job and its Workflow, decide, act.
 
 News of either wakes a pass. Nothing is remembered between passes but when a
-Workflow was first seen in TransientCondition.
+Workflow was first seen in TransientCondition, and what a job has been shown.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -32,6 +32,7 @@ from warren.kube.runtime import Reconciler
 log = structlog.get_logger()
 
 _CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
+_BELONGINGS = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES)
 
 
 class Conductor:
@@ -52,9 +53,10 @@ class Conductor:
         self._clock = clock
         self._floor = floor
         self._transient: dict[int, float] = {}
+        self._shown: dict[int, dict[str, str]] = {}
         self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
         jobs.listen(self._reconciler.add)
-        for kind in (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES):
+        for kind in _BELONGINGS:
             informers.of(kind).listen(self._belonging_changed)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
@@ -70,25 +72,46 @@ class Conductor:
 
     async def reconcile(self, job: int) -> float | None:
         """Make one pass over a job."""
+        # While the jobs are being told anew, one that is not known may not be over.
+        await self._jobs.wait_synced()
         seen = self._observe(job)
         mistake = None
         delay = None
         try:
-            delay = await self._act(seen.job, conduct.decide(seen))
+            delay = await self._act(seen.job, await self._decided(seen))
         except (Fault, UserMistake) as error:
             mistake = str(error)
             log.info("job refused", job=job, reason=mistake)
             if not seen.job.failed and seen.job.phase not in (Phase.ENDING, Phase.OVER):
                 await self._jobs.fail(seen.job, _exception(seen.job), mistake)
         self._jobs.passed(job, mistake)
+        if seen.job.phase is Phase.OVER:
+            self._shown.pop(job, None)
         return delay
 
-    def _observe(self, job: int) -> conduct.Seen:
+    async def _decided(self, seen: conduct.Seen) -> list[Action]:
+        """Decide. Raises Fault where the job cannot go on."""
+        try:
+            return conduct.decide(seen)
+        except Fault:
+            if seen.workflow is None:
+                raise
+            # Some of what was seen may be older than the rest: nobody is blamed for that.
+            own = labels.of_workflow(seen.workflow)
+            fresh = {
+                kind: (await self._client.list(kind, labels=own)).items for kind in _BELONGINGS
+            }
+            return conduct.decide(self._observe(seen.job.id, fresh))
+
+    def _observe(
+        self, job: int, belongings: Mapping[Kind, Sequence[Object]] | None = None
+    ) -> conduct.Seen:
         known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER)
         raw = self._informers.of(kinds.WORKFLOW).get(known.workflow)
-        breakdowns = [read(obj, DirectiveBreakdown) for obj in self._of(kinds.BREAKDOWN, known)]
-        servers = [read(obj, Servers) for obj in self._of(kinds.SERVERS, known)]
-        computes = self._informers.of(kinds.COMPUTES).get(known.workflow)
+        found = belongings or {kind: self._of(kind, known) for kind in _BELONGINGS}
+        breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
+        servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
+        computes = next(iter(found[kinds.COMPUTES]), None)
         configuration = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
         return conduct.Seen(
@@ -131,10 +154,18 @@ class Conductor:
                 case conduct.Note(key, value):
                     await self._jobs.note(job, key, value)
                 case conduct.Memo(values):
-                    await self._jobs.memo(job, values)
+                    await self._show(job, values)
                 case conduct.Later(seconds):
                     delay = seconds
         return delay
+
+    async def _show(self, job: Job, values: Mapping[str, str]) -> None:
+        # A memo is news of the job, and wakes a pass. Shown again in each, it would never end
+        # while the Workflow is behind.
+        shown = self._shown.setdefault(job.id, {})
+        if not values.items() <= shown.items():
+            await self._jobs.memo(job, values)
+            shown.update(values)
 
     def _workflow_changed(self, obj: Object) -> None:
         self._wake(obj["metadata"]["name"])

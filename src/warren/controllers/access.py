@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from warren.base.objects import Key, Object, key_of
+from warren.controllers.afresh import AGAIN, orphans
 from warren.dws import access, kinds, labels
 from warren.dws.objects import (
     ClientMount,
@@ -35,21 +36,26 @@ class AccessController:
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._mounts.listen(self._mount_changed)
-        for informer in (self._shares, self._computes):
+        for informer in (self._storages, self._shares, self._computes):
             informer.listen(self._job_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Make one pass over an NnfAccess."""
+        again = None
         raw = self._accesses.get(key)
-        if raw is not None:
+        mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
+        if raw is None:
+            gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
+            await perform(self._client, gone)
+        else:
             seen = read(raw, NnfAccess)
-            mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
             if seen.metadata.deleting and not mounts:
                 # About to let go: a mount that was just made may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_ACCESS, seen.metadata)
                 mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+                again = AGAIN if mounts else None
             await perform(self._client, access.decide(self._observe(seen, mounts)))
-        return None
+        return again
 
     def _observe(self, seen: NnfAccess, mounts: Sequence[Object]) -> access.Seen:
         storage = self._storages.get(seen.spec.storage_reference.key)

@@ -56,8 +56,9 @@ class MountReconciler:
             lvm = mount.device.lvm
             if lvm is None:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
+            file_system = "raw" if mount.type == "none" else mount.type
             await self._machine.mount(
-                lvm.volume_group, lvm.logical_volume, mount.type, mount.mount_path
+                lvm.volume_group, lvm.logical_volume, file_system, mount.mount_path
             )
 
     async def _unmount(self, seen: ClientMount) -> None:

@@ -1,11 +1,15 @@
 """NnfDataMovements, on the rabbit that holds the storage: copies, and how far they are."""
 
+import asyncio
 import posixpath
 import re
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+
+import structlog
 
 from warren.base.bytesize import human
 from warren.base.clock import Clock
+from warren.base.errors import Retryable
 from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, rfc3339_micro
 from warren.controllers.machine import Machine
@@ -16,6 +20,8 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
+
+log = structlog.get_logger()
 
 SLOTS = 8
 """Copies at a time on one rabbit."""
@@ -69,20 +75,42 @@ class MovementReconciler:
             ended = {"status": "Failed", "message": str(trouble), "error": error}
         if ended is not None:
             now = rfc3339_micro(self._clock.now())
-            await self._report(key, {**ended, "state": "Finished", "endTime": now})
+            await self._insist(key, {**ended, "state": "Finished", "endTime": now})
 
     async def _copy(self, key: Key, seen: NnfDataMovement) -> dict[str, object] | None:
         """Copy to the end, or until nobody wants it any more; then there is nothing to say."""
         progress = None
-        async with aclosing(self._machine.copy(_work(seen))) as copying:  # type: ignore[type-var]
-            async for progress in copying:
-                current = self._movements.get(key)
-                if current is None or current["metadata"].get("deletionTimestamp"):
-                    return None
-                if current["spec"].get("cancel"):
-                    return {"status": "Cancelled", "message": "the copy was cancelled"}
-                await self._report(key, {"commandStatus": _shown(progress)})
+        showing: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(self._machine.copy(_work(seen))) as copying:  # type: ignore[type-var]
+                async for progress in copying:
+                    current = self._movements.get(key)
+                    if current is None or current["metadata"].get("deletionTimestamp"):
+                        return None
+                    if current["spec"].get("cancel"):
+                        return {"status": "Cancelled", "message": "the copy was cancelled"}
+                    # Not waited for: a slow API does not make a slow copy.
+                    if showing is None or showing.done():
+                        showing = asyncio.create_task(self._show(key, progress))
+        finally:
+            if showing is not None:
+                showing.cancel()
+                await asyncio.wait({showing})
         return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
+
+    async def _show(self, key: Key, progress: Progress) -> None:
+        """Report how far a copy is. If nobody hears it, the next word comes soon."""
+        with suppress(Retryable):
+            await self._report(key, {"commandStatus": _shown(progress)})
+
+    async def _insist(self, key: Key, status: Object) -> None:
+        """Report until it is heard: in another pass, everything would be copied again."""
+        while True:
+            try:
+                return await self._report(key, status)
+            except Retryable as error:
+                log.info("report put off", reason=str(error))
+                await asyncio.sleep(error.delay)
 
     async def _report(self, key: Key, status: Object, *, seen: str | None = None) -> None:
         await self._write(key, {"status": status}, status=True, seen=seen)

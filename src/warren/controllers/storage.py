@@ -1,6 +1,7 @@
 """NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
 
 from warren.base.objects import Key, Object, Write, key_of
+from warren.controllers.afresh import AGAIN, orphans
 from warren.dws import kinds, labels, servers, storage
 from warren.dws.objects import NnfNodeStorage, NnfStorage, Servers, read
 from warren.kube.client import Client
@@ -23,18 +24,25 @@ class StorageController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Make one pass over an NnfStorage."""
+        again = None
         raw = self._storages.get(key)
-        if raw is not None:
+        found = self._shares.by("owner", f"{kinds.NNF_STORAGE.name} {key}")
+        if raw is None:
+            gone = await orphans(
+                self._client, kinds.NNF_STORAGE, key, kinds.NNF_NODE_STORAGE, found
+            )
+            await perform(self._client, gone)
+        else:
             seen = read(raw, NnfStorage)
-            found = self._shares.by("owner", f"{kinds.NNF_STORAGE.name} {key}")
             if seen.metadata.deleting and not found:
                 # About to let go: a share that was just made may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_STORAGE, seen.metadata)
                 found = (await self._client.list(kinds.NNF_NODE_STORAGE, labels=own)).items
+                again = AGAIN if found else None
             shares = [read(obj, NnfNodeStorage) for obj in found]
             writes = [*storage.decide(seen, shares), *self._report(seen, shares)]
             await perform(self._client, writes)
-        return None
+        return again
 
     def _report(self, seen: NnfStorage, shares: list[NnfNodeStorage]) -> list[Write]:
         raw = self._servers.get(seen.metadata.key)

@@ -1,10 +1,12 @@
 """Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
+from warren.controllers.afresh import AGAIN, orphans
 from warren.dws import driver, kinds, labels
 from warren.dws.objects import (
     Computes,
@@ -18,7 +20,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
-from warren.kube.client import Client
+from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -58,20 +60,50 @@ class WorkflowController:
         """Make one pass over a Workflow."""
         raw = self._informers.of(kinds.WORKFLOW).get(key)
         if raw is None:
+            kind = kinds.NNF_DATA_MOVEMENT
+            movements = self._informers.of(kind).by("workflow", str(key))
+            gone = await orphans(self._client, kinds.WORKFLOW, key, kind, movements)
+            await perform(self._client, gone)
             return None
         workflow = read(raw, Workflow)
         children = {kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN}
-        seen = self._seen(workflow, children)
-        if driver.wants_fresh(seen):
-            own = labels.of_workflow(workflow)
-            children = {
-                kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN
-            }
-            seen = self._seen(workflow, children)
-        await perform(self._client, driver.decide(seen))
-        return None
+        seen = self._seen(workflow, children, self._informers.of(kinds.STORAGE).all())
+        fresh = driver.wants_fresh(seen)
+        writes = [] if fresh else driver.decide(seen)
+        if not fresh and not driver.blames(workflow, writes):
+            await perform(self._client, writes)
+            return None
+        own = labels.of_workflow(workflow)
+        children = {kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN}
+        rabbits = await self._rabbits(children[kinds.SERVERS])
+        await perform(self._client, driver.decide(self._seen(workflow, children, rabbits)))
+        return AGAIN if self._unseen(children) else None
 
-    def _seen(self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]) -> driver.Seen:
+    def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
+        return any(
+            self._informers.of(kind).get(key_of(obj)) is None
+            for kind, objects in children.items()
+            for obj in objects
+        )
+
+    async def _rabbits(self, assigned: Sequence[Object]) -> Sequence[Object]:
+        """Give the rabbits, with those that are assigned and may not have been seen yet."""
+        rabbits = {key_of(obj): obj for obj in self._informers.of(kinds.STORAGE).all()}
+        for servers in assigned:
+            for each in read(servers, Servers).spec.allocation_sets:
+                for share in each.storage:
+                    key = Key(kinds.DEFAULT_NAMESPACE, share.name)
+                    if key not in rabbits:
+                        with suppress(NotFound):
+                            rabbits[key] = await self._client.get(kinds.STORAGE, key)
+        return list(rabbits.values())
+
+    def _seen(
+        self,
+        workflow: Workflow,
+        children: Mapping[Kind, Sequence[Object]],
+        rabbits: Sequence[Object],
+    ) -> driver.Seen:
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
 
@@ -86,10 +118,7 @@ class WorkflowController:
             file_systems=[
                 read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
             ],
-            rabbits={
-                obj["metadata"]["name"]: read(obj, Storage)
-                for obj in self._informers.of(kinds.STORAGE).all()
-            },
+            rabbits={obj["metadata"]["name"]: read(obj, Storage) for obj in rabbits},
             belongings=[(kind, key_of(obj)) for kind in _BELONGINGS for obj in children[kind]],
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),

@@ -20,7 +20,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     Workflow,
 )
-from warren.dws.storage import volume
+from warren.dws.storage import share_keys, volume
 
 COMPUTES = "computes"
 SERVERS = "servers"
@@ -113,6 +113,7 @@ def decide(seen: Seen) -> Sequence[Write]:
 
 def _children(seen: Seen) -> dict[Key, Object]:
     """Give the ClientMounts as they should be, by key."""
+    _check_complete(seen)
     on_rabbits = seen.access.spec.target == "all"
     mounts = _rabbit_mounts(seen) if on_rabbits else _compute_mounts(seen)
     meta = seen.access.metadata
@@ -133,6 +134,19 @@ def _children(seen: Seen) -> dict[Key, Object]:
         }
         for node, each in mounts.items()
     }
+
+
+def _check_complete(seen: Seen) -> None:
+    """Raise Fault while it is not seen yet who mounts what.
+
+    Kinds are watched one by one: of what was there before the NnfAccess was made,
+    some may be seen only after it. Who took it for all would mount half of it.
+    """
+    present = {share.metadata.key for share in seen.shares}
+    if seen.storage is None or not share_keys(seen.storage).keys() <= present:
+        raise Fault("not all of the storage is there yet", severity="Minor")
+    if seen.access.spec.target != "all" and not (seen.computes and seen.computes.data):
+        raise Fault("the job's Computes are not there yet", severity="Minor")
 
 
 def _rabbit_mounts(seen: Seen) -> dict[str, list[Object]]:
@@ -189,7 +203,7 @@ def _mount(access: NnfAccess, path: str, share: NnfNodeStorage, number: int, dev
     is_raw = share.spec.file_system_type == "raw"
     return {
         "mountPath": path,
-        "type": share.spec.file_system_type,
+        "type": _mounted_as(share.spec.file_system_type),
         "targetType": "file" if is_raw else "directory",
         "options": "bind" if is_raw else "",
         "setPermissions": is_raw,
@@ -256,3 +270,8 @@ def _let_go(seen: Seen) -> Sequence[Write]:
             seen=seen.access.metadata.resource_version,
         )
     ]
+
+
+def _mounted_as(file_system: str) -> str:
+    """Give what a ClientMount calls a file system: a raw volume is none."""
+    return "none" if file_system == "raw" else file_system

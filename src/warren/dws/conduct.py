@@ -30,6 +30,8 @@ PREFIX: Final = "fluxjob-"
 class Phase(StrEnum):
     """Where a job is, as far as its storage is concerned."""
 
+    NEW = "new"
+    """Its storage is not asked for yet, or no more, and it waits for something else."""
     HELD = "held"
     """Accepted, and kept from the scheduler until it is known what it needs."""
     QUEUED = "queued"
@@ -321,6 +323,7 @@ def _over(seen: Seen, workflow: Workflow) -> list[Action]:
 
 
 _PHASES: Final = {
+    Phase.NEW: _queued,
     Phase.HELD: _held,
     Phase.QUEUED: _queued,
     Phase.STARTING: _starting,

@@ -88,6 +88,8 @@ class Step:
 
 _DONE: Final = Step()
 
+_GRAVE: Final = ("TransientCondition", "Error")
+
 
 def wants_fresh(seen: Seen) -> bool:
     """Tell whether this pass is about to say that nothing is left of the Workflow.
@@ -97,6 +99,19 @@ def wants_fresh(seen: Seen) -> bool:
     """
     ending = seen.workflow.spec.desired_state is State.TEARDOWN or seen.workflow.metadata.deleting
     return ending and not (seen.storages or seen.accesses or seen.movements)
+
+
+def blames(workflow: Workflow, writes: Sequence[Write]) -> bool:
+    """Tell whether a pass is about to say that something is wrong, and not only late.
+
+    What was seen of others may be older than the Workflow, so that must be looked at afresh.
+    """
+    told = [
+        write.patch.get("status", {}).get("status")
+        for write in writes
+        if isinstance(write, Change) and write.kind == kinds.WORKFLOW
+    ]
+    return any(status in _GRAVE and status != workflow.status.status for status in told)
 
 
 def decide(seen: Seen) -> list[Write]:

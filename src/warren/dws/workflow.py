@@ -118,6 +118,7 @@ def admitted(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
     metadata = workflow["metadata"]
     status = dict(workflow.get("status") or {})
     status["drivers"] = drivers
+    status.setdefault("ready", False)
     status["env"] = {
         "DW_WORKFLOW_NAME": metadata["name"],
         "DW_WORKFLOW_NAMESPACE": metadata["namespace"],

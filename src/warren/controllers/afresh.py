@@ -1,0 +1,34 @@
+"""What is asked of the API itself, where what informers have seen may be too old to act on.
+
+Each kind is watched by itself, so what is seen of one may be older than what is
+seen of another.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from warren.base.objects import Key, Kind, Object, Remove, key_of
+from warren.kube.client import Client, NotFound
+
+AGAIN: Final = 5.0
+"""After how many seconds to look again where something was found that nobody had seen. News
+of it may never come: an informer that has not seen a thing does not see it go."""
+
+
+async def orphans(
+    client: Client, owner: Kind, key: Key, kind: Kind, objects: Sequence[Object]
+) -> list[Remove]:
+    """Give the removals of an owner's objects, where no owner is seen, and there is none.
+
+    What is owned across namespaces is owned by labels alone, and no garbage collector knows
+    of it. It is left over when the request that makes it arrives late: after its maker has
+    given the request up, and has let go of an owner that has nothing any more.
+    """
+    left = [obj for obj in objects if not obj["metadata"].get("deletionTimestamp")]
+    if not left:
+        return []
+    try:
+        await client.get(owner, key)
+    except NotFound:
+        return [Remove(kind=kind, key=key_of(obj)) for obj in left]
+    return []
