@@ -105,7 +105,8 @@ async def lived(
 
 async def clean(control: Control, job: JobId) -> None:
     """Wait until a job is over, as a user would."""
-    watch = control.bus.handle().stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
+    handle = control.instance.bus.handle()
+    watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
     async with aclosing(watch) as entries:
         async for entry in entries:
             if eventlog.decode_line(entry["event"]).name == "clean":
