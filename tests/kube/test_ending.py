@@ -11,7 +11,7 @@ from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.daemons.cluster import definitions
 from warren.dws.kinds import STORAGE
 from warren.journal import MemoryJournal
-from warren.kube.admission import Denied
+from warren.kube.admission import AdmitAll, Denied
 from warren.kube.client import AlreadyExists, Expired, NotFound
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import Embedded
@@ -79,6 +79,17 @@ async def test_a_namespace_waits_for_the_last_of_its_objects_and_takes_nothing_n
     await asyncio.sleep(1)
     with pytest.raises(NotFound):
         store.get(NAMESPACE, BLUE)
+
+
+@embedded
+async def test_what_was_made_while_its_namespace_went_goes_after_it(store: Store) -> None:
+    admission = store._admission
+    store._admission = AdmitAll()  # as if a webhook had taken until the namespace was gone
+    await store.create(MAP, {"metadata": {"name": "late", "namespace": "gone"}})
+    store._admission = admission
+    await asyncio.sleep(1)
+
+    assert store.list(MAP, "gone").items == []
 
 
 @embedded

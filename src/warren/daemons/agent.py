@@ -1,51 +1,35 @@
 """The agents of some nodes of this machine, as one process: `python -m warren.daemons.agent`."""
 
-import asyncio
-import os
-import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from warren.base.clock import SystemClock
-from warren.daemons import logs, roles
+from warren.daemons import roles
 from warren.daemons import site as sites
+from warren.daemons.child import be
 from warren.daemons.compose import System, agent
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
-from warren.instance.shell.tasks import die_with_parent
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
-    """Be the agents of these nodes until SIGTERM."""
+    """Be the agents of these nodes until cancelled."""
     site = sites.load(state.site)
     assert site is not None
     nodes = Nodes(state, site, isolated=isolated)
     rabbits = {chassis.rabbit for chassis in site.chassis()}
-    running = asyncio.current_task()
-    assert running is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     async with AsyncExitStack() as stack:
         together = System()
         for name in names:
             access = kubeconfig.load(state.user(roles.node_user(name)))
-            client = await stack.enter_async_context(connect(access))
+            client = await stack.enter_async_context(connect(access, component="agent"))
             one = agent(client, SystemClock(), name, nodes.machine(name), rabbit=name in rabbits)
             together.parts.update(one.parts)
         await together.run()
 
 
 if __name__ == "__main__":
-    parent = os.getppid()
-    die_with_parent()
-    if os.getppid() != parent:
-        sys.exit(1)
-    logs.configure()
-    try:
-        asyncio.run(
-            main(StateDir(Path(sys.argv[1])), sys.argv[3:], isolated=sys.argv[2] == "isolated")
-        )
-    except asyncio.CancelledError:
-        sys.exit(0)
+    be(main(StateDir(Path(sys.argv[1])), sys.argv[3:], isolated=sys.argv[2] == "isolated"))

@@ -1,10 +1,11 @@
 """What a long-running process tells over HTTP: that it lives, that it is ready, its metrics."""
 
-import asyncio
 import socket
 from collections.abc import Callable
 
 from aiohttp import web
+
+from warren.kube import serving
 
 _PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
@@ -27,10 +28,4 @@ async def serve(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", health)
     app.router.add_get("/readyz", readiness)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener).start()
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
+    await serving.serve(app, listener)

@@ -6,7 +6,6 @@ role allows.
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -15,15 +14,15 @@ from typing import Final
 import structlog
 
 from warren.base.clock import SystemClock
-from warren.daemons import apiserver, compose, logs, roles
+from warren.daemons import apiserver, compose, roles
 from warren.daemons import controllers as storage
 from warren.daemons import site as sites
+from warren.daemons.child import be
 from warren.daemons.compose import INDEXES, System
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.instance.execution import Launcher
 from warren.instance.launcher import RemoteLauncher
-from warren.instance.shell.tasks import die_with_parent
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
@@ -125,22 +124,11 @@ PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 
 
 async def main(state: StateDir, name: str, *ports: int) -> None:
-    """Be a part until SIGTERM."""
+    """Be a part until cancelled."""
     site = sites.load(state.site)
     assert site is not None
-    running = asyncio.current_task()
-    assert running is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     await PARTS[name](state, site, *ports)
 
 
 if __name__ == "__main__":
-    parent = os.getppid()
-    die_with_parent()
-    if os.getppid() != parent:
-        sys.exit(1)
-    logs.configure()
-    try:
-        asyncio.run(main(StateDir(Path(sys.argv[1])), sys.argv[2], *map(int, sys.argv[3:])))
-    except asyncio.CancelledError:
-        sys.exit(0)
+    be(main(StateDir(Path(sys.argv[1])), sys.argv[2], *map(int, sys.argv[3:])))

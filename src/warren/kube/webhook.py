@@ -5,7 +5,6 @@ they begin with counts: `/mutate-...` for what may change an object, `/validate-
 may say no. The objects themselves say of what kind they are.
 """
 
-import asyncio
 import base64
 import socket
 import ssl
@@ -21,6 +20,7 @@ from aiohttp import web
 
 from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object
+from warren.kube import serving
 from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Refused
 
@@ -44,13 +44,7 @@ async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admissi
     answers = _Answers(admission)
     app.router.add_post("/mutate-{what}", answers.mutate)
     app.router.add_post("/validate-{what}", answers.validate)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener, ssl_context=tls).start()
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
+    await serving.serve(app, listener, tls, grace=_GRACE)
 
 
 class _Answers:

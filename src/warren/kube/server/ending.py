@@ -43,6 +43,15 @@ class Ending:
                     self._reconciler.add(what)
         elif change.place in _PLACES:
             self._look(_PLACES[change.place], change.object)
+        elif change.type == "ADDED":
+            self._strayed(change.object)
+
+    def _strayed(self, obj: Object) -> None:
+        """Look after what was made in a namespace that went while webhooks were asked about it."""
+        namespace = Key("", obj["metadata"].get("namespace", ""))
+        if namespace.name and self._store.absent(NAMESPACE, namespace):
+            self._waiting.add((NAMESPACE, namespace))
+            self._reconciler.add((NAMESPACE, namespace))
 
     def _look(self, kind: Kind, obj: Object) -> None:
         if obj["metadata"].get("deletionTimestamp"):
@@ -51,24 +60,21 @@ class Ending:
 
     async def _end(self, what: tuple[Kind, Key]) -> float | None:
         kind, key = what
-        try:
-            obj = self._store.get(kind, key)
-            for inside, inner in self._left(kind, obj):
-                if not inner["metadata"].get("deletionTimestamp"):
-                    with suppress(NotFound):
-                        how = How(propagation="Background")
-                        await self._store.delete(Remove(kind=inside, key=key_of(inner)), how)
-            if self._left(kind, obj):
-                return None  # the last one of them will be news
-            await self._let_go(kind, obj)
-        except NotFound:
-            pass  # somebody was faster
+        for inside, inner in self._left(kind, key):
+            if not inner["metadata"].get("deletionTimestamp"):
+                with suppress(NotFound):
+                    how = How(propagation="Background")
+                    await self._store.delete(Remove(kind=inside, key=key_of(inner)), how)
+        if self._left(kind, key):
+            return None  # the last one of them will be news
+        with suppress(NotFound):  # somebody was faster
+            await self._let_go(kind, self._store.get(kind, key))
         self._waiting.discard(what)
         return None
 
-    def _left(self, kind: Kind, obj: Object) -> list[tuple[Kind, Object]]:
-        name = obj["metadata"]["name"]
-        return [*(self._inside(name) if kind == NAMESPACE else self._defined(obj))]
+    def _left(self, kind: Kind, key: Key) -> list[tuple[Kind, Object]]:
+        """Give what is in a namespace, or what a definition defines."""
+        return [*(self._inside(key.name) if kind == NAMESPACE else self._defined(key.name))]
 
     def _inside(self, namespace: str) -> Iterator[tuple[Kind, Object]]:
         for resource in self._store.resources():
@@ -77,9 +83,9 @@ class Ending:
                 for obj in self._store.list(kind, namespace).items:
                     yield kind, obj
 
-    def _defined(self, crd: Object) -> Iterator[tuple[Kind, Object]]:
-        spec = crd["spec"]
-        resource = self._store.resource(spec["group"], spec["names"]["plural"])
+    def _defined(self, crd: str) -> Iterator[tuple[Kind, Object]]:
+        plural, _, group = crd.partition(".")
+        resource = self._store.resource(group, plural)
         if resource is not None:
             kind = _kind(resource)
             for obj in self._store.everything(kind):

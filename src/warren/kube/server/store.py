@@ -7,8 +7,10 @@ reads and watches see what is on disk.
 
 import asyncio
 import uuid
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -31,6 +33,8 @@ from warren.kube.server.schemas.apply import applied, tracked
 from warren.kube.server.schemas.causes import Cause
 from warren.kube.server.schemas.filling import filled
 from warren.kube.server.writing import PLAINLY, How, deleting
+
+_namespace = attrgetter("namespace")
 
 _ATTEMPTS = 8
 """How often a write is made anew because its object has changed while admission looked at it."""
@@ -64,6 +68,8 @@ class Store:
         self._committer = Committer(journal, self._snapshot)
         self._objects: dict[Place, dict[Key, Object]] = {}
         self._labels: dict[Place, LabelIndex] = {}
+        self._keys: dict[Place, Sequence[Key]] = {}
+        """The keys of resources in order, where they were asked for since they last changed."""
         self._pending: dict[tuple[Place, Key], _Pending] = {}
         self._resources: dict[Place, Resource] = {}
         self._history = History()
@@ -109,14 +115,19 @@ class Store:
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
         """Give the objects of a kind, sorted by key."""
-        objects = self._table(kind)
-        keys = self._labels[kind.group, kind.plural].find(labels) if labels else objects
-        found = [
-            spelled(kind, objects[key])
-            for key in sorted(keys)
-            if not namespace or key.namespace == namespace
-        ]
-        return Listing(found, self.version)
+        objects, place = self._table(kind), (kind.group, kind.plural)
+        keys = sorted(self._labels[place].find(labels)) if labels else self._sorted(place)
+        if namespace:
+            first = bisect_left(keys, namespace, key=_namespace)
+            keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace)]
+        return Listing([spelled(kind, objects[key]) for key in keys], self.version)
+
+    def _sorted(self, place: Place) -> Sequence[Key]:
+        """Give the keys of a resource in order; lists in pages ask for them again and again."""
+        known = self._keys.get(place)
+        if known is None:
+            known = self._keys[place] = sorted(self._objects[place])
+        return known
 
     def everything(self, kind: Kind) -> Iterable[Object]:
         """Give the objects of a kind, if that kind is served."""
@@ -381,6 +392,8 @@ class Store:
     def _apply(self, place: Place, key: Key, after: Object | None) -> None:
         before = self._objects[place].get(key)
         self._labels[place].change(key, before, after)
+        if before is None or after is None:
+            self._keys.pop(place, None)
         if after is None:
             self._objects[place].pop(key, None)
             if place == (CRD.group, CRD.plural) and before is not None:

@@ -1,6 +1,5 @@
 """The Kubernetes REST protocol over a store: paths and verbs."""
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -40,6 +39,7 @@ from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.schemas.strategic import strategic
 from warren.kube.server.store import Store
 from warren.kube.server.writing import stays
+from warren.kube.serving import serve
 
 log = structlog.get_logger()
 
@@ -115,13 +115,7 @@ class ApiServer:
         """Serve on a bound socket until cancelled."""
         app = web.Application(client_max_size=_LARGEST, middlewares=[self._guard])
         app.router.add_route("*", "/{path:.*}", self._dispatch)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await runner.setup()
-        try:
-            await web.SockSite(runner, listener, ssl_context=tls).start()
-            await asyncio.Event().wait()
-        finally:
-            await runner.cleanup()
+        await serve(app, listener, tls)
 
     @web.middleware
     async def _guard(

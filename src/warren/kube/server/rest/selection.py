@@ -1,6 +1,8 @@
 """Which objects a request is about: its selectors, and the page of the list that it asks for."""
 
 import base64
+from bisect import bisect_right
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -44,15 +46,31 @@ class Selection:
     def matches(self, obj: Object) -> bool:
         return self._fields.matches(obj) and self._labels.matches(obj["metadata"].get("labels"))
 
+    @property
+    def _everything(self) -> bool:
+        return not self._labels.requirements and not self._fields.terms
+
     def page(self, items: list[Object]) -> tuple[list[Object], dict[str, Any]]:
-        """Give the objects of this page, and what the list's metadata says of those after it."""
-        chosen = [obj for obj in items if self.matches(obj) and key_of(obj) > self._from]
-        rest = chosen[self._limit :] if self._limit else []
-        if not rest:
-            return chosen, {}
-        page = chosen[: self._limit]
+        """Give the objects of this page, and what the list's metadata says of those after it.
+
+        The objects are in order. How many come after is told where all are asked for.
+        """
+        first = bisect_right(items, self._from, key=key_of) if self._from.name else 0
+        rest = items[first:] if first else items
+        if self._everything:
+            page, left = (
+                (rest[: self._limit], len(rest) - self._limit) if self._limit else (rest, 0)
+            )
+            more = {"remainingItemCount": left}
+        else:
+            matching = (obj for obj in rest if self.matches(obj))
+            found = [*islice(matching, self._limit + 1 if self._limit else None)]
+            page = found[: self._limit] if self._limit else found
+            left, more = len(found) - len(page), {}
+        if left <= 0:
+            return page, {}
         token = base64.urlsafe_b64encode(orjson.dumps([*key_of(page[-1])])).decode()
-        return page, {"continue": token, "remainingItemCount": len(rest)}
+        return page, {"continue": token, **more}
 
 
 def _continued(token: str) -> Key:

@@ -1,0 +1,33 @@
+"""A process that a cluster looks after: it dies with its parent, and ends when it is told to."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import NoReturn
+
+from warren.daemons import logs
+from warren.instance.shell.tasks import die_with_parent
+
+
+def be(life: Coroutine[None, None, None]) -> NoReturn:
+    """Live a child's life until its end or SIGTERM, and exit."""
+    parent = os.getppid()
+    die_with_parent()
+    if os.getppid() != parent:
+        life.close()
+        sys.exit(1)
+    logs.configure()
+    try:
+        asyncio.run(_until_told(life))
+    except asyncio.CancelledError:
+        sys.exit(0)
+    sys.exit(1)
+
+
+async def _until_told(life: Coroutine[None, None, None]) -> None:
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    await life
