@@ -232,13 +232,17 @@ def told() -> Told:
     conformed = Resource.conformed
 
     def overheard(
-        self: Resource, version: str, obj: Object, told: Callable[[list[str]], None]
+        self: Resource,
+        version: str,
+        obj: Object,
+        told: Callable[[list[str]], None],
+        old: Object | None = None,
     ) -> Object:
         def hear(unknown: list[str]) -> None:
             seen.dropped.update(f"{self.name}: {path}" for path in unknown)
             told(unknown)
 
-        whole = conformed(self, version, obj, hear)
+        whole = conformed(self, version, obj, hear, old)
         seen.written.append(whole)
         return whole
 

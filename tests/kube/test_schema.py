@@ -762,3 +762,25 @@ def timed(check: Any, obj: Any) -> float:
     started = time.perf_counter()
     check(obj)
     return time.perf_counter() - started
+
+
+# What is known already
+
+
+def test_what_is_shared_with_a_known_object_is_not_looked_at_again() -> None:
+    spec, status = objects(properties={"kept": STRING}), objects(properties={"of": STRING})
+    compiled = schema.compile(objects(properties={"spec": spec, "status": status}))
+    known = {"spec": {"kept": "a", "unknown": "b"}, "status": {"of": "c"}}
+    new = {"spec": known["spec"], "status": {"of": "d", "also": "e"}}
+
+    assert compiled.pruned(new, known) == ({**new, "status": {"of": "d"}}, ["status.also"])
+    assert compiled.pruned(new)[1] == ["spec.unknown", "status.also"]
+
+
+def test_defaults_are_filled_into_what_is_not_shared() -> None:
+    filled = objects(properties={"a": {**STRING, "default": "x"}})
+    compiled = schema.compile(objects(properties={"one": filled, "other": filled}))
+    known: dict[str, Any] = {"one": {}, "other": {}}
+    new = {"one": known["one"], "other": {}}
+
+    assert compiled.defaulted(new, known) == {"one": {}, "other": {"a": "x"}}

@@ -345,3 +345,20 @@ async def test_status_is_applied_apart(caller: Caller) -> None:
     await apply(caller, "me", "spec: {color: red}\nstatus: {}")
     _, after = await caller.ask("PATCH", address, data=body, headers=APPLY)
     assert (after["spec"]["color"], after["status"]) == ("red", {})
+
+
+@told_to_server
+async def test_an_object_from_before_its_definition_changed_loses_what_is_not_defined_any_more(
+    caller: Caller,
+) -> None:
+    await defined(caller, COLOR)
+    await caller.ask("POST", TOYS, data=toy(color="red"))
+    crd = f"/apis/{CRD.group}/v1/{CRD.plural}/toys.toys.example"
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/count"
+    operations = orjson.dumps([{"op": "remove", "path": path}])
+    assert (await caller.ask("PATCH", crd, data=operations, headers=JSON_PATCH))[0] == 200
+
+    patch = orjson.dumps({"metadata": {"labels": {"a": "b"}}})
+    _, changed = await caller.ask("PATCH", f"{TOYS}/t", data=patch, headers=MERGE)
+
+    assert changed["spec"] == {"color": "red"}

@@ -65,23 +65,40 @@ class Resource:
     selectable: tuple[str, ...] = ()
     """The paths of fields that lists and watches can choose by, besides name and namespace."""
 
-    def conformed(self, version: str, obj: Object, told: Callable[[list[str]], None]) -> Object:
+    since: int = 0
+    """The version of the store in which its definition was written last."""
+
+    def conformed(
+        self,
+        version: str,
+        obj: Object,
+        told: Callable[[list[str]], None],
+        old: Object | None = None,
+    ) -> Object:
         """Give an object without unknown fields, of which `told` is told, and with defaults.
 
+        What it shares with `old`, in whose place it comes, is known to be as it should be.
         Raises Invalid where it does not fit the schema.
         """
         its = self.compiled.get(version)
         if its is None:
             return obj
-        known, unknown = its.pruned(obj)
+        if old is not None and not self._conforms(old, version):
+            old = None
+        known, unknown = its.pruned(obj, old)
         if unknown:
             told(unknown)
-        whole: Object = its.defaulted(known)
+        whole: Object = its.defaulted(known, old)
         violations = its.violations(whole)
         if violations:
             metadata = obj.get("metadata") or {}
             raise Invalid(self.group, self.name, str(metadata.get("name", "")), violations)
         return whole
+
+    def _conforms(self, old: Object, version: str) -> bool:
+        """Tell whether a stored object is known to fit this schema, and not another."""
+        same = old["apiVersion"].rpartition("/")[2] == version
+        return same and int(old["metadata"]["resourceVersion"]) > self.since
 
     def kind(self, version: str) -> Kind:
         return Kind(self.group, version, self.name, self.plural, self.namespaced, self.status)
@@ -110,6 +127,7 @@ def from_crd(crd: Object) -> Resource:
         schemas=schemas,
         compiled={version: _compiled(orjson.dumps(each)) for version, each in schemas.items()},
         short_names=tuple(spec["names"].get("shortNames", ())),
+        since=int(crd["metadata"].get("resourceVersion") or 0),
         categories=tuple(spec["names"].get("categories", ())),
         selectable=tuple(
             field["jsonPath"].removeprefix(".")

@@ -286,16 +286,12 @@ class Store:
         resource, key, shown = self._resource(kind), key_of(old), spelled(kind, old)
         made = make(shown)
         given = made.get("metadata")
-        writing.check(given)
-        assert isinstance(given, Mapping)
-        _meant(kind, old, how.seen or given.get("resourceVersion"), how.uid)
-        writing.stays(old["metadata"], given)
-        _fits(kind, key, writing.changed(old["metadata"], given))
-        new = writing.allowed(old, made, how.status, resource.status)
-        new["metadata"] = writing.preserved(old["metadata"], new["metadata"])
-        if new["metadata"] != old["metadata"]:
-            _named(kind, new["metadata"])
-        new = dict(resource.conformed(kind.version, filled(kind, new), how.told))
+        if given is old["metadata"]:
+            _meant(kind, old, how.seen, how.uid)
+            new = writing.allowed(old, made, how.status, resource.status)
+        else:
+            new = self._readdressed(kind, old, made, how)
+        new = dict(resource.conformed(kind.version, filled(kind, new), how.told, old))
         if new == old:
             return None
         review = Review(
@@ -316,6 +312,20 @@ class Store:
         apart = resource.status
         if writing.body(new, apart) != writing.body(old, apart):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+        return new
+
+    def _readdressed(self, kind: Kind, old: Object, made: Object, how: How) -> dict[str, Any]:
+        """Give what is to be written where metadata changes, too. Raises Refused, and Conflict."""
+        given = made.get("metadata")
+        writing.check(given)
+        assert isinstance(given, Mapping)
+        _meant(kind, old, how.seen or given.get("resourceVersion"), how.uid)
+        writing.stays(old["metadata"], given)
+        _fits(kind, key_of(old), writing.changed(old["metadata"], given))
+        new = writing.allowed(old, made, how.status, self._resource(kind).status)
+        new["metadata"] = writing.preserved(old["metadata"], new["metadata"])
+        if new["metadata"] != old["metadata"]:
+            _named(kind, new["metadata"])
         return new
 
     async def delete(self, remove: Remove, how: How = PLAINLY) -> Object:

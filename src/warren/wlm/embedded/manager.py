@@ -53,6 +53,8 @@ class _Known:
     job: lifecycle.Job
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any] | None = None
+    view: Job | None = None
+    """The job as the conductor sees it, once somebody has looked; None again after news."""
 
 
 class EmbeddedJobs:
@@ -80,7 +82,9 @@ class EmbeddedJobs:
         known = self._known.get(job)
         if known is None:
             return None
-        return view.of(known.job, known.jobspec, known.r, _group(known.job.userid))
+        if known.view is None:
+            known.view = view.of(known.job, known.jobspec, known.r, _group(known.job.userid))
+        return known.view
 
     def jobs(self) -> Iterable[int]:
         return list(self._known)
@@ -113,6 +117,7 @@ class EmbeddedJobs:
         if known is None:
             return
         known.r = entry.get("R", known.r)
+        known.view = None
         if known.job.state is State.INACTIVE:
             del self._told[job]
         self._tell(job)

@@ -18,6 +18,7 @@ from warren.kube.client import Refused
 from warren.kube.server.schemas.causes import INTEGERS, Cause, cause, duplicate
 
 _ABSENT: Final = object()
+_NOTHING: Final[Mapping[str, Any]] = {}
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
 _UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id", "$schema",
@@ -36,22 +37,25 @@ class Schema:
         self._root = root
         self._validator = validator
 
-    def pruned(self, obj: Any) -> tuple[Any, list[str]]:
+    def pruned(self, obj: Any, known: Any = None) -> tuple[Any, list[str]]:
         """Give the object without the fields that nobody specified, and their paths.
+
+        What the object shares with `known`, which is pruned already, is not looked at.
 
         `apiVersion`, `kind` and `metadata` stay as they are, at the root and in embedded objects.
         An object without unknown fields is given back itself.
         """
         unknown: list[str] = []
-        return self._root.pruned(obj, "", unknown), unknown
+        return self._root.pruned(obj, "", unknown, known), unknown
 
-    def defaulted(self, obj: Any) -> Any:
+    def defaulted(self, obj: Any, known: Any = None) -> Any:
         """Give the object with defaults where fields are missing from objects that are there.
 
         A null that its field does not allow gives way to the default, or is dropped. An object
-        that lacks nothing is given back itself.
+        that lacks nothing is given back itself. What the object shares with `known`, which has
+        its defaults already, is not looked at.
         """
-        return self._root.defaulted(obj)
+        return self._root.defaulted(obj, known)
 
     def violations(self, obj: Any) -> list[Cause]:
         """Give all that is wrong with an object, by field. It should be pruned and defaulted.
@@ -149,11 +153,11 @@ class _Node:
         if self.null is _ABSENT:
             self.null = self.default
 
-    def pruned(self, value: Any, path: str, unknown: list[str]) -> Any:
-        if not self.prunes:
+    def pruned(self, value: Any, path: str, unknown: list[str], known: Any = None) -> Any:
+        if not self.prunes or value is known:
             return value
         if isinstance(value, dict):
-            return self._pruned_object(value, path, unknown)
+            return self._pruned_object(value, path, unknown, known)
         if self.items is not None and isinstance(value, list | tuple):
             items = self.items
             result = [items.pruned(item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
@@ -161,11 +165,15 @@ class _Node:
         return value
 
     def _pruned_object(
-        self, value: dict[str, Any], path: str, unknown: list[str]
+        self, value: dict[str, Any], path: str, unknown: list[str], known: Any
     ) -> dict[str, Any]:
         result = value
         fields, others = self.fields, self.others
+        seen = known if isinstance(known, dict) else _NOTHING
         for name, item in value.items():
+            before = seen.get(name, _ABSENT)
+            if item is before:
+                continue
             node = fields.get(name, others)
             if node is None:
                 if self.keeps:
@@ -173,18 +181,18 @@ class _Node:
                 unknown.append(_child(path, name))
                 new = _ABSENT
             elif node.prunes:
-                new = node.pruned(item, _child(path, name), unknown)
+                new = node.pruned(item, _child(path, name), unknown, before)
             else:
                 continue
             if new is not item:
                 result = _with(result, value, name, new)
         return result
 
-    def defaulted(self, value: Any) -> Any:
-        if not self.fills:
+    def defaulted(self, value: Any, known: Any = None) -> Any:
+        if not self.fills or value is known:
             return value
         if isinstance(value, dict):
-            return self._defaulted_object(value)
+            return self._defaulted_object(value, known)
         if self.items is not None and isinstance(value, list | tuple):
             result = [self.items.standing(item) for item in value]
             return result if _differ(result, value) else value
@@ -196,17 +204,21 @@ class _Node:
             return None if self.null is _ABSENT else self.null
         return self.defaulted(item)
 
-    def _defaulted_object(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _defaulted_object(self, value: dict[str, Any], known: Any) -> dict[str, Any]:
         result = value
         fields, others = self.fields, self.others
+        seen = known if isinstance(known, dict) else _NOTHING
         for name, item in value.items():
+            before = seen.get(name, _ABSENT)
+            if item is before:
+                continue
             node = fields.get(name, others)
             if node is None:
                 continue
             if item is None:
                 new = node.null
             elif node.fills:
-                new = node.defaulted(item)
+                new = node.defaulted(item, before)
             else:
                 continue
             if new is not item:
