@@ -57,7 +57,7 @@ async def test_a_new_object_is_given_its_metadata(client: Client) -> None:
     assert 1 < version(one) < version(two)
 
 
-@our_clients
+@each_client
 async def test_an_object_without_a_namespace_goes_to_default(client: Client) -> None:
     made = await client.create(WORKFLOW, {"metadata": {"name": "w"}, "spec": {}})
 
