@@ -632,7 +632,7 @@ def test_every_binding_is_of_a_role_that_there_is_and_every_user_has_one() -> No
             users.update(subject["name"] for subject in obj["subjects"])
 
     assert len(there) == len(objects)
-    assert {roles.CONTROLLERS, roles.CONDUCTOR, roles.INSTANCE} <= users
+    assert {users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE} <= users
 
 
 def test_roles_are_about_what_is_served() -> None:

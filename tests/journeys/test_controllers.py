@@ -16,7 +16,7 @@ import pytest
 
 from tests.journeys.conftest import SECONDS, wait_for
 from warren.base.objects import Create, Key, Kind, Object, Remove
-from warren.daemons import cluster, roles
+from warren.daemons import cluster, users
 from warren.daemons.cluster import manifests
 from warren.daemons.controllers import LEASE as LEASE_KEY
 from warren.daemons.statedir import StateDir
@@ -50,14 +50,14 @@ class Site:
     def api(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start the API server, and wait until it says where it is."""
         statedir = ("--statedir", str(self.state.path))
-        process = self.start("apiserver", *statedir, "--user", roles.CONTROLLERS, *arguments)
+        process = self.start("apiserver", *statedir, "--user", users.CONTROLLERS, *arguments)
         assert process.stdout is not None
         said = process.stdout.readline()
         assert said.startswith("serving the Kubernetes API at https://127.0.0.1:"), said
         return process
 
     def controllers(self, identity: str, *arguments: str) -> "subprocess.Popen[str]":
-        config = ("--kubeconfig", str(self.state.user(roles.CONTROLLERS)))
+        config = ("--kubeconfig", str(self.state.user(users.CONTROLLERS)))
         return self.start("controllers", *config, "--identity", identity, *arguments)
 
     def do(self, deed: Callable[[Client], Any]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_survival import results, start
 from warren.base.objects import Change, Key, Kind, Remove
-from warren.daemons import roles
+from warren.daemons import users
 from warren.dws import kinds
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, Refused
@@ -59,7 +59,7 @@ async def _nobody_may_more_than_its_role(cluster: Cluster) -> None:
     default = Key("default", "x")
     await _refused(
         cluster,
-        roles.CONDUCTOR,
+        users.CONDUCTOR,
         lambda client: client.list(SECRET),
         lambda client: client.delete(Remove(kind=kinds.STORAGE, key=default)),
         lambda client: client.create(kinds.SERVERS, {"metadata": {"name": "x"}}),
@@ -67,20 +67,20 @@ async def _nobody_may_more_than_its_role(cluster: Cluster) -> None:
     )
     await _refused(
         cluster,
-        roles.INSTANCE,
+        users.INSTANCE,
         lambda client: client.list(kinds.WORKFLOW),
         lambda client: client.delete(Remove(kind=kinds.RULE, key=default)),
     )
     await _refused(
         cluster,
-        roles.CONTROLLERS,
+        users.CONTROLLERS,
         lambda client: client.list(SECRET),
         lambda client: client.delete(Remove(kind=kinds.WORKFLOW, key=default)),
     )
     elsewhere = Key("rabbit-1", "x")
     await _refused(
         cluster,
-        roles.node_user("rabbit-0"),
+        users.node_user("rabbit-0"),
         lambda client: client.list(kinds.CLIENT_MOUNT, "rabbit-1"),
         lambda client: client.list(kinds.CLIENT_MOUNT),
         lambda client: client.list(kinds.WORKFLOW, "default"),

@@ -5,12 +5,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from warren.base.clock import SystemClock
-from warren.daemons import roles
 from warren.daemons import site as sites
+from warren.daemons import users
+from warren.daemons.agents import agent
 from warren.daemons.child import be
-from warren.daemons.compose import System, agent
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
+from warren.daemons.system import System
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 
@@ -24,7 +25,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     async with AsyncExitStack() as stack:
         together = System()
         for name in names:
-            access = kubeconfig.load(state.user(roles.node_user(name)))
+            access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
             one = agent(client, SystemClock(), name, nodes.machine(name), rabbit=name in rabbits)
             together.parts.update(one.parts)

@@ -12,7 +12,7 @@ from typing import Final
 
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
-from warren.daemons import cluster, roles
+from warren.daemons import cluster, roles, users
 from warren.daemons.admission import WorkflowAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
@@ -105,12 +105,12 @@ async def establish(client: Client, site: Site) -> None:
     await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(site)))
 
 
-def users(site: Site) -> list[str]:
+def components(site: Site) -> list[str]:
     """Give the users that a cluster's own components are."""
     chassis = site.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
-    own = [roles.CONTROLLERS, roles.CONDUCTOR, roles.INSTANCE]
-    return [*own, *map(roles.node_user, nodes)]
+    own = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE]
+    return [*own, *map(users.node_user, nodes)]
 
 
 def opened(state: StateDir, port: int | None, names: Iterable[str] = ()) -> Entrance:

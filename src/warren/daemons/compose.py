@@ -4,10 +4,8 @@ Everything that is outside of a process comes in as a port: clock, journals,
 launcher, machines. A test gives others, and has the same system in its hands.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from warren.base.clock import Clock
 from warren.base.objects import Key
@@ -15,16 +13,15 @@ from warren.conductor.conductor import Conductor
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.machine import Machine
-from warren.controllers.mounts import MountReconciler
-from warren.controllers.movement import MovementReconciler
-from warren.controllers.rabbit import RabbitReconciler
 from warren.controllers.storage import StorageController
 from warren.controllers.system import SystemController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
+from warren.daemons.agents import agent
 from warren.daemons.site import Site
+from warren.daemons.system import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
-from warren.dws import kinds, labels
+from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
 from warren.instance.barrier import Barriers
 from warren.instance.execution import JobExec, Launcher
@@ -48,13 +45,8 @@ from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.validator import StorageValidator
 
-INDEXES = {"workflow": labels.workflow_of, "owner": labels.owner_of}
-
 FLOOR = 0
 """The least size of an allocation in bytes. Real rabbits have a reason for one; this has none."""
-
-Part = Callable[[], Awaitable[None]]
-"""Something that lives until it is cancelled."""
 
 
 Wrap = Callable[[Client], Client]
@@ -79,37 +71,6 @@ class Ports:
     mount_prefix: str
     client: Wrap = lambda client: client
     """Wraps the client of each component."""
-
-
-@dataclass(kw_only=True)
-class System:
-    """Parts that live together. If one of them dies, all do."""
-
-    parts: dict[str, Part] = field(default_factory=dict)
-    before: Part | None = None
-    """What is to be done before they start, while `first` run already."""
-    first: dict[str, Part] = field(default_factory=dict)
-    settled: Part | None = None
-    """Returns when what has started is ready to be used."""
-
-    async def run(self, ready: asyncio.Event | None = None) -> None:
-        """Live until cancelled. The first parts outlive the others, whose last writes they do."""
-        async with asyncio.TaskGroup() as standing:
-            for name, part in self.first.items():
-                standing.create_task(_living(part), name=name)
-            if self.before is not None:
-                await self.before()
-            async with asyncio.TaskGroup() as tasks:
-                for name, part in self.parts.items():
-                    tasks.create_task(_living(part), name=name)
-                if self.settled is not None:
-                    await self.settled()
-                if ready is not None:
-                    ready.set()
-
-
-async def _living(part: Part) -> None:
-    await part()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,19 +160,6 @@ def controllers(
     ]
 
 
-def synced(informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> dict[str, Part]:
-    """Give reconcilers as parts, which begin once everything that they look at is known."""
-
-    def begun(reconciler: Reconciler[Any]) -> Part:
-        async def run() -> None:
-            await informers.wait_synced()
-            await reconciler.run()
-
-        return run
-
-    return {each.name: begun(each) for each in reconcilers}
-
-
 def conductor(
     client: Client, informers: Informers, clock: Clock, handle: Handle
 ) -> tuple[Methods, dict[str, Part]]:
@@ -249,22 +197,6 @@ def control(site: Site, ports: Ports) -> Control:
         },
     )
     return Control(system=system, api=embedded, instance=flux)
-
-
-def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: bool) -> System:
-    """Build the agent of one node, which watches that node's namespace and nothing else."""
-    informers = Informers(client, namespace=node, indexes=INDEXES)
-    reconcilers: list[Reconciler[Any]] = [MountReconciler(client, informers, machine).reconciler]
-    if rabbit:
-        own = RabbitReconciler(client, informers, machine, node)
-        movements = MovementReconciler(client, informers, machine, clock)
-        reconcilers += [own.reconciler, own.announcer, movements.reconciler]
-    return System(
-        parts={
-            f"{node} informers": informers.run,
-            **{f"{node} {name}": part for name, part in synced(informers, reconcilers).items()},
-        }
-    )
 
 
 def compose(site: Site, ports: Ports, machines: Mapping[str, Machine]) -> tuple[Control, System]:

@@ -12,7 +12,7 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Key
 from warren.daemons import compose, exposed
 from warren.daemons.admission import WorkflowAdmission
-from warren.daemons.compose import INDEXES, Part, System, synced
+from warren.daemons.system import INDEXES, Part, System, synced
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
 from warren.kube.admission import Admission

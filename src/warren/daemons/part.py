@@ -14,13 +14,13 @@ from typing import Final
 import structlog
 
 from warren.base.clock import SystemClock
-from warren.daemons import apiserver, compose, roles
+from warren.daemons import apiserver, compose, users
 from warren.daemons import controllers as storage
 from warren.daemons import site as sites
 from warren.daemons.child import be
-from warren.daemons.compose import INDEXES, System
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
+from warren.daemons.system import INDEXES, System
 from warren.instance.execution import Launcher
 from warren.instance.launcher import RemoteLauncher
 from warren.journal.sqlite import SqliteJournal
@@ -41,7 +41,7 @@ _AGAIN: Final = 0.2
 
 async def api(state: StateDir, site: Site, port: int | None = None) -> None:
     """Be the API server, on a port that is asked for, or the last one."""
-    entrance = apiserver.opened(state, port, apiserver.users(site))
+    entrance = apiserver.opened(state, port, apiserver.components(site))
 
     async def establish(client: Client) -> None:
         await apiserver.establish(client, site)
@@ -51,14 +51,14 @@ async def api(state: StateDir, site: Site, port: int | None = None) -> None:
 
 async def controllers(state: StateDir, site: Site) -> None:
     """Be the controllers of the storage side."""
-    access = kubeconfig.load(state.user(roles.CONTROLLERS))
+    access = kubeconfig.load(state.user(users.CONTROLLERS))
     await storage.run(storage.Wanted(access=access, mount_prefix=str(state.mounts)))
 
 
 async def conductor(state: StateDir, site: Site) -> None:
     """Be the conductor; when the instance has gone away, of the one that comes after it."""
     async with http.connect(
-        kubeconfig.load(state.user(roles.CONDUCTOR)), component="conductor"
+        kubeconfig.load(state.user(users.CONDUCTOR)), component="conductor"
     ) as client:
         while True:
             bus = Bus(os.geteuid())
@@ -93,7 +93,7 @@ async def _lead(client: Client, bus: Bus, handle: Connection) -> None:
 async def instance(state: StateDir, site: Site) -> None:
     """Be the instance."""
     async with http.connect(
-        kubeconfig.load(state.user(roles.INSTANCE)), component="instance"
+        kubeconfig.load(state.user(users.INSTANCE)), component="instance"
     ) as client:
         with SqliteJournal(state.jobs) as jobs:
             informers = Informers(client)

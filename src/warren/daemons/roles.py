@@ -10,20 +10,12 @@ from typing import Final
 from warren.base.objects import Object
 from warren.daemons.cluster import manifests
 from warren.daemons.site import Site
-
-CONTROLLERS: Final = "system:warren:controllers"
-CONDUCTOR: Final = "system:warren:conductor"
-INSTANCE: Final = "system:warren:instance"
+from warren.daemons.users import node_user
 
 COMPUTE_ROLE: Final = "warren-compute"
 RABBIT_ROLE: Final = "warren-rabbit"
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-
-
-def node_user(node: str) -> str:
-    """Give the user as whom the agent of a node speaks to the API."""
-    return f"system:warren:node:{node}"
 
 
 def objects(site: Site) -> Iterator[Object]:

@@ -111,7 +111,7 @@ async def _live_together(
     stopped: asyncio.Event,
 ) -> None:
     """Be all parts but the nodes' agents and the shells."""
-    entrance = apiserver.opened(state, port, apiserver.users(cluster.site))
+    entrance = apiserver.opened(state, port, apiserver.components(cluster.site))
     clock = SystemClock()
     with SqliteJournal(state.objects) as objects, SqliteJournal(state.jobs) as jobs:
         ports = Ports(

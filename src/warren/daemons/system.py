@@ -1,0 +1,59 @@
+"""Parts that live together in one process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from warren.dws import labels
+from warren.kube.informer import Informers
+from warren.kube.runtime import Reconciler
+
+INDEXES = {"workflow": labels.workflow_of, "owner": labels.owner_of}
+
+Part = Callable[[], Awaitable[None]]
+"""Something that lives until it is cancelled."""
+
+
+@dataclass(kw_only=True)
+class System:
+    """Parts that live together. If one of them dies, all do."""
+
+    parts: dict[str, Part] = field(default_factory=dict)
+    before: Part | None = None
+    """What is to be done before they start, while `first` run already."""
+    first: dict[str, Part] = field(default_factory=dict)
+    settled: Part | None = None
+    """Returns when what has started is ready to be used."""
+
+    async def run(self, ready: asyncio.Event | None = None) -> None:
+        """Live until cancelled. The first parts outlive the others, whose last writes they do."""
+        async with asyncio.TaskGroup() as standing:
+            for name, part in self.first.items():
+                standing.create_task(_living(part), name=name)
+            if self.before is not None:
+                await self.before()
+            async with asyncio.TaskGroup() as tasks:
+                for name, part in self.parts.items():
+                    tasks.create_task(_living(part), name=name)
+                if self.settled is not None:
+                    await self.settled()
+                if ready is not None:
+                    ready.set()
+
+
+async def _living(part: Part) -> None:
+    await part()
+
+
+def synced(informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> dict[str, Part]:
+    """Give reconcilers as parts, which begin once everything that they look at is known."""
+
+    def begun(reconciler: Reconciler[Any]) -> Part:
+        async def run() -> None:
+            await informers.wait_synced()
+            await reconciler.run()
+
+        return run
+
+    return {each.name: begun(each) for each in reconcilers}
