@@ -26,7 +26,7 @@ from warren.controllers.breakdown import BreakdownController
 from warren.controllers.storage import StorageController
 from warren.controllers.system import SystemController
 from warren.controllers.workflow import WorkflowController
-from warren.daemons import roles
+from warren.daemons import roles, users
 from warren.daemons.cluster import definitions, manifests
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
@@ -623,16 +623,16 @@ def test_every_binding_is_of_a_role_that_there_is_and_every_user_has_one() -> No
         (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         for obj in objects
     }
-    users = set()
+    named = set()
     for obj in objects:
         if "roleRef" in obj:
             of = obj["roleRef"]
             namespace = obj["metadata"].get("namespace", "") if of["kind"] == "Role" else ""
             assert (of["kind"], namespace, of["name"]) in there
-            users.update(subject["name"] for subject in obj["subjects"])
+            named.update(subject["name"] for subject in obj["subjects"])
 
     assert len(there) == len(objects)
-    assert {users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE} <= users
+    assert {users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE} <= named
 
 
 def test_roles_are_about_what_is_served() -> None:
