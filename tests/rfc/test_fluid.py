@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from itertools import pairwise
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rfc.vectors import vector
 from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
 
@@ -45,10 +47,46 @@ def test_base_58_has_the_published_digits(number: int, digits: str) -> None:
         "fuZZybuNNy",
         "f11uZZybuNNy",
         "  fuZZybuNNy\n",
+        "\u3000👩💅📓😸👑🚓",
+        "😃👩💅📓😸👑🚓",
+        "0" * 5000 + "6731191091817518",
+        "0x" + "0" * 5000 + "17e9fb8df16c2e",
     ],
 )
 def test_all_spellings_of_an_id_are_read(spelling: str) -> None:
     assert fluid.parse(spelling) == 6731191091817518
+
+
+@pytest.mark.parametrize(
+    ("number", "spellings"),
+    [
+        (0x000EDAF97D000000, ["0xedaf97d000000", "000e.daf9.7d00.0000", "ƒZemgA8Bzf"]),
+        (0x001D2DE90A000000, ["ƒ278oEf7zGf"]),
+        (0x0071CC92E2000000, ["🚹💂🙌😳💱🏃"]),
+        (0x008CB1B460000000, ["😄😹🎇📥🏧🙉🔞"]),
+        (0x0071CCA7B2000000, ["🚹💂🈳💰🎩🏃"]),
+    ],
+)
+def test_the_examples_of_the_rfc_are_read_and_written(number: int, spellings: list[str]) -> None:
+    written = {spell(number) for spell in fluid.SPELLINGS.values()}
+    assert {fluid.parse(each) for each in spellings} == {number}
+    assert written >= set(spellings)
+
+
+def test_the_emoji_are_those_of_the_rfc_in_its_order() -> None:
+    table = orjson.loads(vector("rfc/spec_19/basemoji.json").read_bytes())
+    assert list(fluid.EMOJI) == table
+
+
+@pytest.mark.parametrize(
+    ("number", "pictures"), [(0, "😃"), (1, "😄"), (575, "🎌"), (576, "😄😃"), (577, "😄😄")]
+)
+def test_emoji_count_in_base_576(number: int, pictures: str) -> None:
+    assert fluid.emoji(number) == pictures
+
+
+def test_zeros_in_front_do_not_count() -> None:
+    assert fluid.parse("0" * 5000) == fluid.parse("ƒ11") == fluid.parse("😃😃") == 0
 
 
 def test_short_groups_of_hexadecimal_digits_are_filled_up() -> None:
@@ -61,6 +99,7 @@ def test_short_groups_of_hexadecimal_digits_are_filled_up() -> None:
         *("", " ", "f", "ƒ", "f0", "fO", "fI", "fl", "f" + "1" * 13, "ƒ1 ƒ1"),
         *("-1", "+1", "1e3", "٣", "0x", "0xg", "0x-1", "9" * 5000),
         *("1.2.3", "1.2.3.4.5", "1..3.4", "12345.0.0.0", "g.0.0.0", "job.", "job"),
+        *("job.job.1.2.3.4", "0X10", "😃1", "😃" * 8, "\U0001f000", "\U0001ffff", "😃 😃", "ƒ😃"),
     ],
 )
 def test_what_is_no_job_id_is_refused(text: str) -> None:
@@ -68,15 +107,70 @@ def test_what_is_no_job_id_is_refused(text: str) -> None:
         fluid.parse(text)
 
 
-@pytest.mark.parametrize("text", [str(2**64), "0x1" + "0" * 16, "fzzzzzzzzzzz"])
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("", "'' is not a job id: a digit is missing at 0"),
+        (" 12a4 ", "'12a4' is not a job id: 'a' at 2 is no digit"),
+        ("ƒ", "'ƒ' is not a job id: a digit of base 58 is missing at 1"),
+        ("fOO", "'fOO' is not a job id: 'O' at 1 is no digit of base 58"),
+        ("0x1g", "'0x1g' is not a job id: 'g' at 3 is no hexadecimal digit"),
+        ("😃x", "'😃x' is not a job id: 'x' at 1 is no emoji of RFC 19"),
+        ("job.1.2.z.4", "'job.1.2.z.4' is not a job id: 'z' at 8 is no hexadecimal digit"),
+        (
+            "job.1.2.3",
+            "'job.1.2.3' is not a job id: from 4 on, it has not four groups of hexadecimal digits",
+        ),
+        (
+            "1.2..4",
+            "'1.2..4' is not a job id: the group at 4 has not one to four hexadecimal digits",
+        ),
+        (
+            "reform-remote",
+            "'reform-remote' is not a job id: ids in words, as '-' at 6 tells, cannot be read",
+        ),
+    ],
+)
+def test_a_refusal_names_the_place_of_the_mistake(text: str, mistake: str) -> None:
+    with pytest.raises(BadFormat) as refused:
+        fluid.parse(text)
+    assert str(refused.value) == mistake
+
+
+@pytest.mark.parametrize(
+    "text",
+    [str(2**64), "9" * 5000, "0x1" + "0" * 16, "0x" + "f" * 5000, "fzzzzzzzzzzz", "🎌" * 7],
+)
 def test_an_id_of_more_than_64_bits_is_refused_as_such(text: str) -> None:
     with pytest.raises(BadFormat, match="does not fit 64 bits"):
         fluid.parse(text)
 
 
-@given(ids, st.sampled_from([str, hex, fluid.dothex, fluid.kvs, fluid.f58, fluid.f58plain]))
+@pytest.mark.parametrize("number", [-1, 2**64])
+@pytest.mark.parametrize("spell", [fluid.f58, fluid.f58plain, fluid.emoji, fluid.dothex, fluid.kvs])
+def test_what_does_not_fit_64_bits_is_not_written(spell: Callable[[int], str], number: int) -> None:
+    with pytest.raises(BadFormat, match="does not fit 64 bits"):
+        spell(number)
+
+
+@given(ids, st.sampled_from(list(fluid.SPELLINGS.values())))
 def test_every_spelling_reads_back(number: int, spell: Callable[[int], str]) -> None:
     assert fluid.parse(spell(number)) == number
+
+
+parts = st.sampled_from(["ƒ", "f", "0x", "job.", ".", "-", " ", "😃", "🎌", "1", "z", "0", "O"])
+
+
+@given(st.lists(parts).map("".join) | st.text())
+def test_every_text_is_an_id_or_refused(text: str) -> None:
+    try:
+        job = fluid.parse(text)
+    except BadFormat as refused:
+        said = str(refused)
+    else:
+        assert fluid.parse(fluid.f58(job)) == job
+        said = ""
+    assert len(said) < 200
 
 
 @given(ids, ids)

@@ -82,6 +82,20 @@ def test_options_become_system_attributes() -> None:
 # Checked
 
 
+def rack(depth: int) -> dict[str, Any]:
+    vertex: dict[str, Any] = SLOT
+    for _ in range(depth - 2):
+        vertex = {"type": "rack", "count": 1, "with": [vertex]}
+    return vertex
+
+
+def test_resources_are_not_nested_without_end() -> None:
+    assert jobspec.check(spec(rack(100)))
+    for depth in (101, 2000):
+        with pytest.raises(BadFormat, match="resources is nested more than 100 deep"):
+            jobspec.check(spec(rack(depth)))
+
+
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [

@@ -1,5 +1,6 @@
-"""Resource sets (RFC 20) and their graphs (RFC 40)."""
+"""Resource sets (RFC 20)."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -8,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rfc.vectors import vector
-from warren.rfc import jgf, resource_set
+from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
-from warren.rfc.jgf import Vertex
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import Rank, ResourceSet
 
 SMALL = {
     "version": 1,
@@ -36,12 +36,21 @@ def test_nodes_with_the_same_cores_share_an_entry() -> None:
     assert resource_set.encode(ranks) == SMALL
 
 
+def test_nodes_with_different_gpus_do_not_share_an_entry() -> None:
+    ranks = [Rank(0, "n0", (0,)), Rank(1, "n1", (0,), (0, 1)), Rank(2, "n2", (0,), (0, 1))]
+    assert resource_set.encode(ranks)["execution"]["R_lite"] == [
+        {"rank": "0", "children": {"core": "0"}},
+        {"rank": "1-2", "children": {"core": "0", "gpu": "0-1"}},
+    ]
+
+
 def test_hosts_are_in_the_order_of_their_ranks() -> None:
     r = changed(
         R_lite=[
             {"rank": "3", "children": {"core": "1"}},
             {"rank": "0-1", "children": {"core": "0"}},
-        ]
+        ],
+        nodelist=["n[0-1]", "n3"],
     )
     assert [(each.rank, each.host) for each in resource_set.decode(r)] == [
         (0, "n0"),
@@ -53,40 +62,85 @@ def test_hosts_are_in_the_order_of_their_ranks() -> None:
 def test_the_example_of_the_rfc_is_read() -> None:
     r = orjson.loads(vector("rfc/spec_20/example1.json").read_bytes())
 
-    ranks = resource_set.decode(r)
+    found = resource_set.read(r)
 
-    assert ranks == [Rank(n, f"node{n + 167}", tuple(range(48))) for n in range(19, 23)]
-    assert resource_set.ranks_text(ranks) == "19-22"
+    cores, gpus = tuple(range(48)), tuple(range(8))
+    assert list(found.ranks) == [Rank(n, f"node{n + 167}", cores, gpus) for n in range(19, 23)]
+    assert resource_set.decode(r) == list(found.ranks)
+    assert resource_set.ranks_text(found.ranks) == "19-22"
+    assert resource_set.read(resource_set.write(found)) == found
+
+
+@pytest.mark.parametrize("name", ["expected-compute-01.jgf", "expected-properties.jgf"])
+def test_the_sets_of_flux_coral2_are_read(name: str) -> None:
+    r = orjson.loads(vector(f"coral2/dws2jgf/{name}").read_bytes())
+    found = resource_set.read(r)
+    assert resource_set.read(resource_set.write(found)) == found
 
 
 @pytest.mark.parametrize(
     ("r", "problem"),
     [
-        ({}, "malformed"),
-        ({"version": 1}, "malformed"),
-        ({**SMALL, "version": 2}, "version 2"),
-        (changed(R_lite=None), "malformed"),
-        (changed(R_lite=[{"rank": "0"}]), "malformed"),
-        (changed(R_lite=[{"rank": 0, "children": {"core": "0"}}]), "malformed"),
-        (changed(R_lite=[{"rank": "0-", "children": {"core": "0"}}]), "idset"),
-        (changed(nodelist=None), "malformed"),
-        (changed(nodelist=["n["]), "hostlist"),
+        (None, "R is not an object"),
+        ({}, "version is missing"),
+        ({"version": 1}, "execution is missing"),
+        ({"version": 1, "execution": []}, "execution is not an object"),
+        ({**SMALL, "version": 2}, "version is 2, not 1"),
+        ({**SMALL, "version": True}, "version is True, not 1"),
+        (changed(R_lite=None), "execution.R_lite is not an array"),
+        (changed(R_lite=[7]), r"execution.R_lite\[0\] is not an object"),
+        (changed(R_lite=[{"rank": "0"}]), r"R_lite\[0\].children is missing"),
+        (changed(R_lite=[{"rank": "0", "children": {}}]), "children.core is missing"),
+        (changed(R_lite=[{"rank": "0", "children": {"core": ""}}]), "core names no core"),
+        (changed(R_lite=[{"rank": 0, "children": {"core": "0"}}]), "rank is not an idset"),
+        (changed(R_lite=[{"rank": "0-", "children": {"core": "0"}}]), r"\[0\].rank: idset '0-'"),
+        (
+            changed(R_lite=[{"rank": "0", "children": {"core": "0", "gpu": None}}]),
+            "children.gpu is not an idset",
+        ),
+        (
+            changed(R_lite=[{"rank": each, "children": {"core": "0"}} for each in ("0-1", "1")]),
+            r"R_lite\[1\].rank names 1 again",
+        ),
+        (changed(nodelist=None), "execution.nodelist is not an array"),
+        (changed(nodelist=["n0", 7]), r"execution.nodelist\[1\] is 7"),
+        (changed(nodelist=["n["]), r"execution.nodelist\[0\]: hostlist"),
         (changed(nodelist=["n[0-1]"]), "2 hosts for 3 ranks"),
     ],
 )
-def test_what_is_no_r_is_refused(r: dict[str, Any], problem: str) -> None:
+def test_what_is_no_r_is_refused_with_its_path(r: Any, problem: str) -> None:
     with pytest.raises(BadFormat, match=problem):
         resource_set.decode(r)
 
 
-cores = st.sets(st.integers(0, 12), min_size=1).map(lambda ids: tuple(sorted(ids)))
-hosts = st.from_regex(r"[a-z]{1,2}[0-9]{0,2}", fullmatch=True)
-
-
-@given(st.dictionaries(st.integers(0, 30), st.tuples(hosts, cores), max_size=8))
-def test_r_reads_back(nodes: dict[int, tuple[str, tuple[int, ...]]]) -> None:
-    ranks = [Rank(rank, *nodes[rank]) for rank in sorted(nodes)]
-    assert resource_set.decode(resource_set.encode(ranks)) == ranks
+@pytest.mark.parametrize(
+    ("r", "problem"),
+    [
+        (changed(nslots=0), "execution.nslots is 0"),
+        (changed(nslots=None), "execution.nslots is None"),
+        (changed(nslots=True), "execution.nslots is True"),
+        (changed(starttime="now"), "execution.starttime is 'now'"),
+        (changed(starttime=-1), "execution.starttime is -1"),
+        (changed(expiration=float("inf")), "execution.expiration is inf"),
+        (changed(expiration=float("nan")), "execution.expiration is nan"),
+        (changed(starttime=5, expiration=5.0), "expiration is 5.0, not after the starttime 5.0"),
+        (changed(properties=[]), "execution.properties is not an object"),
+        (changed(properties={"a|b": "0"}), r"the name 'a\|b' holds '\|' at 1"),
+        (changed(properties={"": "0"}), "a property without a name"),
+        (changed(properties={"a": 0}), "properties.a is not an idset"),
+        (changed(properties={"a": "x"}), "properties.a: idset 'x'"),
+        (changed(properties={"a": "0-2"}), "properties.a names rank 2, which R_lite does not"),
+        ({**SMALL, "scheduling": None}, "scheduling is not an object"),
+        ({**SMALL, "scheduling": {"writer": 1}}, "scheduling.writer is 1, not a URI"),
+        ({**SMALL, "scheduling": {"writer": "://"}}, "no scheme of a URI"),
+    ],
+)
+def test_what_only_reading_all_of_r_finds_is_refused_with_its_path(
+    r: dict[str, Any], problem: str
+) -> None:
+    resource_set.decode(r)
+    with pytest.raises(BadFormat, match=problem):
+        resource_set.read(r)
 
 
 def test_slots_times_and_the_graph_are_written_where_they_are_given() -> None:
@@ -99,62 +153,194 @@ def test_slots_times_and_the_graph_are_written_where_they_are_given() -> None:
     assert "scheduling" in r
 
 
-# The graph
+def test_all_of_r_is_read() -> None:
+    r = changed(
+        nslots=2, starttime=5, expiration=9.5, properties={"+queue": "0", "amd-mi50@gpu": "0-1,3"}
+    )
+    found = resource_set.read({**r, "scheduling": {"graph": {}}})
+    assert (found.slots, found.starttime, found.expiration) == (2, 5.0, 9.5)
+    assert found.properties == {"+queue": (0,), "amd-mi50@gpu": (0, 1, 3)}
+    assert found.scheduling == {"graph": {}}
+    assert resource_set.without_local_properties(found).properties == {"amd-mi50@gpu": (0, 1, 3)}
 
 
-TREE = [
-    Vertex(type="cluster", path="/c", metadata={"name": "c"}),
-    Vertex(type="chassis", path="/c/chassis0", metadata={"properties": {"rabbit": "r0"}}),
-    Vertex(type="ssd", path="/c/chassis0/ssd0", metadata={"size": 4}),
-]
+def test_who_has_written_the_graph_is_fluxion_if_nobody_else_is_told() -> None:
+    assert resource_set.writer({}) == ("fluxion", "")
+    assert resource_set.writer({"writer": "fluxion:jgf"}) == ("fluxion", "jgf")
 
 
-def test_a_graph_is_written_tersely_with_an_edge_from_each_parent() -> None:
-    graph = jgf.encode(map(jgf.line, TREE))["graph"]
-    assert graph["directed"] is False
-    assert graph["nodes"][1] == {
-        "id": "1",
-        "metadata": {
-            "type": "chassis",
-            "properties": {"rabbit": "r0"},
-            "paths": {"containment": "/c/chassis0"},
-        },
-    }
-    assert graph["edges"] == [{"source": "0", "target": "1"}, {"source": "1", "target": "2"}]
+def test_no_nodes_are_a_set_too() -> None:
+    empty = resource_set.of([])
+    r = resource_set.write(empty)
+    assert r["execution"]["nodelist"] == r["execution"]["R_lite"] == []
+    assert resource_set.read(r) == empty
 
 
-def test_a_graph_reads_back() -> None:
-    assert list(jgf.decode(jgf.encode(map(jgf.line, TREE)))) == TREE
+def bits(number: int) -> tuple[int, ...]:
+    return tuple(bit for bit in range(number.bit_length()) if number >> bit & 1)
+
+
+nodes = st.lists(st.tuples(st.sampled_from(["n1", "n", "x07"]), st.integers(1, 31),
+                           st.integers(0, 3)), max_size=6)  # fmt: skip
+
+
+@st.composite
+def resource_sets(draw: st.DrawFn) -> ResourceSet:
+    known = draw(nodes)
+    return ResourceSet(
+        ranks=tuple(
+            Rank(2 * rank, host, bits(cores), bits(gpus))
+            for rank, (host, cores, gpus) in enumerate(known)
+        ),
+        properties={name: tuple(range(0, 2 * len(known), 4)) for name in draw(properties)},
+        slots=draw(st.none() | st.integers(1, 9)),
+        expiration=draw(st.sampled_from([0.0, 9.5])),
+        scheduling=draw(st.sampled_from([None, {"graph": {}}])),
+    )
+
+
+properties = st.sampled_from([(), ("a",), ("b@gpu", "+c")])
+
+
+@given(resource_sets())
+def test_r_reads_back(resources: ResourceSet) -> None:
+    r = orjson.loads(orjson.dumps(resource_set.write(resources)))
+    assert resource_set.read(r) == resources
+    assert tuple(resource_set.decode(r)) == resources.ranks
+
+
+# Sets of them
+
+A = ResourceSet(
+    ranks=(Rank(0, "n0", (0, 1), (0,)), Rank(1, "n1", (0, 1))),
+    properties={"big": (0, 1), "odd": (1,)},
+    slots=2,
+    expiration=9.0,
+    scheduling={"graph": {}},
+)
+B = ResourceSet(ranks=(Rank(1, "n1", (1, 2)), Rank(4, "n4", (0,))), properties={"big": (4,)})
+
+
+def test_a_union_has_what_is_in_either() -> None:
+    assert resource_set.union(A, B) == ResourceSet(
+        ranks=(Rank(0, "n0", (0, 1), (0,)), Rank(1, "n1", (0, 1, 2)), Rank(4, "n4", (0,))),
+        properties={"big": (0, 1, 4), "odd": (1,)},
+        expiration=9.0,
+    )
+
+
+def test_a_difference_leaves_nodes_out_of_which_nothing_is_left() -> None:
+    assert resource_set.difference(A, B).ranks == (
+        Rank(0, "n0", (0, 1), (0,)),
+        Rank(1, "n1", (0,)),
+    )
+    all_of_1 = resource_set.of([Rank(1, "n1", (0, 1, 2))])
+    assert resource_set.difference(A, all_of_1) == ResourceSet(
+        ranks=(Rank(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
+    )
+
+
+def test_an_intersection_has_what_is_in_both() -> None:
+    assert resource_set.intersection(A, B) == ResourceSet(
+        ranks=(Rank(1, "n1", (1,)),), properties={"big": (1,), "odd": (1,)}, expiration=9.0
+    )
 
 
 @pytest.mark.parametrize(
-    "scheduling",
-    [
-        {},
-        {"graph": None},
-        {"graph": {"nodes": [{}]}},
-        {"graph": {"nodes": [{"metadata": {"type": "node"}}]}},
-        {"graph": {"nodes": [{"metadata": {"paths": {"containment": "/c"}}}]}},
-        {"graph": {"nodes": [{"metadata": {"type": "node", "paths": {}}}]}},
-        {"graph": {"nodes": [{"metadata": "node"}]}},
-    ],
+    "operation", [resource_set.union, resource_set.difference, resource_set.intersection]
 )
-def test_what_is_no_graph_of_fluxion_is_refused(scheduling: dict[str, Any]) -> None:
-    with pytest.raises(BadFormat, match="graph is malformed"):
-        list(jgf.decode(scheduling))
+def test_sets_that_know_a_rank_by_different_hosts_have_nothing_to_do_with_each_other(
+    operation: Any,
+) -> None:
+    other = resource_set.of([Rank(1, "other", (0,))])
+    with pytest.raises(BadFormat, match="rank 1 is n1 in one set and other in the other"):
+        operation(A, other)
 
 
-def test_the_graphs_of_flux_coral2_are_read() -> None:
-    r = orjson.loads(vector("coral2/dws2jgf/expected-compute-01.jgf").read_bytes())
+def test_a_node_of_gpus_alone_may_be_left_over_but_not_be_written() -> None:
+    left = resource_set.difference(A, resource_set.of([Rank(0, "n0", (0, 1))]))
+    assert left.ranks[0] == Rank(0, "n0", (), (0,))
+    with pytest.raises(BadFormat, match="rank 0 has no core"):
+        resource_set.write(left)
 
-    found = list(jgf.decode(r["scheduling"]))
 
-    assert [each.path for each in found if each.type == "chassis"] == [
-        "/ElCapitan/chassis0",
-        "/ElCapitan/chassis1",
+def test_ranks_are_removed_with_their_properties() -> None:
+    assert resource_set.without_ranks(A, [1, 7]) == ResourceSet(
+        ranks=(Rank(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
+    )
+
+
+def test_an_instance_in_a_job_counts_its_nodes_from_0() -> None:
+    moved = resource_set.remap(resource_set.without_ranks(A, [0]))
+    assert moved.ranks == (Rank(0, "n1", (0, 1)),)
+    assert moved.properties == {"big": (0,), "odd": (0,)}
+
+
+def test_ranks_are_changed_as_told_and_the_graph_goes_by_hosts() -> None:
+    moved = resource_set.remap(A, {0: 8, 1: 3})
+    assert [(rank.rank, rank.host) for rank in moved.ranks] == [(3, "n1"), (8, "n0")]
+    assert moved == replace(A, ranks=moved.ranks, properties={"big": (3, 8), "odd": (3,)})
+    with pytest.raises(BadFormat, match="rank 1 gets no new rank"):
+        resource_set.remap(A, {0: 8})
+    with pytest.raises(BadFormat, match="rank 5 is n0 and n1"):
+        resource_set.remap(A, {0: 5, 1: 5})
+
+
+def test_nodes_are_appended_after_the_greatest_rank() -> None:
+    both = resource_set.append(B, A)
+    assert [(rank.rank, rank.host) for rank in both.ranks] == [
+        (1, "n1"),
+        (4, "n4"),
+        (5, "n0"),
+        (6, "n1"),
     ]
-    assert sum(each.type == "ssd" for each in found) == 72
-    assert jgf.encode(map(jgf.line, found))["graph"]["nodes"] == [
-        {"id": node["id"], "metadata": node["metadata"]}
-        for node in r["scheduling"]["graph"]["nodes"]
+    assert both.properties == {"big": (4, 5, 6), "odd": (6,)}
+    assert resource_set.append(resource_set.of([]), B) == replace(
+        resource_set.remap(B), scheduling=None
+    )
+
+
+Pieces = set[tuple[int, str, int]]
+
+
+def pieces(resources: ResourceSet) -> Pieces:
+    """The dumb oracle: every core and gpu by itself."""
+    return {
+        (rank.rank, kind, number)
+        for rank in resources.ranks
+        for kind, numbers in (("core", rank.cores), ("gpu", rank.gpus))
+        for number in numbers
+    }
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> ResourceSet:
+    """Sets whose ranks are the same nodes, any of which may be missing."""
+    found = draw(st.lists(st.integers(0, 127), min_size=5, max_size=5))
+    ranks = [
+        Rank(rank, f"n{rank}", bits(number & 31), bits(number >> 5))
+        for rank, number in enumerate(found)
+        if number & 31
     ]
+    known = tuple(rank.rank for rank in ranks)
+    return replace(resource_set.of(ranks), properties={"a": known[:2], "b": known[1:]})
+
+
+@given(alike(), alike())
+def test_set_operations_do_what_they_do_to_single_cores_and_gpus(
+    one: ResourceSet, other: ResourceSet
+) -> None:
+    a, b = pieces(one), pieces(other)
+    assert pieces(resource_set.union(one, other)) == a | b
+    assert pieces(resource_set.difference(one, other)) == a - b
+    assert pieces(resource_set.intersection(one, other)) == a & b
+    for result in (
+        resource_set.union(one, other),
+        resource_set.difference(one, other),
+        resource_set.intersection(one, other),
+        resource_set.append(one, other),
+    ):
+        ranks = [rank.rank for rank in result.ranks]
+        assert ranks == sorted(set(ranks))
+        assert all(rank.cores or rank.gpus for rank in result.ranks)
+        assert all(set(named) <= set(ranks) for named in result.properties.values())

@@ -3,10 +3,10 @@
 import pwd
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -81,7 +81,8 @@ def _time(each: Mapping[str, Any]) -> str:
     if "t_run" not in each:
         return "-"
     ended = each.get("t_cleanup", time.time())
-    return duration.format_fsd(float(f"{ended - each['t_run']:.3g}"))
+    # The clock may have been set back since: no time has passed, then.
+    return duration.format_fsd(float(f"{max(0.0, ended - each['t_run']):.3g}"))
 
 
 def _info(each: Mapping[str, Any]) -> str:
@@ -133,24 +134,14 @@ def job() -> None:
     """Look into one job."""
 
 
-_SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {
-    "dec": str,
-    "hex": hex,
-    "kvs": fluid.kvs,
-    "dothex": fluid.dothex,
-    "f58": fluid.f58,
-    "f58plain": fluid.f58plain,
-}
-
-
 @job.command("id")
 @click.option("--to", "spelling", default="f58",
-              type=click.Choice(list(_SPELLINGS)),
+              type=click.Choice(list(fluid.SPELLINGS)),
               help="How to spell it.")  # fmt: skip
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
 def job_id(spelling: str, ids: tuple[str, ...]) -> None:
     """Spell job ids in another way."""
-    spell = _SPELLINGS[spelling]
+    spell = fluid.SPELLINGS[spelling]
     for each in ids:
         click.echo(spell(fluid.parse(each)))
 

@@ -1,35 +1,70 @@
 """Job ids: FLUIDs and their spellings (RFC 19).
 
 An id is 64 bits: 40 of milliseconds, 14 of generator id, 10 of sequence, so that
-ids of one generator sort by time.
+ids of one generator sort by time. Of the RFC's spellings, words are missing: their
+list of words is not the RFC's.
 """
 
-from typing import NewType
+import re
+from collections.abc import Callable, Mapping
+from reprlib import repr as brief
+from typing import Final, NewType
 
 from warren.rfc.errors import BadFormat
 
 JobId = NewType("JobId", int)
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_DIGIT = {letter: value for value, letter in enumerate(ALPHABET)}
+
+# The digits of base 576, in the order of the RFC's table.
+EMOJI = (
+    "😃😄😁😆😅😂😉😊😍😘😚😋😜😝😏😒😌😔😪😷😵😲😳😨😰😥😢😭😱😖😣😞😓😩😫😤"
+    "😡😠👿💀💩👹👺👻👽👾😺😸😹😻😼😽🙀😿😾🙈🙉🙊💌💘💝💖💗💓💞💕💟💔💛💚💙💜"
+    "💋💯💢💥💫💦💨💬💤👋👌👈👉👆👇👍👎👊👏🙌👐🙏💅💪👂👃👀👅👄👶👦👧👱👨👩👴"
+    "👵🙍🙎🙅🙆💁🙋🙇👮💂👷👸👳👲👰👼🎅💆💇🚶🏃💃👯🏂🏄🏊🛀👫💏💑👪👤👣🐵🐒🐶"
+    "🐩🐺🐱🐯🐴🐎🐮🐷🐗🐽🐑🐫🐘🐭🐹🐰🐻🐨🐼🐾🐔🐣🐤🐥🐦🐧🐸🐢🐍🐲🐳🐬🐟🐠🐡🐙"
+    "🐚🐌🐛🐜🐝🐞💐🌸💮🌹🌺🌻🌼🌷🌱🌴🌵🌾🌿🍀🍁🍂🍃🍄🍇🍈🍉🍊🍌🍍🍎🍏🍑🍒🍓🍅"
+    "🍆🌽🌰🍞🍖🍗🍔🍟🍕🍳🍲🍱🍘🍙🍚🍛🍜🍝🍠🍢🍣🍤🍥🍡🍦🍧🍨🍩🍪🎂🍰🍫🍬🍭🍮🍯"
+    "🍵🍶🍷🍸🍹🍺🍻🍴🔪🌏🗾🌋🗻🏠🏡🏢🏣🏥🏦🏨🏩🏪🏫🏬🏭🏯🏰💒🗼🗽🌁🌃🌄🌅🌆🌇"
+    "🌉🎠🎡🎢💈🎪🚃🚄🚅🚇🚉🚌🚑🚒🚓🚕🚗🚙🚚🚲🚏🚨🚥🚧🚤🚢💺🚀🕛🕐🕑🕒🕓🕔🕕🕖"
+    "🕗🕘🕙🕚🌑🌓🌔🌕🌙🌛🌟🌠🌌🌀🌈🌂🔥💧🌊🎃🎄🎆🎇🎈🎉🎊🎋🎍🎎🎏🎐🎑🎀🎁🎫🏆"
+    "🏀🏈🎾🎳🎣🎽🎿🎯🔫🎱🔮🎮🎰🎲🃏🀄🎴🎭🎨👓👔👕👖👗👘👙👚👛👜👝🎒👞👟👠👡👢"
+    "👑👒🎩🎓💄💍💎🔊📢📣🔔🎼🎵🎶🎤🎧📻🎷🎸🎹🎺🎻📱📲📞📟📠🔋🔌💻💽💾💿📀🎥🎬"
+    "📺📷📹📼🔍🔎💡🔦🏮📔📕📖📗📘📙📚📓📒📃📜📄📰📑🔖💰💴💵💸💳💹📧📨📩📤📥📦"
+    "📫📪📮📝💼📁📂📅📆📇📈📉📊📋📌📍📎📏📐🔒🔓🔏🔐🔑🔨💣🔧🔩🔗📡💉💊🚪🚽🚬🗿"
+    "🏧🚹🚺🚻🚼🚾🚫🚭🔞🔃🔙🔚🔛🔜🔝🔯🔼🔽🎦📶📳📴💱💲🔱📛🔰🔟🔠🔡🔢🔣🔤🆎🆑🆒"
+    "🆓🆔🆕🆖🆗🆘🆙🆚🈁🈶🈯🉐🈹🈚🈲🉑🈸🈴🈳🈺🈵🔴🔵🔶🔷🔸🔹🔺🔻💠🔘🔳🔲🏁🚩🎌"
+)
+
 _LIMIT = 2**64
 _SEQUENCES = 2**10
+_HEXADECIMAL = "0123456789abcdefABCDEF"
+_DIGIT = {letter: value for value, letter in enumerate(ALPHABET)}
+_GROUP = r"([0-9a-fA-F]{1,4})"
+_DOTHEX = re.compile(rf"(?:job\.)?{_GROUP}\.{_GROUP}\.{_GROUP}\.{_GROUP}")
 
 
 def f58(job: int) -> str:
     """Spell an id as people read it: `ƒuZZybuNNy`."""
-    return "ƒ" + _base58(job)
+    return "ƒ" + _spelled(job, ALPHABET)
 
 
 def f58plain(job: int) -> str:
     """Spell an id in ASCII: `fuZZybuNNy`."""
-    return "f" + _base58(job)
+    return "f" + _spelled(job, ALPHABET)
+
+
+def emoji(job: int) -> str:
+    """Spell an id in one to seven pictures: `👩💅📓😸👑🚓`."""
+    return _spelled(job, EMOJI)
 
 
 def dothex(job: int) -> str:
     """Spell an id as four groups of hexadecimal digits: `0017.e9fb.8df1.6c2e`."""
+    if not 0 <= job < _LIMIT:
+        raise _too_large(job)
     digits = f"{job:016x}"
-    return ".".join(digits[start : start + 4] for start in range(0, 16, 4))
+    return f"{digits[:4]}.{digits[4:8]}.{digits[8:12]}.{digits[12:]}"
 
 
 def kvs(job: int) -> str:
@@ -37,52 +72,120 @@ def kvs(job: int) -> str:
     return "job." + dothex(job)
 
 
-def parse(text: str) -> JobId:
-    """Read an id in any of its spellings: dec, hex, dothex, kvs, f58 and f58plain."""
-    word = text.strip()
-    try:
-        value = _value(word)
-    except (ValueError, KeyError):
-        raise BadFormat(f"{text!r} is not a job id") from None
+# Every spelling by the name that `flux job id --to` has for it.
+SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {
+    "dec": str,
+    "hex": hex,
+    "kvs": kvs,
+    "dothex": dothex,
+    "f58": f58,
+    "f58plain": f58plain,
+    "emoji": emoji,
+}
+
+
+def _spelled(value: int, digits: str) -> str:
     if not 0 <= value < _LIMIT:
-        raise BadFormat(f"{text!r} is not a job id: it does not fit 64 bits")
+        raise _too_large(value)
+    base = len(digits)
+    text = ""
+    while value or not text:
+        value, digit = divmod(value, base)
+        text = digits[digit] + text
+    return text
+
+
+def _too_large(value: int) -> BadFormat:
+    return BadFormat(f"{value:#x} is not a job id: it does not fit 64 bits")
+
+
+def parse(text: str) -> JobId:
+    """Read an id in any of `SPELLINGS`, told apart as RFC 19 says; blanks around it do not count.
+
+    Raises BadFormat for anything else, and for an id of more than 64 bits.
+    """
+    word = text.strip()
+    value = _value(word)
+    if value >= _LIMIT:
+        raise _not_an_id(word, "it does not fit 64 bits")
     return JobId(value)
 
 
 def _value(word: str) -> int:
+    if word.isascii() and word.isdigit():
+        # More than 64 bits in any case; and Python reads no number of thousands of digits.
+        return int(word if len(word) <= 20 else word.lstrip("0")[:21] or "0")
     if "." in word:
-        groups = word.removeprefix("job.").split(".")
-        if len(groups) != 4 or not all(0 < len(group) <= 4 for group in groups):
-            raise ValueError(word)
-        return int("".join(_hex(group).rjust(4, "0") for group in groups), 16)
+        return _from_dothex(word)
+    if "-" in word:
+        raise _not_an_id(word, f"ids in words, as '-' at {word.index('-')} tells, cannot be read")
     if word.startswith(("ƒ", "f")):
-        if not 0 < len(word) - 1 <= 12:
-            raise ValueError(word)
-        value = 0
+        return _from_f58(word)
+    if "\U0001f000" <= word[:1] <= "\U0001ffff":
+        return _from_emoji(word)
+    if word.startswith("0x"):
+        if len(word) == 2 or word[2:].strip(_HEXADECIMAL):
+            raise _foreign(word, 2, _HEXADECIMAL, "hexadecimal digit")
+        return int(word[2:], 16)
+    raise _foreign(word, 0, "0123456789", "digit")
+
+
+def _from_dothex(word: str) -> int:
+    match = _DOTHEX.fullmatch(word)
+    if match is None:
+        raise _not_an_id(word, _dothex_mistake(word))
+    one, two, three, four = match.groups()
+    return int(one, 16) << 48 | int(two, 16) << 32 | int(three, 16) << 16 | int(four, 16)
+
+
+def _dothex_mistake(word: str) -> str:
+    start = len("job.") if word.startswith("job.") else 0
+    place = len(word) - len(word[start:].lstrip(_HEXADECIMAL + "."))
+    if place < len(word):
+        return f"{word[place]!r} at {place} is no hexadecimal digit"
+    if word.count(".", start) != 3:
+        return f"from {start} on, it has not four groups of hexadecimal digits"
+    groups = word[start:].split(".")
+    wrong = next(index for index, group in enumerate(groups) if not 0 < len(group) <= 4)
+    place = start + sum(len(group) + 1 for group in groups[:wrong])
+    return f"the group at {place} has not one to four hexadecimal digits"
+
+
+def _from_f58(word: str) -> int:
+    if len(word) > 13:
+        raise _not_an_id(word, "more than 12 digits follow the first letter")
+    value = 0
+    try:
         for letter in word[1:]:
             value = value * 58 + _DIGIT[letter]
-        return value
-    if word.startswith("0x"):
-        return int(_hex(word[2:]), 16)
-    if not (word.isascii() and word.isdigit()):
-        raise ValueError(word)
-    return int(word)
+    except KeyError:
+        raise _foreign(word, 1, ALPHABET, "digit of base 58") from None
+    if len(word) == 1:
+        raise _foreign(word, 1, ALPHABET, "digit of base 58")
+    return value
 
 
-def _hex(digits: str) -> str:
-    if not digits or not set(digits) <= set("0123456789abcdefABCDEF"):
-        raise ValueError(digits)
-    return digits
+def _from_emoji(word: str) -> int:
+    if len(word) > 7:
+        raise _not_an_id(word, "it has more than 7 emoji")
+    value = 0
+    for letter in word:
+        digit = EMOJI.find(letter)
+        if digit < 0:
+            raise _foreign(word, 0, EMOJI, "emoji of RFC 19")
+        value = value * 576 + digit
+    return value
 
 
-def _base58(value: int) -> str:
-    if not 0 <= value < _LIMIT:
-        raise BadFormat(f"{value} is not a job id: it does not fit 64 bits")
-    letters: list[str] = []
-    while value or not letters:
-        value, digit = divmod(value, 58)
-        letters.append(ALPHABET[digit])
-    return "".join(reversed(letters))
+def _foreign(word: str, start: int, allowed: str, name: str) -> BadFormat:
+    place = len(word) - len(word[start:].lstrip(allowed))
+    if place == len(word):
+        return _not_an_id(word, f"a {name} is missing at {place}")
+    return _not_an_id(word, f"{word[place]!r} at {place} is no {name}")
+
+
+def _not_an_id(word: str, reason: str) -> BadFormat:
+    return BadFormat(f"{brief(word)} is not a job id: {reason}")
 
 
 class Generator:

@@ -1,105 +1,201 @@
 """Lists of hosts as text: `node[01-03,7]` (RFC 29).
 
 Order and repetition are kept, and the zero padding of the first id of a bracket
-holds for the whole bracket, which the libraries of the field get wrong.
+holds for the whole bracket, which the libraries of the field get wrong. An id that
+spells zeros of its own keeps them, too: reading never renames a host.
+
+A text of a few characters can name billions of hosts, so no more than `MOST` are read
+from one text, unless the caller sets another limit, and none of more than `LONGEST`
+characters.
 """
 
 import re
 from collections.abc import Iterable
+from reprlib import repr as brief
+from typing import Final
 
 from warren.rfc.errors import BadFormat
 
-_EXPRESSION = re.compile(
-    r"(?P<prefix>[^\[\],\s]*)(?:\[(?P<ids>[^\[\]]*)\](?P<suffix>[^\[\],\s]*))?"
-)
-_RANGE = re.compile(r"([0-9]{1,253})(?:-([0-9]{1,253}))?")
-_NUMBERED = re.compile(r"(.*?)([0-9]+)")
+MOST: Final = 2**18
+LONGEST: Final = 253
+
+_DIGITS = "0123456789"
+_NAME = r"[!-+\--Z\\^-~]*+"  # what is printable in ASCII, but for blanks, commas and brackets
+_IDS = "[0-9,-]*+"
+_EXPRESSION = re.compile(rf"({_NAME})(?:\[({_IDS})\]({_NAME}))?(?:,|\Z)")
+_RANGE = re.compile(r"([0-9]{1,253})-([0-9]{1,253})")
+_PLAIN = re.compile(_NAME)
+_LISTED = re.compile(_IDS)
+
+# A number at the end of a name has at most so many digits, or is not taken for one.
+_NUMBERING = 18
 
 
-def decode(text: str) -> list[str]:
-    """Give the hosts in order. Raises BadFormat where RFC 29 is not met."""
+def decode(text: str, *, limit: int = MOST) -> list[str]:
+    """Give the hosts in order. Raises BadFormat where RFC 29 is not met, and for too many."""
     hosts: list[str] = []
     position = 0
     while position < len(text):
         match = _EXPRESSION.match(text, position)
-        assert match is not None  # the expression also matches nothing at all
+        if match is None:
+            raise BadFormat(f"hostlist {brief(text)}: {_mistake(text, position)}")
+        prefix = match[1]
+        if match[2] is not None:
+            _extend(hosts, match, limit)
+        elif len(prefix) > LONGEST:
+            raise _too_long(text, position)
+        elif prefix:  # nothing at all between two commas is left out
+            hosts.append(prefix)
+        if len(hosts) > limit:
+            raise _too_many(text, limit)
         position = match.end()
-        if position < len(text) and text[position] != ",":
-            raise BadFormat(f"hostlist {text!r}: unexpected {text[position]!r} at {position}")
-        position += 1
-        if match["ids"] is None:
-            if match["prefix"]:
-                hosts.append(match["prefix"])
-        else:
-            suffix = match["suffix"] or ""
-            hosts.extend(match["prefix"] + number + suffix for number in _ids(text, match["ids"]))
     return hosts
 
 
-def _ids(text: str, ids: str) -> Iterable[str]:
+def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
+    text = match.string
+    prefix, ids, suffix = match.groups()
+    place = match.start(2)
+    room = LONGEST - len(prefix) - len(suffix)
+    if ids.count(",") >= limit - len(hosts):
+        raise _too_many(text, limit)
     width: int | None = None
     for element in ids.split(","):
-        match = _RANGE.fullmatch(element)
-        if match is None:
-            raise BadFormat(f"hostlist {text!r}: {element!r} is neither a number nor a range")
         if width is None:
-            width = len(match[1]) if match[1].startswith("0") else 0
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise BadFormat(f"hostlist {text!r}: the range {element!r} does not ascend")
-        for number in range(first, last + 1):
-            yield f"{number:0{width}d}"
+            width = _width(element)
+        if element.isdigit():
+            if len(element) > room:
+                raise _too_long(text, match.start())
+            hosts.append(f"{prefix}{element.zfill(width)}{suffix}")
+        else:
+            numbers = _RANGE.fullmatch(element)
+            if numbers is None:
+                raise BadFormat(f"hostlist {brief(text)}: {_wrong(element, place)}")
+            first, last = int(numbers[1]), int(numbers[2])
+            if last < first:
+                raise BadFormat(
+                    f"hostlist {brief(text)}: the range {brief(element)} at {place} does not ascend"
+                )
+            if last - first >= limit - len(hosts):
+                raise _too_many(text, limit)
+            padded = max(width, _width(element))
+            if max(padded, len(str(last))) > room:
+                raise _too_long(text, match.start())
+            if padded <= len(str(first)):
+                hosts.extend([f"{prefix}{each}{suffix}" for each in range(first, last + 1)])
+            else:
+                hosts.extend(
+                    [f"{prefix}{each:0{padded}d}{suffix}" for each in range(first, last + 1)]
+                )
+        place += len(element) + 1
+
+
+def _width(element: str) -> int:
+    return len(element.partition("-")[0]) if element.startswith("0") else 0
+
+
+def _mistake(text: str, position: int) -> str:
+    """Say what is wrong with the first expression from `position` on, and where."""
+    place = _end(_PLAIN, text, position)
+    if text[place] == "[":
+        end = _end(_LISTED, text, place + 1)
+        if end == len(text):
+            return f"the bracket at {place} is not closed"
+        if text[end] != "]":
+            return f"unexpected {text[end]!r} at {end}, in the bracket of {place}"
+        place = _end(_PLAIN, text, end + 1)
+        if text[place] == "[":
+            return f"a second bracket at {place}, where a name has one at most"
+    return f"unexpected {text[place]!r} at {place}"
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    match = pattern.match(text, start)
+    assert match is not None  # the patterns also match nothing at all
+    return match.end()
+
+
+def _wrong(element: str, place: int) -> str:
+    if not element:
+        return f"a number is missing at {place}"
+    return f"{brief(element)} at {place} is neither a number nor a range"
+
+
+def _too_many(text: str, limit: int) -> BadFormat:
+    return BadFormat(f"hostlist {brief(text)}: it names more than {limit} hosts")
+
+
+def _too_long(text: str, place: int) -> BadFormat:
+    return BadFormat(
+        f"hostlist {brief(text)}: the name at {place} has more than {LONGEST} characters"
+    )
 
 
 def encode(hosts: Iterable[str]) -> str:
-    """Write the hosts in order, neighbours that differ in their last number in one bracket."""
-    parts: list[str] = []
+    """Write the hosts in order, neighbours that differ in their last number in one bracket.
+
+    Raises BadFormat for a name that could not be read back.
+    """
+    groups: list[_Group] = []
     group: _Group | None = None
     for host in hosts:
-        if group is not None and group.take(host):
-            continue
-        if group is not None:
-            parts.append(group.text())
-        match = _NUMBERED.fullmatch(host)
-        if match is None:
-            group = None
-            parts.append(host)
-        else:
-            group = _Group(match[1], match[2])
-    if group is not None:
-        parts.append(group.text())
-    return ",".join(parts)
+        prefix, digits = _split(host)
+        if group is None or not group.take(prefix, digits):
+            if not host or len(prefix) > LONGEST or _PLAIN.fullmatch(prefix) is None:
+                raise BadFormat(f"hostlist: {brief(host)} is no name of a host")
+            group = _Group(prefix, digits)
+            groups.append(group)
+    return ",".join([group.text() for group in groups])
+
+
+def _split(host: str) -> tuple[str, str]:
+    """Part a host's name from the number at its end; the number is empty where there is none."""
+    prefix = host.rstrip(_DIGITS)
+    digits = host[len(prefix) :]
+    if len(digits) > _NUMBERING or len(prefix) > LONGEST - _NUMBERING:
+        return host, ""
+    return prefix, digits
 
 
 class _Group:
-    """Hosts of one prefix, with the padding of the first of them."""
+    """Hosts of one prefix, with the padding of the first of them; or one without a number."""
 
-    def __init__(self, prefix: str, number: str) -> None:
+    __slots__ = ("_last", "_prefix", "_runs", "_width")
+
+    def __init__(self, prefix: str, digits: str) -> None:
         self._prefix = prefix
-        self._first = number
-        self._width = len(number) if number.startswith("0") else 0
-        self._runs = [[int(number), int(number)]]
+        self._width = len(digits) if digits.startswith("0") else 0
+        self._last = int(digits or -1)
+        self._runs = [[digits, digits]]
 
-    def take(self, host: str) -> bool:
-        match = _NUMBERED.fullmatch(host)
-        if match is None or match[1] != self._prefix:
+    def take(self, prefix: str, digits: str) -> bool:
+        if not digits or prefix != self._prefix or self._last < 0:
             return False
-        number = int(match[2])
-        if f"{number:0{self._width}d}" != match[2]:
+        # Of a number with zeros in front only one width will do, of others any that is no wider.
+        length, width = len(digits), self._width
+        if length < width or (digits[0] == "0" and length != (width or 1)):
             return False
-        if number == self._runs[-1][1] + 1:
-            self._runs[-1][1] = number
+        number = int(digits)
+        if number == self._last + 1:
+            self._runs[-1][1] = digits
         else:
-            self._runs.append([number, number])
+            self._runs.append([digits, digits])
+        self._last = number
         return True
 
     def text(self) -> str:
-        if len(self._runs) == 1 and self._runs[0][0] == self._runs[0][1]:
-            return self._prefix + self._first
-        spelled = (
-            f"{first:0{self._width}d}"
-            if first == last
-            else f"{first:0{self._width}d}-{last:0{self._width}d}"
-            for first, last in self._runs
-        )
+        runs = self._runs
+        if len(runs) == 1 and runs[0][0] == runs[0][1]:
+            return self._prefix + runs[0][0]
+        spelled = [low if low == high else f"{low}-{high}" for low, high in runs]
         return f"{self._prefix}[{','.join(spelled)}]"
+
+
+def unique(hosts: Iterable[str]) -> list[str]:
+    """Give each host once, by name and then by number: `n2` before `n10`."""
+    return sorted(set(hosts), key=_order)
+
+
+def _order(host: str) -> tuple[str, int, str]:
+    prefix, digits = _split(host)
+    return prefix, int(digits or -1), digits

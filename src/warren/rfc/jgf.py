@@ -1,14 +1,18 @@
 """Resource graphs as Fluxion reads and writes them: JGF in R's `scheduling` (RFC 40).
 
-The terse form: what equals its default is left out. A vertex is found by its
-containment path, `/cluster/chassis0/ssd3`.
+Written in the terse form: what equals its default is left out. Both forms are read, and
+what a vertex leaves out is told by its properties (`vertex.size`). A vertex is found by
+its containment path, `/cluster/chassis0/ssd3`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from warren.rfc.errors import BadFormat
+
+WRITER: Final = "fluxion:jgf"
+_WRITERS: Final = ("fluxion", WRITER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,49 @@ class Vertex:
     def parent(self) -> str:
         return self.path.rpartition("/")[0]
 
+    @property
+    def basename(self) -> str:
+        return str(self.metadata.get("basename", self.type))
+
+    @property
+    def id(self) -> int:
+        """Tells resources of one type apart; -1 if nothing has to."""
+        return int(self.metadata.get("id", -1))
+
+    @property
+    def name(self) -> str:
+        found = self.metadata.get("name")
+        if found is not None:
+            return str(found)
+        return self.basename if self.id < 0 else f"{self.basename}{self.id}"
+
+    @property
+    def rank(self) -> int:
+        """The execution target it belongs to; -1 for none."""
+        return int(self.metadata.get("rank", -1))
+
+    @property
+    def size(self) -> int:
+        """How much of it there is, in units of `unit`."""
+        return int(self.metadata.get("size", 1))
+
+    @property
+    def unit(self) -> str:
+        return str(self.metadata.get("unit", ""))
+
+    @property
+    def up(self) -> bool:
+        return bool(self.metadata.get("status", 0) == 0)
+
+    @property
+    def exclusive(self) -> bool:
+        return bool(self.metadata.get("exclusive", False))
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.metadata.get("properties", {})
+        return found
+
 
 class Line(NamedTuple):
     """A vertex ready to be written: made once, and shared by all graphs that have it."""
@@ -31,6 +78,16 @@ class Line(NamedTuple):
     path: str
     parent: str
     metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """One relation between two resources, which it gives by their ids in the graph."""
+
+    source: str
+    target: str
+    subsystem: str = "containment"
+    relationship: str = "contains"
 
 
 def line(vertex: Vertex) -> Line:
@@ -53,10 +110,112 @@ def encode(lines: Iterable[Line]) -> dict[str, Any]:
 
 def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:
     """Give the vertices in order. Raises BadFormat where the graph cannot be Fluxion's."""
-    try:
-        for node in scheduling["graph"]["nodes"]:
-            metadata = dict(node["metadata"])
+    for index, node in enumerate(_nodes(scheduling)):
+        try:
+            metadata = node["metadata"].copy()
             kind, path = metadata.pop("type"), metadata.pop("paths")["containment"]
-            yield Vertex(type=kind, path=path, metadata=metadata)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadFormat(f"the resource graph is malformed: {error!r}") from None
+            rooted = path.startswith("/")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _bad(
+                f"graph.nodes[{index}].metadata", f"lacks what it needs: {error!r}"
+            ) from None
+        if not rooted:
+            raise _bad(f"graph.nodes[{index}].metadata", f"has no path from the root: {path!r}")
+        yield Vertex(type=kind, path=path, metadata=metadata)
+
+
+def edges(scheduling: Mapping[str, Any]) -> Iterator[Edge]:
+    """Give the edges in order. Raises BadFormat for one that names no vertex of the graph."""
+    ids: set[str] = set()
+    for index, node in enumerate(_nodes(scheduling)):
+        number = node.get("id") if isinstance(node, Mapping) else None
+        if not isinstance(number, str):
+            raise _bad(f"graph.nodes[{index}].id", f"is {number!r}, not a text")
+        if number in ids:
+            raise _bad(f"graph.nodes[{index}].id", f"is {number!r} again")
+        ids.add(number)
+    found = scheduling["graph"].get("edges")
+    if not isinstance(found, list):
+        raise _bad("graph.edges", "is not an array")
+    for index, edge in enumerate(found):
+        path = f"graph.edges[{index}]"
+        if not isinstance(edge, Mapping):
+            raise _bad(path, "is not an object")
+        for end in ("source", "target"):
+            if not isinstance(edge.get(end), str) or edge[end] not in ids:
+                raise _bad(f"{path}.{end}", f"is {edge.get(end)!r}, and no vertex")
+        subsystem, relationship = _relation(edge.get("metadata", {}), f"{path}.metadata")
+        yield Edge(
+            source=edge["source"],
+            target=edge["target"],
+            subsystem=subsystem,
+            relationship=relationship,
+        )
+
+
+def check(scheduling: Mapping[str, Any]) -> None:
+    """Raise BadFormat, with the path of the mistake, unless all of the graph can be read.
+
+    That is dear for a large graph; who wants its vertices alone reads those.
+    """
+    paths: set[str] = set()
+    for index, vertex in enumerate(decode(scheduling)):
+        path = f"graph.nodes[{index}].metadata"
+        if not isinstance(vertex.type, str):
+            raise _bad(f"{path}.type", f"is {vertex.type!r}, not a text")
+        if vertex.path in paths:
+            raise _bad(f"{path}.paths.containment", f"is {vertex.path!r} again")
+        paths.add(vertex.path)
+        for key, (kind, words) in _KINDS.items():
+            if key in vertex.metadata and type(vertex.metadata[key]) is not kind:
+                raise _bad(f"{path}.{key}", f"is {vertex.metadata[key]!r}, not {words}")
+        for name, each in vertex.properties.items():
+            if not isinstance(each, str):
+                raise _bad(f"{path}.properties.{name}", f"is {each!r}, not a text")
+        if vertex.metadata.get("status", 0) not in (0, 1):
+            raise _bad(f"{path}.status", f"is {vertex.metadata['status']}, neither 0 nor 1")
+        if vertex.size < 0:
+            raise _bad(f"{path}.size", f"is {vertex.size}")
+    for _ in edges(scheduling):
+        pass
+
+
+_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+    "basename": (str, "a text"),
+    "name": (str, "a text"),
+    "unit": (str, "a text"),
+    "id": (int, "a number"),
+    "rank": (int, "a number"),
+    "size": (int, "a number"),
+    "status": (int, "a number"),
+    "exclusive": (bool, "true or false"),
+    "properties": (dict, "an object"),
+}
+
+
+def _nodes(scheduling: Mapping[str, Any]) -> list[Any]:
+    writer = scheduling.get("writer", WRITER)
+    if writer not in _WRITERS:
+        raise _bad("writer", f"is {writer!r}, not {WRITER!r}")
+    graph = scheduling.get("graph")
+    nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
+    if not isinstance(nodes, list):
+        raise _bad("graph.nodes", "is not an array")
+    return nodes
+
+
+def _relation(metadata: Any, path: str) -> tuple[str, str]:
+    """Read an edge's metadata: by the letter of RFC 40, or as `name` of older graphs."""
+    if not isinstance(metadata, Mapping):
+        raise _bad(path, "is not an object")
+    subsystem: Any = metadata.get("subsystem", "containment")
+    relationship: Any = metadata.get("relationship", "contains")
+    if isinstance(metadata.get("name"), Mapping) and len(metadata["name"]) == 1:
+        ((subsystem, relationship),) = metadata["name"].items()
+    if not isinstance(subsystem, str) or not isinstance(relationship, str):
+        raise _bad(path, "does not tell subsystem and relationship as texts")
+    return subsystem, relationship
+
+
+def _bad(path: str, problem: str) -> BadFormat:
+    return BadFormat(f"the resource graph is malformed: {path} {problem}")

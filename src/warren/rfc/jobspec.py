@@ -7,11 +7,14 @@ whatever tree there is.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from warren.rfc.errors import BadFormat
 
 Jobspec = Mapping[str, Any]
+
+_DEEPEST: Final = 100
+"""Of resources in resources. Nobody has as many, and nobody's stack is to be tried."""
 
 
 def make(
@@ -64,7 +67,10 @@ def make(
 
 
 def check(spec: Any) -> Jobspec:
-    """Give `spec` back if it is a jobspec that can be run; else say where it is not."""
+    """Give `spec` back if it is a jobspec that can be run; else say where it is not.
+
+    What the RFCs let be written, and no more, is for `canonical.check` and `version1.check`.
+    """
     _demand(isinstance(spec, Mapping), "jobspec", "is not an object")
     _demand(spec.get("version") == 1, "version", "is not 1")
     resources = spec.get("resources")
@@ -72,7 +78,7 @@ def check(spec: Any) -> Jobspec:
         isinstance(resources, list) and bool(resources), "resources", "is not a list of resources"
     )
     for index, resource in enumerate(resources):
-        _check_resource(resource, f"resources[{index}]")
+        _check_resource(resource, f"resources[{index}]", _DEEPEST)
     tasks = spec.get("tasks")
     _demand(isinstance(tasks, list) and len(tasks) == 1, "tasks", "does not hold exactly one task")
     _check_task(tasks[0])
@@ -98,7 +104,8 @@ def check(spec: Any) -> Jobspec:
     return spec  # type: ignore[no-any-return]
 
 
-def _check_resource(resource: Any, path: str) -> None:
+def _check_resource(resource: Any, path: str, depth: int) -> None:
+    _demand(depth > 0, "resources", f"is nested more than {_DEEPEST} deep")
     _demand(isinstance(resource, Mapping), path, "is not an object")
     _demand(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
     count = resource.get("count")
@@ -110,7 +117,7 @@ def _check_resource(resource: Any, path: str) -> None:
         _demand(isinstance(resource.get("label"), str), f"{path}.label", "is missing")
         _demand(bool(children), f"{path}.with", "is empty")
     for index, child in enumerate(children):
-        _check_resource(child, f"{path}.with[{index}]")
+        _check_resource(child, f"{path}.with[{index}]", depth - 1)
 
 
 def _check_task(task: Any) -> None:

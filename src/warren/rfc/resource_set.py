@@ -1,72 +1,135 @@
-"""What a job or a system has: resource sets, version 1 (RFC 20)."""
+"""What a job or a system has: resource sets, version 1 (RFC 20).
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+`encode` and `decode` know the nodes, which is what most need of R; `read` and `write`
+know all of it. Ranks ascend, and hosts are in the order of their ranks. Times are seconds
+since the epoch, 0 for unset. Set operations give new values; what the scheduler has said
+about a set in `scheduling` holds for no other set, and is left out of their results.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
+from typing import Any, Final
 
 from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 
+_ILLEGAL: Final = re.compile(r"[!&'\"^`|()]")
+_KINDS: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
 
 @dataclass(frozen=True)
 class Rank:
-    """One node: its rank, its host name, and its cores as ids."""
+    """One node: its rank, its host name, and its cores and gpus as ids."""
 
     rank: int
     host: str
     cores: tuple[int, ...]
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceSet:
+    """All that R says. Make it by `read` or `of`; ranks are unique and ascend."""
+
+    ranks: tuple[Rank, ...]
+    properties: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The ranks that have each property. `+` begins one of this instance alone."""
+    slots: int | None = None
+    """In an allocation: how many task slots it has."""
+    starttime: float = 0.0
+    expiration: float = 0.0
+    scheduling: Mapping[str, Any] | None = None
+
+
+# The nodes
 
 
 def encode(
-    ranks: Sequence[Rank],
+    ranks: Iterable[Rank],
     *,
     slots: int | None = None,
+    properties: Mapping[str, Iterable[int]] | None = None,
     starttime: float = 0.0,
     expiration: float = 0.0,
     scheduling: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write R. Times are seconds since the epoch, 0 for unset."""
     ordered = sorted(ranks, key=lambda rank: rank.rank)
-    lite: dict[str, list[int]] = {}
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for rank in ordered:
-        lite.setdefault(idset.encode(rank.cores), []).append(rank.rank)
+        alike.setdefault((rank.cores, rank.gpus), []).append(rank.rank)
     execution: dict[str, Any] = {
         "R_lite": [
-            {"rank": idset.encode(ids), "children": {"core": cores}} for cores, ids in lite.items()
+            {"rank": idset.encode(ids), "children": _children(cores, gpus)}
+            for (cores, gpus), ids in alike.items()
         ],
         "starttime": starttime,
         "expiration": expiration,
-        "nodelist": [hostlist.encode(rank.host for rank in ordered)],
+        "nodelist": [hostlist.encode([rank.host for rank in ordered])] if ordered else [],
     }
     if slots is not None:
         execution["nslots"] = slots
+    if properties:
+        execution["properties"] = {name: idset.encode(ids) for name, ids in properties.items()}
     result: dict[str, Any] = {"version": 1, "execution": execution}
     if scheduling is not None:
         result["scheduling"] = scheduling
     return result
 
 
+def _children(cores: tuple[int, ...], gpus: tuple[int, ...]) -> dict[str, str]:
+    if not gpus:
+        return {"core": idset.encode(cores)}
+    return {"core": idset.encode(cores), "gpu": idset.encode(gpus)}
+
+
 def decode(r: Mapping[str, Any]) -> list[Rank]:
-    """Read R's nodes in ascending rank. Raises BadFormat where R is not RFC 20's."""
-    try:
-        if r["version"] != 1:
-            raise BadFormat(f"R is of version {r['version']}, not 1")
-        cores = {
-            rank: idset.decode(entry["children"]["core"])
-            for entry in r["execution"]["R_lite"]
-            for rank in idset.decode(entry["rank"])
-        }
-        hosts = nodelist(r)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadFormat(f"R is malformed: {error!r}") from None
-    if len(hosts) != len(cores):
-        raise BadFormat(f"R names {len(hosts)} hosts for {len(cores)} ranks")
-    return [Rank(rank, host, cores[rank]) for rank, host in zip(sorted(cores), hosts, strict=True)]
+    """Read R's nodes in ascending rank, and nothing else of it.
+
+    Raises BadFormat, with the path of the mistake, where R is not RFC 20's.
+    """
+    execution = _execution(r)
+    found: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    for index, entry in enumerate(_kind(execution, "R_lite", list, "execution")):
+        path = f"execution.R_lite[{index}]"
+        ranks = _ids(entry, "rank", path)
+        children = _kind(entry, "children", dict, path)
+        path = f"{path}.children"
+        cores = _ids(children, "core", path)
+        if not cores:
+            raise BadFormat(f"R: {path}.core names no core")
+        what = (cores, _ids(children, "gpu", path) if "gpu" in children else ())
+        for rank in ranks:
+            if rank in found:
+                raise BadFormat(f"R: execution.R_lite[{index}].rank names {rank} again")
+            found[rank] = what
+    hosts = _hosts(execution)
+    if len(hosts) != len(found):
+        raise BadFormat(
+            f"R: execution.nodelist names {len(hosts)} hosts for {len(found)} ranks in R_lite"
+        )
+    return [Rank(rank, host, *found[rank]) for rank, host in zip(sorted(found), hosts, strict=True)]
 
 
 def nodelist(r: Mapping[str, Any]) -> list[str]:
     """Give R's hosts, in ascending order of their ranks."""
-    return hostlist.decode(",".join(r["execution"]["nodelist"]))
+    return _hosts(_execution(r))
+
+
+def _hosts(execution: Mapping[str, Any]) -> list[str]:
+    hosts: list[str] = []
+    for index, entry in enumerate(_kind(execution, "nodelist", list, "execution")):
+        if not isinstance(entry, str):
+            raise BadFormat(f"R: execution.nodelist[{index}] is {entry!r}, not a hostlist")
+        try:
+            hosts += hostlist.decode(entry)
+        except BadFormat as error:
+            raise BadFormat(f"R: execution.nodelist[{index}]: {error}") from None
+    return hosts
 
 
 def without_scheduling(r: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,3 +140,240 @@ def without_scheduling(r: Mapping[str, Any]) -> dict[str, Any]:
 def ranks_text(ranks: Iterable[Rank]) -> str:
     """Give the ranks as an idset."""
     return idset.encode(rank.rank for rank in ranks)
+
+
+# All of R
+
+
+def of(ranks: Iterable[Rank]) -> ResourceSet:
+    """Make a set of nodes. Raises BadFormat where a rank comes twice."""
+    ordered = sorted(ranks, key=lambda rank: rank.rank)
+    for one, other in pairwise(ordered):
+        if one.rank == other.rank:
+            raise BadFormat(f"R: rank {one.rank} is {one.host} and {other.host}")
+    return ResourceSet(ranks=tuple(ordered))
+
+
+def read(r: Mapping[str, Any]) -> ResourceSet:
+    """Read and check all of R. Raises BadFormat with the path of the mistake."""
+    ranks = decode(r)
+    execution = r["execution"]
+    slots = execution.get("nslots")
+    if "nslots" in execution and (type(slots) is not int or slots < 1):
+        raise BadFormat(f"R: execution.nslots is {slots!r}, not a number from 1 on")
+    start, end = _time(execution, "starttime"), _time(execution, "expiration")
+    if start and end and end <= start:
+        raise BadFormat(f"R: execution.expiration is {end}, not after the starttime {start}")
+    scheduling = r.get("scheduling")
+    if "scheduling" in r:
+        if not isinstance(scheduling, dict):
+            raise BadFormat("R: scheduling is not an object")
+        writer(scheduling)
+    return ResourceSet(
+        ranks=tuple(ranks),
+        properties=_properties(execution, {rank.rank for rank in ranks}),
+        slots=slots,
+        starttime=start,
+        expiration=end,
+        scheduling=scheduling,
+    )
+
+
+def write(resources: ResourceSet) -> dict[str, Any]:
+    """Write all of R.
+
+    Raises BadFormat for a node of gpus alone, which a set operation may leave over and
+    R cannot say.
+    """
+    for rank in resources.ranks:
+        if not rank.cores:
+            raise BadFormat(f"R: rank {rank.rank} has no core, and R cannot say so")
+    return encode(
+        resources.ranks,
+        slots=resources.slots,
+        properties=resources.properties,
+        starttime=resources.starttime,
+        expiration=resources.expiration,
+        scheduling=resources.scheduling,
+    )
+
+
+def writer(scheduling: Mapping[str, Any]) -> tuple[str, str]:
+    """Give who has written R's `scheduling`, as scheme and rest of a URI; fluxion's if not told."""
+    found = scheduling.get("writer", "fluxion")
+    if not isinstance(found, str):
+        raise BadFormat(f"R: scheduling.writer is {found!r}, not a URI")
+    scheme, _, path = found.partition(":")
+    if not _SCHEME.fullmatch(scheme):
+        raise BadFormat(f"R: scheduling.writer is {found!r}, which has no scheme of a URI")
+    return scheme, path
+
+
+def _properties(execution: Mapping[str, Any], known: set[int]) -> dict[str, tuple[int, ...]]:
+    if "properties" not in execution:
+        return {}
+    found = {}
+    path = "execution.properties"
+    properties = _kind(execution, "properties", dict, "execution")
+    for name in properties:
+        illegal = _ILLEGAL.search(name)
+        if illegal is not None:
+            raise BadFormat(
+                f"R: {path}: the name {name!r} holds {illegal[0]!r} at {illegal.start()}"
+            )
+        if not name:
+            raise BadFormat(f"R: {path} holds a property without a name")
+        ids = _ids(properties, name, path)
+        strangers = set(ids) - known
+        if strangers:
+            raise BadFormat(f"R: {path}.{name} names rank {min(strangers)}, which R_lite does not")
+        found[name] = ids
+    return found
+
+
+def _execution(r: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(r, dict):
+        raise BadFormat("R is not an object")
+    if "version" not in r:
+        raise BadFormat("R: version is missing")
+    if type(r["version"]) is not int or r["version"] != 1:
+        raise BadFormat(f"R: version is {r['version']!r}, not 1")
+    execution: dict[str, Any] = _kind(r, "execution", dict, "")
+    return execution
+
+
+def _kind(holder: Any, key: str, kind: type, path: str) -> Any:
+    found = holder.get(key) if isinstance(holder, dict) else None
+    if isinstance(found, kind):
+        return found
+    if not isinstance(holder, dict):
+        raise BadFormat(f"R: {path} is not an object")
+    place = f"{path}.{key}" if path else key
+    if key not in holder:
+        raise BadFormat(f"R: {place} is missing")
+    raise BadFormat(f"R: {place} is not {_KINDS[kind]}")
+
+
+def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
+    text = _kind(holder, key, str, path)
+    try:
+        return idset.decode(text)
+    except BadFormat as error:
+        raise BadFormat(f"R: {path}.{key}: {error}") from None
+
+
+def _time(execution: Mapping[str, Any], key: str) -> float:
+    found = execution.get(key, 0.0)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < inf:
+        raise BadFormat(f"R: execution.{key} is {found!r}, not a time in seconds")
+    return float(found)
+
+
+# Sets of them
+
+
+def union(one: ResourceSet, other: ResourceSet) -> ResourceSet:
+    """Give what is in either. Times are those of `one`; slots are not known.
+
+    Raises BadFormat where the two know a rank by different hosts.
+    """
+    both = _by_rank(one, other, lambda mine, others: mine | others)
+    known = {rank.rank: rank for rank in (*other.ranks, *one.ranks)}
+    merged = tuple(both.get(rank, known[rank]) for rank in sorted(known))
+    properties = {
+        name: tuple(sorted({*one.properties.get(name, ()), *other.properties.get(name, ())}))
+        for name in {**one.properties, **other.properties}
+    }
+    return replace(one, ranks=merged, properties=properties, slots=None, scheduling=None)
+
+
+def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
+    """Give what is in `one` and not in `other`; a node of which nothing is left is not in it.
+
+    Raises BadFormat where the two know a rank by different hosts.
+    """
+    both = _by_rank(one, other, lambda mine, others: mine - others)
+    return _kept(one, (both.get(rank.rank, rank) for rank in one.ranks))
+
+
+def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
+    """Give what is in both; a node that has nothing in common is not in it.
+
+    Raises BadFormat where the two know a rank by different hosts.
+    """
+    both = _by_rank(one, other, lambda mine, others: mine & others)
+    return _kept(one, both.values())
+
+
+def without_ranks(resources: ResourceSet, ranks: Iterable[int]) -> ResourceSet:
+    """Leave nodes out. Ranks that are not there are ignored."""
+    gone = set(ranks)
+    return _kept(resources, (rank for rank in resources.ranks if rank.rank not in gone))
+
+
+def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> ResourceSet:
+    """Give the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
+
+    So an instance inside a job takes over the R of its parent. `scheduling` is kept: it
+    goes by host names. Raises BadFormat for a node without a new rank, or with another's.
+    """
+    if ranks is None:
+        ranks = {rank.rank: new for new, rank in enumerate(resources.ranks)}
+    for rank in resources.ranks:
+        if rank.rank not in ranks:
+            raise BadFormat(f"R: rank {rank.rank} gets no new rank")
+    moved = of(replace(rank, rank=ranks[rank.rank]) for rank in resources.ranks)
+    properties = {
+        name: tuple(sorted(ranks[rank] for rank in ids))
+        for name, ids in resources.properties.items()
+    }
+    return replace(resources, ranks=moved.ranks, properties=properties)
+
+
+def append(one: ResourceSet, other: ResourceSet) -> ResourceSet:
+    """Add the nodes of `other` after those of `one`, ranked on from its greatest rank."""
+    first = one.ranks[-1].rank + 1 if one.ranks else 0
+    moved = {rank.rank: first + index for index, rank in enumerate(other.ranks)}
+    return union(one, remap(other, moved))
+
+
+def without_local_properties(resources: ResourceSet) -> ResourceSet:
+    """Leave out what is true in this instance only, as allocations to jobs must."""
+    properties = {
+        name: ids for name, ids in resources.properties.items() if not name.startswith("+")
+    }
+    return replace(resources, properties=properties)
+
+
+def _by_rank(
+    one: ResourceSet, other: ResourceSet, combined: Callable[[set[int], set[int]], set[int]]
+) -> dict[int, Rank]:
+    """Combine the cores and the gpus of the ranks that both know."""
+    others = {rank.rank: rank for rank in other.ranks}
+    found = {}
+    for rank in one.ranks:
+        match = others.get(rank.rank)
+        if match is None:
+            continue
+        if match.host != rank.host:
+            raise BadFormat(
+                f"R: rank {rank.rank} is {rank.host} in one set and {match.host} in the other"
+            )
+        found[rank.rank] = replace(
+            rank,
+            cores=tuple(sorted(combined(set(rank.cores), set(match.cores)))),
+            gpus=tuple(sorted(combined(set(rank.gpus), set(match.gpus)))),
+        )
+    return found
+
+
+def _kept(resources: ResourceSet, ranks: Iterable[Rank]) -> ResourceSet:
+    """Give a part of a set: the nodes that still have something, with their properties."""
+    kept = tuple(rank for rank in ranks if rank.cores or rank.gpus)
+    known = {rank.rank for rank in kept}
+    narrowed = {
+        name: tuple(rank for rank in ids if rank in known)
+        for name, ids in resources.properties.items()
+    }
+    properties = {name: ids for name, ids in narrowed.items() if ids}
+    return replace(resources, ranks=kept, properties=properties, slots=None, scheduling=None)

@@ -1,22 +1,230 @@
-"""KVS values as they travel: tree objects (RFC 11). Only inline values so far."""
+"""KVS values and directories as they travel and are stored: tree objects (RFC 11).
 
-import base64
-from collections.abc import Mapping
-from typing import Any
+All are `{"ver":1,"type":T,"data":D}`:
+
+- `val`: D is the value in base64.
+- `valref`: D lists blobrefs; the value is what they name, put together.
+- `dir`: D maps names to tree objects.
+- `dirref`: D lists one blobref, which names a directory in its canonical encoding.
+- `symlink`: D is `{"target":key}`, with `"namespace"` if the key is in another one.
+- `hdir`: D is `{"size":n,"func":hash,"bucket":[...]}`, a directory of dirrefs by hash.
+  Nothing has written one yet; it is recognized, so that it can be refused by its name.
+
+A blobref is the text of a digest (RFC 10): `sha1-` or `sha256-` and lower case hexadecimals.
+"""
+
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import orjson
 
 from warren.rfc.errors import BadFormat
+
+Algorithm = Literal["sha1", "sha256"]
+TreeObject = Mapping[str, Any]
+
+_DIGITS: Final[Mapping[str, int]] = {"sha1": 40, "sha256": 64}
+_HEX: Final = re.compile(r"[0-9a-f]*")
+_TYPES: Final = ("val", "valref", "dir", "dirref", "symlink", "hdir")
+
+# Blobs
+
+
+def blobref(blob: bytes, algorithm: Algorithm = "sha1") -> str:
+    """Name a blob by its digest."""
+    digest = hashlib.new(algorithm, blob, usedforsecurity=False)
+    return f"{algorithm}-{digest.hexdigest()}"
+
+
+def check_blobref(ref: Any, where: str = "blobref") -> str:
+    """Give a blobref back. Raises BadFormat for what is none."""
+    if not isinstance(ref, str):
+        raise BadFormat(f"{where} is {ref!r}, not a blobref")
+    algorithm, _, digits = ref.partition("-")
+    if algorithm not in _DIGITS:
+        raise BadFormat(f"{where}: {ref[:80]!r} begins with neither 'sha1-' nor 'sha256-'")
+    match = _HEX.match(digits)
+    assert match is not None  # it also matches nothing at all
+    if match.end() < len(digits):
+        place = len(algorithm) + 1 + match.end()
+        raise BadFormat(f"{where}: {ref[:80]!r} holds {ref[place]!r} at {place}, not a hex digit")
+    if len(digits) != _DIGITS[algorithm]:
+        raise BadFormat(f"{where}: {algorithm} has {_DIGITS[algorithm]} digits, not {len(digits)}")
+    return ref
+
+
+def check_blob(ref: str, blob: bytes) -> bytes:
+    """Give a blob back. Raises BadFormat when it is not the one that `ref` names."""
+    algorithm = check_blobref(ref).partition("-")[0]
+    found = hashlib.new(algorithm, blob, usedforsecurity=False).hexdigest()
+    if ref[len(algorithm) + 1 :] != found:
+        raise BadFormat(f"the blob of {ref} is that of {algorithm}-{found}")
+    return blob
+
+
+# Writing
 
 
 def val(data: bytes) -> dict[str, Any]:
     """Write a value."""
-    return {"ver": 1, "type": "val", "data": base64.b64encode(data).decode()}
+    return {"ver": 1, "type": "val", "data": binascii.b2a_base64(data, newline=False).decode()}
+
+
+def valref(refs: Iterable[str]) -> dict[str, Any]:
+    """Write a value that is stored as blobs."""
+    return {"ver": 1, "type": "valref", "data": list(refs)}
+
+
+def directory(entries: Mapping[str, TreeObject]) -> dict[str, Any]:
+    """Write a directory."""
+    return {"ver": 1, "type": "dir", "data": dict(entries)}
+
+
+def dirref(ref: str) -> dict[str, Any]:
+    """Write a directory that is stored as a blob."""
+    return {"ver": 1, "type": "dirref", "data": [ref]}
+
+
+def symlink(target: str, namespace: str | None = None) -> dict[str, Any]:
+    """Write a link to a key."""
+    data = {"target": target}
+    if namespace is not None:
+        data["namespace"] = namespace
+    return {"ver": 1, "type": "symlink", "data": data}
+
+
+def encode(obj: TreeObject) -> bytes:
+    """Write the canonical text: no spaces, keys sorted, so that equal objects have one digest.
+
+    Raises BadFormat for what is no tree object.
+    """
+    check(obj)
+    try:
+        return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
+    except TypeError as error:
+        raise BadFormat(f"tree object: it cannot be written: {error}") from None
+
+
+# Reading
+
+
+def decode(text: bytes | str) -> dict[str, Any]:
+    """Read a tree object, however its JSON is laid out. Raises BadFormat for all else."""
+    try:
+        obj = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadFormat(f"a tree object is not JSON: {error}") from None
+    check(obj)
+    return dict(obj)
 
 
 def read_val(obj: Any) -> bytes:
     """Read a value. Raises BadFormat for any other tree object."""
     if not isinstance(obj, Mapping) or obj.get("ver") != 1 or obj.get("type") != "val":
         raise BadFormat("a tree object of type val is expected")
+    return _base64(obj.get("data"), "data")
+
+
+def check(obj: Any) -> None:
+    """Raise BadFormat, with the path of the mistake, unless `obj` is a tree object throughout."""
+    # Not by recursion: the depth is whatever somebody has sent.
+    waiting: list[tuple[str, Any]] = [("", obj)]
+    while waiting:
+        path, each = waiting.pop()
+        kind, data = _envelope(path, each)
+        place = f"{path}data"
+        match kind:
+            case "val":
+                _base64(data, place)
+            case "valref":
+                _blobrefs(data, place)
+            case "dirref":
+                if len(_blobrefs(data, place)) != 1:
+                    raise _bad(place, f"holds {len(data)} blobrefs, not one")
+            case "dir":
+                waiting.extend(_entries(data, place))
+            case "symlink":
+                _link(data, place)
+            case _:
+                waiting.extend(_buckets(data, place))
+
+
+def _envelope(path: str, obj: Any) -> tuple[str, Any]:
+    if not isinstance(obj, Mapping):
+        raise _bad(path.rstrip("."), f"is {_shown(obj)}, not an object")
+    if obj.keys() != {"ver", "type", "data"}:
+        raise _bad(
+            path.rstrip("."), f"has the keys {', '.join(map(str, obj))}, not ver, type, data"
+        )
+    if type(obj["ver"]) is not int or obj["ver"] != 1:
+        raise _bad(f"{path}ver", f"is {_shown(obj['ver'])}, not 1")
+    if obj["type"] not in _TYPES:
+        raise _bad(f"{path}type", f"is {_shown(obj['type'])}, not one of {', '.join(_TYPES)}")
+    return obj["type"], obj["data"]
+
+
+def _entries(data: Any, place: str) -> list[tuple[str, Any]]:
+    if not isinstance(data, Mapping):
+        raise _bad(place, f"is {_shown(data)}, not an object")
+    for name in data:
+        # A dot separates the names of a key: what has one in its name is never found.
+        if not isinstance(name, str) or not name or "." in name:
+            raise _bad(place, f"holds the name {name!r}, which no key can have")
+    return [(f"{place}.{name}.", each) for name, each in data.items()]
+
+
+def _buckets(data: Any, place: str) -> list[tuple[str, Any]]:
+    if not isinstance(data, Mapping) or data.keys() != {"size", "func", "bucket"}:
+        raise _bad(place, "does not hold size, func and bucket")
+    size, func, buckets = data["size"], data["func"], data["bucket"]
+    if type(size) is not int or size < 1:
+        raise _bad(f"{place}.size", f"is {_shown(size)}, not a positive number")
+    if not isinstance(func, str) or not func:
+        raise _bad(f"{place}.func", f"is {_shown(func)}, not a name")
+    if not isinstance(buckets, list) or len(buckets) > size:
+        raise _bad(f"{place}.bucket", f"is not an array of at most {size}")
+    found = []
+    for index, each in enumerate(buckets):
+        if each is None:
+            continue
+        path = f"{place}.bucket[{index}]."
+        if _envelope(path, each)[0] != "dirref":
+            raise _bad(f"{path}type", f"is {_shown(each['type'])}, not dirref")
+        found.append((path, each))
+    return found
+
+
+def _link(data: Any, place: str) -> None:
+    if not isinstance(data, Mapping) or not {"target"} <= data.keys() <= {"target", "namespace"}:
+        raise _bad(place, "does not hold a target and at most a namespace")
+    for key, each in data.items():
+        if not isinstance(each, str) or not each:
+            raise _bad(f"{place}.{key}", f"is {_shown(each)}, not a name")
+
+
+def _blobrefs(data: Any, place: str) -> Sequence[str]:
+    if not isinstance(data, list):
+        raise _bad(place, f"is {_shown(data)}, not an array of blobrefs")
+    return [
+        check_blobref(ref, f"tree object at {place}[{index}]") for index, ref in enumerate(data)
+    ]
+
+
+def _base64(data: Any, place: str) -> bytes:
+    if not isinstance(data, str):
+        raise _bad(place, f"is {_shown(data)}, not base64")
     try:
-        return base64.b64decode(obj["data"], validate=True)
-    except (KeyError, TypeError, ValueError):
-        raise BadFormat("the data of a tree object is not base64") from None
+        return binascii.a2b_base64(data, strict_mode=True)
+    except ValueError as error:
+        raise _bad(place, f"is not base64: {error}") from None
+
+
+def _bad(place: str, problem: str) -> BadFormat:
+    return BadFormat(f"tree object{f' at {place}' if place else ''}: {problem}")
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:40]

@@ -1,0 +1,224 @@
+"""Credentials of MUNGE, encoded and decoded in this process through libmunge.
+
+The library is loaded when the first credential is wanted, so that a site without MUNGE
+needs none of it. Calls speak with the local munged and block: from a loop they go through
+`asyncio.to_thread`. What a credential proves is judged in `rfc.signed_request`.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from warren.base.errors import Retryable, WarrenError
+from warren.rfc import signed_request
+from warren.rfc.signed_request import Credential, NotProven, Unwrapped
+
+_LIBRARY: Final = "libmunge.so.2"
+
+_SUCCESS: Final = 0
+_OF_ITS_OWN: Final = (1, 5, 6, 7)
+"""Statuses that blame MUNGE itself: a bug, no memory, its socket, a timeout."""
+_EXPIRED: Final = 15
+_REPLAYED: Final = 17
+_ENCODE_TIME: Final = 6
+_SOCKET_PATH: Final = 8
+
+
+class NotInstalled(WarrenError):
+    """This machine has no libmunge; its administrator can install it."""
+
+
+class Unreachable(Retryable):
+    """The local munged does not answer."""
+
+
+class CannotEncode(WarrenError):
+    """MUNGE does not make a credential of this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """What the library answers about a credential."""
+
+    status: int
+    problem: str
+    userid: int
+    payload: bytes
+    encoded: int
+
+
+class Library(Protocol):
+    """The part of libmunge that is used here."""
+
+    def encode(self, payload: bytes) -> tuple[int, str, bytes]:
+        """Give the status, what is wrong in words, and the credential."""
+        ...
+
+    def decode(self, credential: bytes) -> Decoded:
+        """Give all that is known of a credential, whatever the status."""
+        ...
+
+
+class Munge:
+    """Encodes credentials as the user of this process, and decodes anybody's."""
+
+    def __init__(self, load: Callable[[], Library]) -> None:
+        self._load = load
+        self._library: Library | None = None
+
+    def encode(self, payload: bytes) -> str:
+        """Make a credential. Raises NotInstalled, Unreachable or CannotEncode."""
+        status, problem, credential = self._loaded().encode(payload)
+        if status != _SUCCESS:
+            _check_itself(status, problem)
+            raise CannotEncode(f"MUNGE does not encode {len(payload)} bytes: {problem}")
+        return credential.decode("ascii")
+
+    def decode(self, credential: str) -> Credential:
+        """Read a credential, be it expired or used before: a job's request is read often, and late.
+
+        Raises NotProven for one that is not valid, else NotInstalled or Unreachable.
+        """
+        # The library itself would read on to the first end that fits, and pass over the rest.
+        if not signed_request.CREDENTIAL.fullmatch(credential):
+            raise NotProven("the credential is not MUNGE's")
+        found = self._loaded().decode(credential.encode("ascii"))
+        if found.status not in (_SUCCESS, _EXPIRED, _REPLAYED):
+            _check_itself(found.status, found.problem)
+            raise NotProven(f"MUNGE does not accept the credential: {found.problem}")
+        return Credential(userid=found.userid, payload=found.payload, encoded=float(found.encoded))
+
+    def _loaded(self) -> Library:
+        if self._library is None:
+            self._library = self._load()
+        return self._library
+
+
+def wrap(payload: bytes, userid: int, munge: Munge) -> str:
+    """Sign a request as the user of this process, who must be `userid`."""
+    unsigned = signed_request.unsigned(payload, userid, "munge")
+    return f"{unsigned}.{munge.encode(signed_request.proof(unsigned))}"
+
+
+def unwrap(
+    token: str, munge: Munge, *, now: float, ttl: float, userid: int | None = None
+) -> Unwrapped:
+    """Take apart a request that is signed by MUNGE, and return only if all of it is proven.
+
+    `now` is in seconds since the epoch, `ttl` how many seconds a request holds. Raises
+    BadFormat, NotProven, NotInstalled or Unreachable.
+    """
+    request = signed_request.unwrap(token, userid=userid, mechanisms=("munge",))
+    signed_request.prove(request, munge.decode(request.signature), now=now, ttl=ttl)
+    return request
+
+
+def of_this_machine(socket: str | None = None) -> Munge:
+    """Give MUNGE as it is installed here; `socket` is its daemon's if not the usual one."""
+    return Munge(lambda: load(socket))
+
+
+def load(socket: str | None = None) -> Library:
+    """Load libmunge. Raises NotInstalled."""
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        raise NotInstalled(
+            f"requests cannot be signed by MUNGE on this machine: {_LIBRARY} cannot be loaded"
+        ) from error
+    return _Libmunge(library, socket)
+
+
+def _check_itself(status: int, problem: str) -> None:
+    if status in _OF_ITS_OWN:
+        raise Unreachable(f"MUNGE does not answer: {problem}")
+
+
+class _Libmunge:
+    """libmunge by ctypes. Each call has a context of its own: none may be shared by threads."""
+
+    def __init__(self, library: ctypes.CDLL, socket: str | None) -> None:
+        self._socket = None if socket is None else socket.encode()
+        self._munge = library
+        self._free = ctypes.CDLL(None).free
+        self._free.argtypes, self._free.restype = [ctypes.c_void_p], None
+        library.munge_ctx_create.argtypes = []
+        library.munge_ctx_create.restype = ctypes.c_void_p
+        library.munge_ctx_destroy.argtypes = [ctypes.c_void_p]
+        library.munge_ctx_destroy.restype = None
+        library.munge_ctx_strerror.argtypes = [ctypes.c_void_p]
+        library.munge_ctx_strerror.restype = ctypes.c_char_p
+        library.munge_strerror.argtypes = [ctypes.c_int]
+        library.munge_strerror.restype = ctypes.c_char_p
+        library.munge_encode.argtypes = [
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
+        library.munge_decode.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.POINTER(ctypes.c_int),
+            ctypes.POINTER(ctypes.c_uint32),
+            ctypes.POINTER(ctypes.c_uint32),
+        ]
+        # These take what follows as C does with "...": its types are given at each call.
+        library.munge_ctx_set.restype = library.munge_ctx_get.restype = ctypes.c_int
+
+    def encode(self, payload: bytes) -> tuple[int, str, bytes]:
+        context = self._context()
+        text = ctypes.c_void_p()
+        try:
+            status = self._munge.munge_encode(ctypes.byref(text), context, payload, len(payload))
+            return status, self._problem(status, context), _text(text)
+        finally:
+            self._free(text)
+            self._munge.munge_ctx_destroy(context)
+
+    def decode(self, credential: bytes) -> Decoded:
+        context = self._context()
+        payload, length = ctypes.c_void_p(), ctypes.c_int(0)
+        user, group = ctypes.c_uint32(2**32 - 1), ctypes.c_uint32(2**32 - 1)
+        encoded = ctypes.c_long(0)
+        try:
+            status = self._munge.munge_decode(
+                credential,
+                context,
+                ctypes.byref(payload),
+                ctypes.byref(length),
+                ctypes.byref(user),
+                ctypes.byref(group),
+            )
+            problem = self._problem(status, context)
+            self._munge.munge_ctx_get(context, ctypes.c_int(_ENCODE_TIME), ctypes.byref(encoded))
+            data = b"" if not payload.value else ctypes.string_at(payload.value, length.value)
+        finally:
+            # Expired and replayed credentials come with a payload, too.
+            self._free(payload)
+            self._munge.munge_ctx_destroy(context)
+        return Decoded(
+            status=status, problem=problem, userid=user.value, payload=data, encoded=encoded.value
+        )
+
+    def _context(self) -> ctypes.c_void_p:
+        context = ctypes.c_void_p(self._munge.munge_ctx_create())
+        if not context.value:
+            raise Unreachable("MUNGE does not answer: there is no memory for it")
+        if self._socket is not None:
+            self._munge.munge_ctx_set(
+                context, ctypes.c_int(_SOCKET_PATH), ctypes.c_char_p(self._socket)
+            )
+        return context
+
+    def _problem(self, status: int, context: ctypes.c_void_p) -> str:
+        if status == _SUCCESS:
+            return ""
+        found = self._munge.munge_ctx_strerror(context) or self._munge.munge_strerror(status)
+        return str((found or b"an unknown error").decode(errors="replace"))
+
+
+def _text(pointer: ctypes.c_void_p) -> bytes:
+    return b"" if not pointer.value else ctypes.string_at(pointer.value)

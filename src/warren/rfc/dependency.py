@@ -1,0 +1,196 @@
+"""What a job waits for: dependencies, as objects and as text (RFC 26).
+
+As text a dependency is `scheme:value?key=value&key=value`; nothing in it is escaped.
+Schemes of others are passed on unread: whether one is served is for the job manager.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from reprlib import repr as brief
+from typing import Any, Final
+
+from warren.rfc import fluid
+from warren.rfc.errors import BadFormat
+
+
+class Takes(Enum):
+    """What a scheme's value is."""
+
+    JOB = auto()
+    TIME = auto()
+    NOTHING = auto()
+    NAME = auto()
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A scheme of the RFC, and the description under which the job's eventlog has it.
+
+    The description is None for those that the RFC reserves and nobody serves.
+    """
+
+    takes: Takes
+    description: str | None
+
+
+SCHEMES: Final[Mapping[str, Scheme]] = {
+    "after": Scheme(Takes.JOB, "after-start={}"),
+    "afterstart": Scheme(Takes.JOB, "after-start={}"),
+    "afterany": Scheme(Takes.JOB, "after-finish={}"),
+    "afterok": Scheme(Takes.JOB, "after-success={}"),
+    "afternotok": Scheme(Takes.JOB, "after-failure={}"),
+    "afterexcept": Scheme(Takes.JOB, "after-except={}"),
+    "begin-time": Scheme(Takes.TIME, "begin-time={}"),
+    "singleton": Scheme(Takes.NOTHING, "singleton"),
+    "string": Scheme(Takes.NAME, None),
+    "fluid": Scheme(Takes.NAME, None),
+}
+_OPENMP: Final[Mapping[str, tuple[str, ...]]] = {
+    "type": ("in", "out", "inout"),
+    "scope": ("user", "global"),
+}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """One thing to wait for. `options` are the further keys of its object."""
+
+    scheme: str
+    value: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse(text: str) -> Dependency:
+    """Read the text form. A scheme that takes no value may stand alone: `singleton`.
+
+    Raises BadFormat where it is none, or where a scheme of the RFC cannot have the value.
+    """
+    scheme, colon, rest = text.partition(":")
+    known = SCHEMES.get(scheme)
+    if not _SCHEME.fullmatch(scheme):
+        raise BadFormat(f"dependency {brief(text)}: {scheme!r} at 0 is not a scheme")
+    if not colon and (known is None or known.takes is not Takes.NOTHING):
+        raise BadFormat(f"dependency {brief(text)}: a ':' is missing at {len(text)}")
+    value, mark, query = rest.partition("?")
+    options: dict[str, str] = {}
+    at = len(scheme) + len(value) + 2
+    for piece in re.split("[&;]", query) if mark else ():
+        key, equals, given = piece.partition("=")
+        if not key or not equals:
+            raise BadFormat(f"dependency {brief(text)}: {brief(piece)} at {at} is not key=value")
+        if key in options or key in ("scheme", "value"):
+            raise BadFormat(f"dependency {brief(text)}: {key!r} at {at} is given twice")
+        options[key] = given
+        at += len(piece) + 1
+    found = Dependency(scheme, value, options)
+    wrong = _problem(found)
+    if wrong is not None:
+        raise BadFormat(f"dependency {brief(text)}: {wrong[1]}")
+    return found
+
+
+def text(dependency: Dependency) -> str:
+    """Write the text form. Raises BadFormat for what has none, such as a value with a `?`."""
+    words = [f"{key}={value}" for key, value in dependency.options.items()]
+    written = f"{dependency.scheme}:{dependency.value}"
+    if words:
+        written += "?" + "&".join(words)
+    if parse(written) != dependency:
+        raise BadFormat(f"dependency {written!r}: the text means something else")
+    return written
+
+
+def decode(entry: Any, path: str = "dependency") -> Dependency:
+    """Read the object form. Raises BadFormat with the path of the mistake."""
+    _demand(isinstance(entry, Mapping), path, "is not an object")
+    for key in ("scheme", "value"):
+        _demand(key in entry, f"{path}.{key}", "is missing")
+        _demand(isinstance(entry[key], str), f"{path}.{key}", "is not a string")
+    options = {key: value for key, value in entry.items() if key not in ("scheme", "value")}
+    found = Dependency(entry["scheme"], entry["value"], options)
+    wrong = _problem(found)
+    if wrong is not None:
+        raise BadFormat(f"{path}.{wrong[0]}: {wrong[1]}")
+    return found
+
+
+def encode(dependency: Dependency) -> dict[str, Any]:
+    """Write the object form."""
+    return {"scheme": dependency.scheme, "value": dependency.value, **dependency.options}
+
+
+def check(entries: Any, path: str = "dependencies") -> list[Dependency]:
+    """Read the list in a jobspec. It is left out rather than empty, and has nothing twice.
+
+    Raises BadFormat with the path of the mistake, which starts with `path`.
+    """
+    _demand(isinstance(entries, list) and bool(entries), path,
+            "is not a list of at least one dependency")  # fmt: skip
+    found: list[Dependency] = []
+    for index, entry in enumerate(entries):
+        one = decode(entry, f"{path}[{index}]")
+        _demand(one not in found, f"{path}[{index}]", "is there before")
+        found.append(one)
+    return found
+
+
+def description(dependency: Dependency) -> str:
+    """Give the description for `dependency-add`: `after-success=ƒuZZybuNNy`.
+
+    Raises BadFormat for a scheme that is not served.
+    """
+    scheme = SCHEMES.get(dependency.scheme)
+    if scheme is None or scheme.description is None:
+        raise BadFormat(f'dependency scheme "{dependency.scheme}" not supported')
+    if scheme.takes is Takes.TIME:
+        return scheme.description.format(f"{float(dependency.value):.3f}")
+    return scheme.description.format(dependency.value)
+
+
+def _problem(dependency: Dependency) -> tuple[str, str] | None:
+    """Say which key is wrong, and how; None if the dependency is right."""
+    scheme = SCHEMES.get(dependency.scheme)
+    takes = None if scheme is None else scheme.takes
+    value = dependency.value
+    if not dependency.scheme:
+        return "scheme", "it is empty"
+    match takes:
+        case Takes.JOB:
+            try:
+                fluid.parse(value)
+            except BadFormat as error:
+                return "value", str(error)
+        case Takes.TIME if _time(value) is None:
+            return "value", f"{brief(value)} is not a time in seconds since the epoch"
+        case Takes.NOTHING if value:
+            return "value", f"{dependency.scheme} takes no value, not {brief(value)}"
+        case Takes.NAME:
+            return _openmp_problem(dependency)
+    return None
+
+
+def _openmp_problem(dependency: Dependency) -> tuple[str, str] | None:
+    for key, choice in _OPENMP.items():
+        if dependency.options.get(key) not in choice:
+            return key, f"{dependency.scheme} takes a {key} of {', '.join(choice)}"
+    for key in dependency.options:
+        if key not in _OPENMP:
+            return key, f"{dependency.scheme} has no {key}"
+    return None
+
+
+def _time(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _demand(condition: bool, path: str, problem: str) -> None:
+    if not condition:
+        raise BadFormat(f"{path} {problem}")

@@ -1,0 +1,283 @@
+"""Constraints as people write them: `(fast|big) -host:n[1-4]` (RFC 35).
+
+A query is terms joined by `and` (also `&`, `&&`, or nothing), `or` (`|`, `||`), `not`
+and parentheses; `or` binds loosest, then `and`, then `not`. A term is `operator:operand`,
+either side of which may be quoted; there are no escapes. What operators there are, and
+which one a bare operand has, is a dialect.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from reprlib import repr as brief
+from typing import Any, Final, NoReturn
+
+from warren.rfc import constraint
+from warren.rfc.errors import BadFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How terms are to be read.
+
+    `default` is the operator of operands that come without one; without it, all must
+    have one. Operands of operators in `lists` are lists with commas, and neighbours
+    of the same such operator under `and` become one. `known` are all operators, if
+    they are limited.
+    """
+
+    default: str | None = None
+    aliases: Mapping[str, str]
+    lists: frozenset[str] = frozenset()
+    known: frozenset[str] | None = None
+
+
+PLAIN: Final = Dialect(aliases={})
+REQUIRES: Final = Dialect(
+    default="properties",
+    aliases={"host": "hostlist", "hosts": "hostlist", "rank": "ranks"},
+    lists=frozenset({"properties"}),
+    known=frozenset({"properties", "hostlist", "ranks"}),
+)
+"""Of `flux submit --requires`."""
+
+
+class BadQuery(BadFormat):
+    """A text that is no query, and where. `shown` points at the place."""
+
+    def __init__(self, text: str, offset: int, problem: str) -> None:
+        super().__init__(f"query {brief(text)}: {problem} at {offset}")
+        self.text = text
+        self.offset = offset
+        """Characters before the mistake; as long as the text if something is missing at its end."""
+
+    @property
+    def shown(self) -> str:
+        """Three lines for a person: the query, a caret under the mistake, the sentence."""
+        return f"{self.text}\n{' ' * self.offset}^\n{self}"
+
+
+def parse(text: str, dialect: Dialect = PLAIN) -> dict[str, Any]:
+    """Read a query as a constraint. Raises BadQuery where it is none.
+
+    Chains are flat: `a b c` is one `and` of three. Parentheses stay as they are, so
+    `a (b c)` is an `and` in an `and`.
+    """
+    return _Reader(text, dialect).query()
+
+
+def encode(given: Mapping[str, Any], dialect: Dialect = PLAIN) -> str:
+    """Write a constraint as a query, of which `parse` makes the same constraint.
+
+    The one surprise: where a dialect joins neighbours, it joins these, too. Raises
+    BadFormat for what no query makes: an empty constraint, several values where no
+    list may be, a value with both kinds of quotes.
+    """
+    return _written(given, dialect, _LOOSE)
+
+
+# Reading
+
+_DEEPEST: Final = 100
+_LEXEME = re.compile(
+    r"""(?P<space>\s+)
+    | (?P<negate>-)
+    | (?P<not>not\b)
+    | (?P<and>&{1,2}|and\b)
+    | (?P<or>\|{1,2}|or\b)
+    | (?P<open>\()
+    | (?P<close>\))
+    | (?P<quote>'[^']*'|"[^"]*")
+    | (?P<word>[^()|&\s"']+)
+    """,
+    re.VERBOSE,
+)
+_OPERATOR = re.compile(r"[\w.+@-]+")
+
+
+@dataclass(frozen=True)
+class _Lexeme:
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class _Reader:
+    """Walks over one text. The next lexeme is always at hand; at the end its kind is `end`."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self._text = text
+        self._dialect = dialect
+        self._depth = 0
+        self._last: _Lexeme | None = None
+        self._next = self._lexeme(0)
+
+    def query(self) -> dict[str, Any]:
+        found = self._or()
+        if self._next.kind == "close":
+            self._refuse("this ')' closes nothing")
+        return found
+
+    def _or(self) -> dict[str, Any]:
+        parts = [self._and()]
+        while self._next.kind == "or":
+            self._take()
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else {"or": parts}
+
+    def _and(self) -> dict[str, Any]:
+        parts = [self._not()]
+        while self._next.kind not in ("or", "close", "end"):
+            if self._next.kind == "and":
+                self._take()
+            parts.append(self._not())
+        parts = self._joined(parts)
+        return parts[0] if len(parts) == 1 else {"and": parts}
+
+    def _joined(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        joined = parts[:1]
+        for part in parts[1:]:
+            ((operator, values),) = part.items()
+            if operator in self._dialect.lists and operator in joined[-1]:
+                joined[-1] = {operator: joined[-1][operator] + values}
+            else:
+                joined.append(part)
+        return joined
+
+    def _not(self) -> dict[str, Any]:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            self._refuse(f"the query is nested more than {_DEEPEST} deep")
+        found: dict[str, Any]
+        match self._next.kind:
+            case "not":
+                self._take()
+                found = {"not": [self._not()]}
+            case "negate":
+                self._take()
+                if self._next.kind not in ("word", "quote"):
+                    self._refuse("'-' stands before one term only: write not")
+                found = {"not": [self._term()]}
+            case "open":
+                opened = self._take()
+                found = self._or()
+                if self._kind() != "close":
+                    raise BadQuery(self._text, opened.start, "this '(' is not closed")
+                self._take()
+            case _:
+                found = self._term()
+        self._depth -= 1
+        return found
+
+    def _term(self) -> dict[str, Any]:
+        if self._next.kind not in ("word", "quote"):
+            self._refuse("a term is missing")
+        first = self._take()
+        value, start = _unquoted(first), first.start + (first.kind == "quote")
+        operator, colon, operand = value.partition(":")
+        at = start + len(operator) + 1
+        if not colon:
+            if self._dialect.default is None:
+                raise BadQuery(self._text, first.start, f"{value!r} has no operator")
+            operator, operand, at = self._dialect.default, value, start
+        elif not operand and first.kind == "word":
+            if self._next.kind not in ("word", "quote"):
+                self._refuse(f"the operand of {operator!r} is missing")
+            second = self._take()
+            operand, at = _unquoted(second), second.start + (second.kind == "quote")
+        if not _OPERATOR.fullmatch(operator) or operator in ("and", "or", "not"):
+            raise BadQuery(self._text, first.start, f"{operator!r} is not an operator")
+        return self._checked(operator, operand, start, at)
+
+    def _checked(self, operator: str, operand: str, start: int, at: int) -> dict[str, Any]:
+        operator = self._dialect.aliases.get(operator, operator)
+        known = self._dialect.known
+        if known is not None and operator not in known:
+            choice = ", ".join(sorted(known | set(self._dialect.aliases)))
+            raise BadQuery(self._text, start, f"{operator!r} is not one of {choice}")
+        values = operand.split(",") if operator in self._dialect.lists else [operand]
+        for value in values:
+            # Only limited dialects are about nodes; others may call anything `ranks`.
+            wrong = known and constraint.problem(operator, value)
+            if wrong:
+                raise BadQuery(self._text, at, wrong)
+            at += len(value) + 1
+        return {operator: values}
+
+    def _take(self) -> _Lexeme:
+        taken = self._next
+        self._last = taken
+        self._next = self._lexeme(taken.end)
+        return taken
+
+    def _lexeme(self, position: int) -> _Lexeme:
+        if position == len(self._text):
+            return _Lexeme("end", "", position, position)
+        match = _LEXEME.match(self._text, position)
+        if match is None:
+            raise BadQuery(self._text, position, "this quote is not closed")
+        kind = str(match.lastgroup)
+        if kind == "space":
+            return self._lexeme(match.end())
+        found = _Lexeme(kind, match[0], match.start(), match.end())
+        if self._last is not None and self._last.end == position and _runs_on(self._last, found):
+            raise BadQuery(self._text, position, "a quote starts or ends inside a word")
+        return found
+
+    def _kind(self) -> str:
+        return self._next.kind
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise BadQuery(self._text, self._next.start, problem)
+
+
+def _runs_on(last: _Lexeme, next_: _Lexeme) -> bool:
+    # Only a word such as `host:` goes on in what follows; a quote ends in its quote.
+    joins = last.text.find(":") == len(last.text) - 1
+    return not joins and {last.kind, next_.kind} <= {"word", "quote"}
+
+
+def _unquoted(lexeme: _Lexeme) -> str:
+    return lexeme.text[1:-1] if lexeme.kind == "quote" else lexeme.text
+
+
+# Writing
+
+_LOOSE, _OR, _AND, _NOT = range(4)
+_JOINTS: Final = {"or": (_OR, "|"), "and": (_AND, " ")}
+_WORD = re.compile(r"[^()|&\s\"']+")
+_BARE = re.compile(r"[^()|&\s\"':]+")
+_KEYWORD = re.compile(r"-|(?:and|or|not)\b")
+
+
+def _written(given: Mapping[str, Any], dialect: Dialect, around: int) -> str:
+    if len(given) != 1:
+        raise BadFormat(f"constraint {brief(given)}: there is no query for it")
+    ((operator, values),) = given.items()
+    if operator == "not" and len(values) == 1:
+        return f"not {_written(values[0], dialect, _NOT)}"
+    if operator in _JOINTS and len(values) > 1:
+        own, joint = _JOINTS[operator]
+        text = joint.join(_written(value, dialect, own) for value in values)
+        return f"({text})" if around >= own else text
+    known = dialect.known or {operator}
+    if operator in ("and", "or", "not") or operator not in known or operator in dialect.aliases:
+        raise BadFormat(f"constraint {brief(given)}: there is no query for it")
+    if not _OPERATOR.fullmatch(operator) or not values:
+        raise BadFormat(f"constraint {brief(given)}: there is no query for it")
+    listed = operator in dialect.lists
+    if any("," in value for value in values) if listed else len(values) > 1:
+        raise BadFormat(f"constraint {brief(given)}: its values cannot be told apart in a query")
+    operand = ",".join(values)
+    if operator == dialect.default and _BARE.fullmatch(operand) and not _KEYWORD.match(operand):
+        return operand
+    misread = _KEYWORD.match(operator) is not None
+    if not misread and _WORD.fullmatch(operand):
+        return f"{operator}:{operand}"
+    quote = next((each for each in "'\"" if each not in operand), None)
+    if quote is None:
+        raise BadFormat(f"constraint {brief(given)}: {brief(operand)} holds both kinds of quotes")
+    if misread:
+        return f"{quote}{operator}:{operand}{quote}"
+    return f"{operator}:{quote}{operand}{quote}"

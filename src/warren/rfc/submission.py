@@ -1,0 +1,282 @@
+"""Submission directives: options that stand in a script, on lines such as `# flux: -N4` (RFC 36).
+
+The first line that has nothing but punctuation and blanks before `flux:` or `FLUX:` sets
+the sentinel. The directives are on the lines that start with it, up to the first line
+that does not even start with its punctuation; a directive elsewhere is a mistake.
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.rfc.errors import BadFormat
+
+_SENTINEL = re.compile(r"([^\w]*+)(?:flux|FLUX):")
+_PLAIN = re.compile(r"[^\s\\'\"#]+")
+_QUOTES: Final = ('"""', "'''")
+_ESCAPED_IN_QUOTES: Final = '$`"\\'
+
+
+class BadDirective(BadFormat):
+    """A mistake in a script's directives, and where. Lines and columns count from 1."""
+
+    def __init__(self, shown: str, line: int, column: int, problem: str) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}")
+        self.line = line
+        self.column = column
+        self._shown = shown
+
+    @property
+    def shown(self) -> str:
+        """Three lines for a person: the script's line, a caret, the sentence."""
+        return f"{self._shown}\n{' ' * (self.column - 1)}^\n{self}"
+
+
+@dataclass(frozen=True)
+class Word:
+    """One argument, its quotes taken off, and where it starts."""
+
+    text: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a script asks for, in order. `sentinel` is None where it has no directives."""
+
+    sentinel: str | None
+    words: tuple[Word, ...]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Give the words as a command line has them."""
+        return tuple(word.text for word in self.words)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Give what `-S` and `--setattr` set, as the jobspec's `attributes` have it.
+
+        Raises BadDirective where a setting is none.
+        """
+        found: dict[str, Any] = {}
+        for setting in _settings(self.words):
+            _set(found, setting)
+        return found
+
+
+def parse(script: str) -> Submission:
+    """Read the directives of a script. Raises BadDirective where there is a mistake."""
+    return _Reader(script).read()
+
+
+# Lines
+
+_Line = tuple[int, str, int]
+"""A line's number, its text, and how much of it is the sentinel."""
+
+
+class _Reader:
+    """Reads one script, line by line."""
+
+    def __init__(self, script: str) -> None:
+        self._lines = [line.removesuffix("\r") for line in script.split("\n")]
+        self._sentinel: str | None = None
+        self._words: list[Word] = []
+
+    def read(self) -> Submission:
+        lines = self._directives()
+        for number, line, start in lines:
+            words = _Words(number, line, start, lines).read()
+            if words and not words[0].text.startswith("-"):
+                problem = f"{words[0].text!r} is not an option: directives start with '-'"
+                raise BadDirective(self._lines[number - 1], number, words[0].column, problem)
+            self._words += words
+        return Submission(self._sentinel, tuple(self._words))
+
+    def _directives(self) -> Iterator[_Line]:
+        prefix = ""
+        stopped = 0
+        for number, line in enumerate(self._lines, 1):
+            match = _SENTINEL.match(line)
+            if match is not None and stopped:
+                self._refuse(
+                    number, match, f"this directive comes after line {stopped}, which ends them"
+                )
+            if match is None:
+                if self._sentinel is not None and line.strip() and not line.startswith(prefix):
+                    stopped = stopped or number
+                continue
+            if self._sentinel is None:
+                self._sentinel, prefix = match[0], match[1]
+            elif match[0] != self._sentinel:
+                problem = f"this directive starts with {match[0]!r}, not with {self._sentinel!r}"
+                self._refuse(number, match, problem)
+            yield number, line, match.end()
+
+    def _refuse(self, number: int, match: re.Match[str], problem: str) -> None:
+        raise BadDirective(match.string, number, match.end(1) + 1, problem)
+
+
+# Words
+
+
+class _Words:
+    """Reads one directive: POSIX quotes, comments, and texts in three quotes.
+
+    A text in three quotes may go on over the `lines` that follow.
+    """
+
+    def __init__(self, number: int, line: str, start: int, lines: Iterator[_Line]) -> None:
+        self._number = number
+        self._line = line
+        self._at = start
+        self._lines = lines
+
+    def read(self) -> list[Word]:
+        words: list[Word] = []
+        while True:
+            while self._line[self._at : self._at + 1].isspace():
+                self._at += 1
+            if self._at == len(self._line) or self._line[self._at] == "#":
+                return words
+            number, column = self._number, self._at + 1
+            words.append(Word(self._word(), number, column))
+
+    def _word(self) -> str:
+        pieces: list[str] = []
+        while self._at < len(self._line) and not self._line[self._at].isspace():
+            letter = self._line[self._at]
+            if letter == "#":
+                # Shells read on, the RFC starts a comment: whoever wrote it means one of them.
+                self._refuse("a '#' inside a word: quote it, or put a blank before the comment")
+            pieces.append(self._piece(letter))
+        return "".join(pieces)
+
+    def _piece(self, letter: str) -> str:
+        start = self._at
+        if self._line.startswith(_QUOTES, start):
+            return self._three_quotes(letter * 3)
+        if letter == "'":
+            end = self._line.find("'", start + 1)
+            if end < 0:
+                self._refuse("this quote is not closed")
+            self._at = end + 1
+            return self._line[start + 1 : end]
+        if letter == '"':
+            return self._double_quotes()
+        if letter == "\\":
+            if start + 1 == len(self._line):
+                self._refuse("nothing comes after this backslash")
+            self._at += 2
+            return self._line[start + 1]
+        match = _PLAIN.match(self._line, start)
+        assert match is not None  # every other letter has had its case
+        self._at = match.end()
+        return match[0]
+
+    def _double_quotes(self) -> str:
+        letters: list[str] = []
+        position = self._at + 1
+        while position < len(self._line):
+            letter = self._line[position]
+            if letter == '"':
+                self._at = position + 1
+                return "".join(letters)
+            after = self._line[position + 1 : position + 2]
+            if letter == "\\" and after and after in _ESCAPED_IN_QUOTES:
+                letter, position = after, position + 1
+            letters.append(letter)
+            position += 1
+        self._refuse("this quote is not closed")
+        raise AssertionError  # pragma: no cover - _refuse never returns
+
+    def _three_quotes(self, quotes: str) -> str:
+        opened = self._number, self._line, self._at + 1
+        start = self._at + 3
+        end = self._line.find(quotes, start)
+        if end >= 0:
+            self._at = end + 3
+            return self._line[start:end]
+        self._at = start
+        if self._line[start:].strip():
+            self._refuse("a text of several lines starts on the line after its quotes")
+        lines: list[str] = []
+        previous = self._number
+        for number, line, after in self._lines:
+            if number != previous + 1:
+                break
+            previous = number
+            end = line.find(quotes, after)
+            if end < 0:
+                lines.append(line[after:])
+                continue
+            self._number, self._line, self._at = number, line, end + 3
+            self._expect_the_end()
+            last = line[after:end]
+            whole = "".join(f"{each}\n" for each in lines)
+            return textwrap.dedent(whole + last if last.strip() else whole)
+        number, line, column = opened
+        problem = "these quotes are not closed on the directives right below"
+        raise BadDirective(line, number, column, problem)
+
+    def _expect_the_end(self) -> None:
+        rest = self._line[self._at :]
+        if rest.strip() and not re.match(r"\s+#", rest):
+            self._at += len(rest) - len(rest.lstrip())
+            self._refuse("nothing may come after the quotes that end a text of several lines")
+
+    def _refuse(self, problem: str) -> None:
+        raise BadDirective(self._line, self._number, self._at + 1, problem)
+
+
+# Settings
+
+
+def _settings(words: tuple[Word, ...]) -> Iterator[Word]:
+    """Give the words after `-S` and `--setattr`, or what stands in them."""
+    following = iter(words)
+    for word in following:
+        if word.text in ("-S", "--setattr"):
+            setting = next(following, None)
+            if setting is None:
+                raise _misset(word, f"a setting is missing after {word.text}")
+            yield setting
+        else:
+            for option in ("--setattr=", "-S"):
+                if word.text.startswith(option):
+                    yield Word(word.text.removeprefix(option), word.line, word.column)
+                    break
+
+
+def _set(attributes: dict[str, Any], setting: Word) -> None:
+    key, equals, text = setting.text.partition("=")
+    if key.startswith("^"):
+        raise _misset(setting, f"{key!r} is to be read from a file, which a script cannot have")
+    if key.startswith("."):
+        key = key[1:]
+    elif key.partition(".")[0] not in ("system", "user"):
+        key = f"system.{key}"
+    *parents, last = key.split(".")
+    if not all((*parents, last)):
+        raise _misset(setting, f"{setting.text!r} is not KEY=VALUE")
+    place = attributes
+    for parent in parents:
+        place = place.setdefault(parent, {})
+        if not isinstance(place, dict):
+            raise _misset(setting, f"{key!r} lies in {parent!r}, which has a value of its own")
+    place[last] = _value(text) if equals else 1
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _misset(word: Word, problem: str) -> BadDirective:
+    return BadDirective(word.text.partition("\n")[0], word.line, word.column, problem)
