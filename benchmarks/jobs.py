@@ -1,10 +1,13 @@
 """Whole jobs: simulated storage and tasks, everything else real, journals on disk."""
 
 import asyncio
+import gc
+import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.harness.world import World, opened
@@ -14,9 +17,11 @@ from warren.base.clock import SystemClock
 from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
+from warren.instance import keys
+from warren.instance.kvs import Kvs, put
 from warren.instance.simulated import Play
 from warren.journal.sqlite import SqliteJournal
-from warren.rfc import eventlog
+from warren.rfc import eventlog, fluid
 from warren.rfc.fluid import JobId
 
 XFS = {"dw": "#DW jobdw type=xfs capacity=1GiB name=scratch"}
@@ -51,8 +56,39 @@ def plain() -> Iterator[Result]:
     yield from simulated(lambda world, control: throughput(world, control, 500, {}, 500), rabbits=8)
 
 
+def aged() -> Iterator[Result]:
+    """Plain jobs on 64 slots, where 200,000 have been before them."""
+
+    async def deed(world: World, control: Control) -> list[Result]:
+        return await throughput(world, control, 2000, {}, 500, where=" on an aged store")
+
+    yield from simulated(deed, rabbits=4, before=Before(inactive=200_000))
+
+
+def restart() -> Iterator[Result]:
+    """From nothing to the first answer, with 100,000 jobs that are over and 10,000 that wait."""
+    began = 0.0
+
+    async def deed(world: World, control: Control) -> list[Result]:
+        await control.instance.bus.handle().rpc("job-list.list", {"max_entries": 1})
+        seconds = time.perf_counter() - began
+        return [Result(name="restart, 110,000 jobs", value=seconds, unit="s", budget=10)]
+
+    def begin() -> None:
+        nonlocal began
+        began = time.perf_counter()
+
+    before = Before(inactive=100_000, active=10_000, then=begin)
+    yield from simulated(deed, rabbits=4, before=before)
+
+
 async def throughput(
-    world: World, control: Control, count: int, attributes: dict[str, str], budget: float
+    world: World,
+    control: Control,
+    count: int,
+    attributes: dict[str, str],
+    budget: float,
+    where: str = "",
 ) -> list[Result]:
     """Submit jobs all at once and wait for the last one."""
     began, began_cpu = time.perf_counter(), time.process_time()
@@ -66,21 +102,83 @@ async def throughput(
         for _ in range(count):
             tasks.create_task(life())
     seconds = time.perf_counter() - began
-    kind = "rabbit" if attributes else "plain"
+    kind = f"{'rabbit' if attributes else 'plain'} jobs{where}"
     cpu = (time.process_time() - began_cpu) * 1000 / count
     return [
-        Result(name=f"{kind} jobs, whole lives", value=count / seconds, unit="1/s",
+        Result(name=f"{kind}, whole lives", value=count / seconds, unit="1/s",
                budget=budget, at_least=True),
-        Result(name=f"{kind} jobs, CPU of each", value=cpu, unit="ms"),
+        Result(name=f"{kind}, CPU of each", value=cpu, unit="ms"),
     ]  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    """What a store holds when a cluster starts."""
+
+    inactive: int
+    active: int = 0
+    """Jobs that wait for resources."""
+    then: Callable[[], None] = lambda: None
+
+
 def simulated(
-    deed: Callable[[World, Control], Awaitable[list[Result]]], rabbits: int = 2
+    deed: Callable[[World, Control], Awaitable[list[Result]]],
+    rabbits: int = 2,
+    before: Before | None = None,
 ) -> list[Result]:
     """Do something with a cluster whose storage and tasks take no time."""
     with tempfile.TemporaryDirectory() as directory:
+        if before is not None:
+            age(Path(directory), before)
+            before.then()
         return asyncio.run(lived(deed, Path(directory), Site(rabbits=rabbits)))
+
+
+def age(directory: Path, before: Before) -> None:
+    """Make the store of a cluster that has run many plain jobs, all like one that it did run."""
+
+    async def deed(world: World, control: Control) -> list[Result]:
+        job = await world.submit(control, nodes=None, tasks=1)
+        await clean(control, job)
+        left.update(leaves(control.instance.kvs, fluid.kvs(job)))
+        return []
+
+    async def fill(jobs: SqliteJournal) -> None:
+        kvs = Kvs(jobs, os.getuid())
+        day_ago = int((time.time() - 86_400) * 1000)
+        made = fluid.Generator(day_ago)
+        # Queued, and not given anything yet.
+        *begun, _ = left["eventlog"].partition(b'"priority"')[0].splitlines(keepends=True)
+        waits = {**{key: left[key] for key in ("J", "jobspec")}, "eventlog": b"".join(begun)}
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(kvs.run())
+            for kept, count in ((left, before.inactive), (waits, before.active)):
+                for start in range(0, count, 1000):
+                    await kvs.commit(
+                        [
+                            put(keys.of(job, key), value)
+                            for job in (made.next(day_ago) for _ in range(min(1000, count - start)))
+                            for key, value in kept.items()
+                        ]
+                    )
+            running.cancel()
+
+    left: dict[str, bytes] = {}
+    simulated(deed)
+    with SqliteJournal(directory / "jobs.db") as jobs:
+        asyncio.run(fill(jobs))
+    os.sync()  # or the disk would still be busy with it when something is measured
+
+
+def leaves(kvs: Kvs, key: str, below: str = "") -> Mapping[str, bytes]:
+    """Give all values below a key."""
+    value = kvs.get(f"{key}.{below}" if below else key)
+    if value is not None:
+        return {below: value}
+    found: dict[str, bytes] = {}
+    for name in kvs.names(f"{key}.{below}" if below else key):
+        found.update(leaves(kvs, key, f"{below}.{name}" if below else name))
+    return found
 
 
 async def lived(
@@ -100,7 +198,15 @@ async def lived(
             if nodes is not None:
                 world.mount_prefix = str(nodes.prefix)
                 world.machine = lambda node, rabbit: nodes.machine(node)
-            return await world.live(lambda control: deed(world, control)) or []
+
+            async def begin(control: Control) -> list[Result]:
+                gc.freeze()  # as `warren up` does
+                return await deed(world, control)
+
+            try:
+                return await world.live(begin) or []
+            finally:
+                gc.unfreeze()
 
 
 async def clean(control: Control, job: JobId) -> None:
@@ -113,4 +219,10 @@ async def clean(control: Control, job: JobId) -> None:
                 return
 
 
-ALL = {"one rabbit life": one_life, "rabbit lives": lives, "plain jobs": plain}
+ALL = {
+    "one rabbit life": one_life,
+    "rabbit lives": lives,
+    "plain jobs": plain,
+    "jobs on an aged store": aged,
+    "restart with many jobs": restart,
+}

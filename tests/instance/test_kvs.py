@@ -1,13 +1,25 @@
 """The key-value store: keys, transactions, namespaces, writers."""
 
+import asyncio
 import errno
 from collections.abc import Callable
 
 import pytest
 
-from tests.instance.parts import GUEST, OWNER, SlowDisk, compacted, opened, settle, virtually
+from tests.instance.parts import (
+    GUEST,
+    OWNER,
+    SlowDisk,
+    compacted,
+    living,
+    opened,
+    settle,
+    virtually,
+)
 from warren.instance.kvs import (
     PRIMARY,
+    Kvs,
+    Operation,
     append,
     create_namespace,
     graft,
@@ -58,6 +70,31 @@ async def test_what_is_appended_comes_after_what_was_there() -> None:
         await kvs.commit([append("log", b"two "), append("log", b"three")])
 
         assert kvs.lookup("log") == b"one two three"
+
+
+@virtually
+async def test_what_was_read_stays_as_it_was_when_more_is_appended() -> None:
+    async with opened() as kvs:
+        seen = []
+        for chunk in (b"one ", b"two ", b"three"):
+            await kvs.commit([append("log", chunk)])
+            seen.append((kvs.lookup("log"), kvs.get("log")))
+        assert seen[0] == (b"one ", b"one ")
+        assert seen[1] == (b"one two ", b"one two ")
+
+        await kvs.commit([put("log", b"anew")])
+        assert kvs.lookup("log") == b"anew"
+        assert all(type(value) is bytes for pair in seen for value in pair)
+
+
+@virtually
+async def test_a_value_that_is_appended_to_takes_the_place_of_a_directory_or_a_link() -> None:
+    async with opened() as kvs:
+        await kvs.commit([put("a.b", b"x"), link("c", "guest")])
+        await kvs.commit([append("a", b"1"), append("a", b"2"), append("c", b"3")])
+
+        assert kvs.lookup("a") == b"12"
+        assert kvs.lookup("c") == b"3"
 
 
 @virtually
@@ -196,6 +233,84 @@ async def test_what_is_written_to_a_namespace_that_is_gone_is_lost_without_harm(
         await kvs.commit([append("log", b"late", "guest")], writer="shell-0", sequence=7)
 
         assert kvs.owner("guest") is None
+
+
+# Who is woken
+
+
+@pytest.mark.parametrize(
+    ("operation", "woken"),
+    [
+        (put("a.b", b"x"), {"a.b"}),
+        (append("a.b.c", b"x"), {"a.b.c"}),
+        (put("a.b.c.d", b"x"), set()),
+        (unlink("a.b"), {"a.b", "a.b.c"}),
+        (link("a.b", "guest"), {"a.b", "a.b.c"}),
+        (graft("a.b", "guest"), {"a.b", "a.b.c", "guest"}),
+        (unlink("a"), {"a.b", "a.b.c", "a.bc"}),
+        (unlink("d.e"), set()),
+    ],
+)
+@virtually
+async def test_only_those_are_woken_who_wait_for_what_has_changed(
+    operation: Operation, woken: set[str]
+) -> None:
+    """A follower asks whether it is at its end whenever it is woken."""
+    asked: list[str] = []
+
+    def final(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    async def follow(kvs: Kvs, name: str, key: str, namespace: str) -> None:
+        async for _ in kvs.follow(key, namespace, final=lambda: final(name), also="also"):
+            asked.append(name)
+
+    async with opened() as kvs, living() as group:
+        await kvs.commit([create_namespace("guest", GUEST)])
+        keys = [(key, key, PRIMARY) for key in ("a.b", "a.b.c", "a.bc", "b")]
+        followers = [
+            group.create_task(follow(kvs, *place)) for place in (*keys, ("guest", "x", "guest"))
+        ]
+        await settle()
+        asked.clear()
+        await kvs.commit([operation])
+        await settle()
+
+        assert set(asked) == woken
+        for follower in followers:
+            follower.cancel()
+        await asyncio.wait(followers)
+        assert kvs._watchers == {}
+
+
+@virtually
+async def test_a_follower_goes_along_with_its_key_and_leaves_nothing_behind() -> None:
+    async with opened() as kvs, living() as group:
+        seen: list[bytes] = []
+
+        async def follow() -> None:
+            async for chunk in kvs.follow("job.guest.log", also="job.eventlog"):
+                seen.append(chunk)
+
+        follower = group.create_task(follow())
+        await settle()
+        watched = set(kvs._watchers)
+        await kvs.commit([create_namespace("guest", GUEST), link("job.guest", "guest")])
+        await settle()
+        assert set(kvs._watchers) == {*watched, "guest"}
+        await kvs.commit([append("log", b"one", "guest")])
+        await settle()
+        await kvs.commit([unlink("job.guest")])
+        await settle()
+        assert set(kvs._watchers) == watched
+        await kvs.commit([append("job.guest.log", b"one, two")])
+        await settle()
+
+        assert seen == [b"one", b", two"]
+        follower.cancel()
+        await asyncio.wait([follower])
+        assert kvs._watchers == {}
 
 
 # Numbered writers

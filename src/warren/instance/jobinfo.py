@@ -48,7 +48,7 @@ class JobInfo:
         chunks = self._kvs.follow(
             keys.of(job, path),
             # A log whose writer has died has no last entry, but ends with its job.
-            final=lambda: isinstance(self._manager.find(job), Inactive),
+            final=lambda: self._over(job),
             also=keys.of(job, "eventlog"),
         )
         async with aclosing(chunks) as following:  # type: ignore[type-var]
@@ -58,6 +58,14 @@ class JobInfo:
                     yield {"event": f"{line}\n"}
                     if end.comes_with(eventlog.decode_line(line)):
                         return
+
+    def _over(self, job: JobId) -> bool:
+        """Tell whether the last event of a job is durable: it is known a moment before that."""
+        text = self._kvs.get(keys.of(job, "eventlog"))
+        if not text or not isinstance(self._manager.find(job), Inactive):
+            return False
+        last = text[text.rfind(b"\n", 0, -1) + 1 :].decode()
+        return eventlog.decode_line(last).name == _LAST["eventlog"]
 
     def _permitted(self, request: Request) -> JobId:
         job = request.payload.get("id")

@@ -81,17 +81,59 @@ class _Link:
     namespace: str
 
 
-@dataclass
-class _Value:
-    chunks: list[bytes]
-
-    def data(self) -> bytes:
-        if len(self.chunks) > 1:
-            self.chunks[:] = [b"".join(self.chunks)]
-        return self.chunks[0] if self.chunks else b""
-
-
 _Directory = dict[str, Any]
+"""Directories, links and values by name. A value is `bytes` until it is appended to, and a
+`bytearray` from then on: neither has a place among what the garbage collector goes over."""
+
+_VALUE: Final = (bytes, bytearray)
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """Who waits for a key, and the keys below it that somebody waits for."""
+
+    waiting: set[asyncio.Event] = field(default_factory=set)
+    below: dict[str, "_Watched"] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.below)
+
+    def add(self, names: Sequence[str], changed: asyncio.Event) -> None:
+        place = self
+        for name in names:
+            if name not in place.below:
+                place.below[name] = _Watched()
+            place = place.below[name]
+        place.waiting.add(changed)
+
+    def discard(self, names: Sequence[str], changed: asyncio.Event) -> None:
+        path = [self]
+        for name in names:
+            path.append(path[-1].below[name])
+        path[-1].waiting.discard(changed)
+        for place, name in zip(reversed(path[:-1]), reversed(names), strict=True):
+            if place.below[name]:
+                break
+            del place.below[name]
+
+    def find(self, names: Sequence[str]) -> "_Watched | None":
+        place = self
+        for name in names:
+            following = place.below.get(name)
+            if following is None:
+                return None
+            place = following
+        return place
+
+    def wake(self) -> None:
+        for changed in self.waiting:
+            changed.set()
+
+    def wake_all(self) -> None:
+        """Wake those who wait for the key, or for anything below it."""
+        self.wake()
+        for place in self.below.values():
+            place.wake_all()
 
 
 @dataclass
@@ -107,7 +149,7 @@ class Kvs:
 
     def __init__(self, journal: Journal, owner: int) -> None:
         self._namespaces = {PRIMARY: _Namespace(owner)}
-        self._watchers: dict[tuple[str, str], set[asyncio.Event]] = {}
+        self._watchers: dict[str, _Watched] = {}
         for record in journal.replay():
             self._apply(_decoder.decode(record))
         self._committer = Committer(journal, self._snapshot)
@@ -147,14 +189,10 @@ class Kvs:
             return  # removed while the writer was writing: there is nobody to read it
         match operation.deed:
             case "put":
-                self._set(namespace, operation.key, _Value([operation.value]))
+                self._set(namespace, operation.key, operation.value)
                 self._wake(operation.namespace, operation.key)
             case "append":
-                found = _find(namespace.root, operation.key)
-                if isinstance(found, _Value):
-                    found.chunks.append(operation.value)
-                else:
-                    self._set(namespace, operation.key, _Value([operation.value]))
+                self._append(namespace, operation.key, operation.value)
                 self._wake(operation.namespace, operation.key)
             case "unlink":
                 self._remove(namespace, operation.key)
@@ -173,14 +211,19 @@ class Kvs:
 
     @staticmethod
     def _set(namespace: _Namespace, key: str, node: Any) -> None:
-        *parents, last = key.split(".")
-        place = namespace.root
-        for name in parents:
-            following = place.get(name)
-            if not isinstance(following, dict):
-                following = place[name] = {}
-            place = following
+        place, last = _made(namespace.root, key)
         place[last] = node
+
+    @staticmethod
+    def _append(namespace: _Namespace, key: str, value: bytes) -> None:
+        place, last = _made(namespace.root, key)
+        found = place.get(last)
+        if isinstance(found, bytearray):
+            found += value
+        elif isinstance(found, bytes):
+            place[last] = bytearray(found + value)
+        else:
+            place[last] = value
 
     @staticmethod
     def _remove(namespace: _Namespace, key: str) -> None:
@@ -204,14 +247,14 @@ class Kvs:
         found = self._resolve(key, namespace)
         if found is None:
             raise RpcError(errno.ENOENT)
-        if not isinstance(found, _Value):
+        if not isinstance(found, _VALUE):
             raise RpcError(errno.EISDIR)
-        return found.data()
+        return bytes(found)
 
     def get(self, key: str, namespace: str = PRIMARY) -> bytes | None:
         """Give a value, or None where there is none."""
         found = self._resolve(key, namespace)
-        return found.data() if isinstance(found, _Value) else None
+        return bytes(found) if isinstance(found, _VALUE) else None
 
     def names(self, key: str, namespace: str = PRIMARY) -> list[str]:
         """Give the names in a directory, sorted; none if there is no such directory."""
@@ -243,52 +286,68 @@ class Kvs:
         """
         offset = 0
         changed = asyncio.Event()
-        while True:
-            changed.clear()
-            places = {*self._places(key, namespace), (PRIMARY, also or key)}
-            for place in places:
-                self._watchers.setdefault(place, set()).add(changed)
-            try:
-                data = self.get(key, namespace) or b""
-                if len(data) > offset:
-                    chunk, offset = data[offset:], len(data)
+        watched: set[tuple[str, str]] = set()
+        try:
+            while True:
+                changed.clear()
+                places, found = self._walk(key, namespace)
+                wanted = {*places, (PRIMARY, also or key)}
+                for place in watched - wanted:
+                    self._unwatch(*place, changed)
+                for place in wanted - watched:
+                    self._watch(*place, changed)
+                watched = wanted
+                if isinstance(found, _VALUE) and len(found) > offset:
+                    chunk, offset = bytes(found[offset:]), len(found)
                     yield chunk
                 elif final():
                     return
                 else:
                     await changed.wait()
-            finally:
-                for place in places:
-                    self._watchers[place].discard(changed)
-                    if not self._watchers[place]:
-                        del self._watchers[place]
+        finally:
+            for place in watched:
+                self._unwatch(*place, changed)
 
     def _resolve(self, key: str, namespace: str) -> Any:
-        *_, (name, rest) = self._places(key, namespace)
-        found = self._namespaces.get(name)
-        return None if found is None else _find(found.root, rest)
+        _, found = self._walk(key, namespace)
+        return found
 
-    def _places(self, key: str, namespace: str) -> Iterator[tuple[str, str]]:
-        """Give where a key is looked for: here, and where the links on the way lead."""
-        yield namespace, key
-        found = self._namespaces.get(namespace)
-        place: Any = found.root if found else None
-        names = key.split(".") if key and key != "." else []
+    def _walk(self, key: str, namespace: str) -> tuple[list[tuple[str, str]], Any]:
+        """Give where a key is looked for, which is here and where links lead, and what it has."""
+        places = [(namespace, key)]
+        space = self._namespaces.get(namespace)
+        found: Any = space.root if space else None
+        names = _names(key)
         for index, name in enumerate(names):
-            place = place.get(name) if isinstance(place, dict) else None
-            if isinstance(place, _Link):
-                yield from self._places(".".join(names[index + 1 :]), place.namespace)
-                return
+            found = found.get(name) if isinstance(found, dict) else None
+            if isinstance(found, _Link):
+                further, found = self._walk(".".join(names[index + 1 :]), found.namespace)
+                return [*places, *further], found
+        return places, found
+
+    # Waking
+
+    def _watch(self, namespace: str, key: str, changed: asyncio.Event) -> None:
+        self._watchers.setdefault(namespace, _Watched()).add(_names(key), changed)
+
+    def _unwatch(self, namespace: str, key: str, changed: asyncio.Event) -> None:
+        self._watchers[namespace].discard(_names(key), changed)
+        if not self._watchers[namespace]:
+            del self._watchers[namespace]
 
     def _wake(self, namespace: str, key: str) -> None:
-        for changed in self._watchers.get((namespace, key), ()):
-            changed.set()
+        watched = self._watched(namespace, key)
+        if watched is not None:
+            watched.wake()
 
     def _wake_below(self, namespace: str, key: str) -> None:
-        for (place, watched), changes in self._watchers.items():
-            if place == namespace and (not key or f"{watched}.".startswith(f"{key}.")):
-                for changed in changes:
-                    changed.set()
+        watched = self._watched(namespace, key)
+        if watched is not None:
+            watched.wake_all()
+
+    def _watched(self, namespace: str, key: str) -> _Watched | None:
+        watched = self._watchers.get(namespace)
+        return None if watched is None else watched.find(_names(key))
 
     # Restarting
 
@@ -300,7 +359,7 @@ class Kvs:
                 if isinstance(node, _Link):
                     operation = Operation("link", name, key, node.namespace.encode())
                 else:
-                    operation = put(key, node.data(), name)
+                    operation = put(key, bytes(node), name)
                 yield _encoder.encode(_Record((operation,)))
             for writer, sequence in namespace.writers.items():
                 # To create what is there does nothing: the record keeps the number alone.
@@ -358,14 +417,20 @@ def _operation(entry: Any, namespace: str) -> Operation:
         raise RpcError(errno.EPROTO, f"a malformed KVS operation: {error}") from None
 
 
-def _find(root: _Directory, key: str) -> Any:
-    place: Any = root
-    if key and key != ".":
-        for name in key.split("."):
-            if not isinstance(place, dict):
-                return None
-            place = place.get(name)
-    return place
+def _names(key: str) -> list[str]:
+    return key.split(".") if key and key != "." else []
+
+
+def _made(root: _Directory, key: str) -> tuple[_Directory, str]:
+    """Give the directory that a key is in, which is made if it is not there, and its last name."""
+    *parents, last = key.split(".")
+    place = root
+    for name in parents:
+        following = place.get(name)
+        if not isinstance(following, dict):
+            following = place[name] = {}
+        place = following
+    return place, last
 
 
 def _leaves(directory: _Directory, prefix: str = "") -> Iterator[tuple[str, Any]]:
