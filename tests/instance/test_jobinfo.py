@@ -8,9 +8,10 @@ import orjson
 import pytest
 
 from tests.instance.lives import PLAIN, Life, R, alive, spec
-from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
+from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
 from warren.instance import keys
 from warren.instance.kvs import append, create_namespace, graft, link, put
+from warren.lifecycle.states import State
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -141,6 +142,24 @@ async def test_a_watch_of_the_eventlog_ends_with_clean() -> None:
             assert await watch.ended()
             assert watch.names == PLAIN
             assert "".join(watch.lines).encode() == life.kvs.lookup(keys.of(job, "eventlog"))
+
+
+@virtually
+async def test_a_watch_does_not_end_before_the_last_event_is_durable() -> None:
+    disk = SlowDisk()
+    disk.free.set()
+    async with alive(disk, seconds=1) as life:
+        job = await life.submit()
+        await life.until(job, "start")
+        disk.free.clear()
+        await asyncio.sleep(2)
+        assert life.job(job).state is State.INACTIVE
+        watch = Watch(life, job, "eventlog")
+        assert not await watch.ended()
+
+        disk.free.set()
+        assert await watch.ended()
+        assert watch.names == PLAIN
 
 
 @virtually

@@ -226,36 +226,54 @@ async def test_cancelling_what_has_been_given_or_never_was_is_not_answered() -> 
 
 
 @virtually
-async def test_who_leaves_while_others_are_being_served_is_not_served() -> None:
+async def test_what_fits_together_is_written_down_together() -> None:
+    disk = SlowDisk()
+    async with opened(disk) as desk:
+        for job in (1, 2, 3):
+            desk.ask(job, nodes=1)
+        await settle()
+        disk.free.set()
+        await settle()
+
+        assert desk.served == [1, 2, 3]
+        assert len(disk.records) == 1
+
+
+@virtually
+async def test_who_leaves_when_the_answer_is_being_written_down_gets_it_and_gives_it_back() -> None:
     disk = SlowDisk()
     async with opened(disk) as desk:
         desk.ask(1, nodes=1)
         desk.ask(2, nodes=1)
-        desk.ask(3, nodes=1)
         await settle()
         desk.scheduler.cancel(JobId(2))
         disk.free.set()
         await settle()
+        assert desk.of_type(CANCEL) == []
+        assert desk.served == [1, 2]
 
-        assert desk.of_type(CANCEL) == [2]
-        assert desk.served == [1, 3]
-        assert desk.hosts(3) == ["node1"]
+        await desk.give_back(2)
+        desk.ask(3, nodes=3)
+        await settle()
+        assert desk.hosts(3) == ["node1", "node2", "node3"]
 
 
 @virtually
 async def test_who_changes_its_mind_while_others_are_being_served_gets_what_it_wants_now() -> None:
     disk = SlowDisk()
     async with opened(disk) as desk:
-        desk.ask(1, nodes=1)
-        desk.ask(2, nodes=1)
+        desk.ask(1, nodes=4)
+        desk.ask(2, nodes=4)
         await settle()
         desk.scheduler.cancel(JobId(2))
         desk.ask(2, nodes=3)
         disk.free.set()
         await settle()
+        await desk.give_back(1)
 
+        assert desk.of_type(CANCEL) == [2]
         assert desk.served == [1, 2]
-        assert desk.hosts(2) == ["node1", "node2", "node3"]
+        assert desk.hosts(2) == ["node0", "node1", "node2"]
 
 
 @virtually
@@ -356,3 +374,20 @@ async def test_flash_that_is_not_ready_is_waited_for() -> None:
         desk.scheduler.set_ssds("rabbit0", up=True)
         await settle()
         assert desk.served == [1]
+
+
+@virtually
+async def test_those_who_have_left_do_not_fill_the_queue() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=4)
+        await settle()
+        desk.ask(2, nodes=4)  # stands at the head, and waits
+        for job in range(3, 1000):
+            desk.ask(job, nodes=1)
+            desk.scheduler.cancel(JobId(job))
+            await settle()
+
+        assert len(desk.scheduler._queue) < 100
+        await desk.give_back(1)
+        await settle()
+        assert desk.served == [1, 2]

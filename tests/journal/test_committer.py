@@ -129,3 +129,22 @@ async def test_what_is_submitted_during_a_rewrite_comes_after_it(
         await second
         assert journal.rewrites == 1
         assert journal.records == [b"one", b"two"]
+
+
+@virtually
+async def test_a_journal_that_was_there_is_rewritten_when_as_much_again_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(committer, "_COMPACT_BYTES", 10)
+    journal = HeldJournal()
+    written = Committer(journal, lambda: [b"all"], held=100)
+    running = asyncio.ensure_future(written.run())
+
+    for number in range(10):
+        await written.submit(b"%010d" % number, lambda: None)
+    await asyncio.sleep(1)
+    assert len(journal.records) == 10
+    await written.submit(b"more", lambda: None)
+    await asyncio.sleep(1)
+    assert journal.records == [b"all"]
+    running.cancel()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from warren.base.errors import UserMistake
-from warren.journal import JournalBroken
+from warren.journal import JournalBroken, sqlite
 from warren.journal.sqlite import SCHEMA, SqliteJournal
 
 WRITER = """
@@ -36,7 +36,7 @@ asyncio.run(main())
 FULL = """
 import asyncio, resource, sys
 from pathlib import Path
-from warren.journal import JournalBroken
+from warren.journal import JournalBroken, sqlite
 from warren.journal.sqlite import SqliteJournal
 
 async def main():
@@ -155,3 +155,23 @@ def test_every_append_is_synced(tmp_path: Path) -> None:
         connection = journal._connection
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_journal_that_is_too_large_for_a_row_is_rewritten_into_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_ROW", 100)
+    records = [b"%d" % number * 10 for number in range(50)]
+
+    async def rewritten() -> None:
+        with SqliteJournal(tmp_path / "journal") as journal:
+            await journal.append([b"before"])
+            await journal.rewrite(records)
+            assert list(journal.replay()) == records
+
+    asyncio.run(rewritten())
+    with sqlite3.connect(tmp_path / "journal") as file:
+        sizes = [len(row) for (row,) in file.execute("SELECT data FROM journal")]
+    file.close()
+    assert len(sizes) > 5
+    assert max(sizes) < 200

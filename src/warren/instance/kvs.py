@@ -150,9 +150,11 @@ class Kvs:
     def __init__(self, journal: Journal, owner: int) -> None:
         self._namespaces = {PRIMARY: _Namespace(owner)}
         self._watchers: dict[str, _Watched] = {}
+        held = 0
         for record in journal.replay():
             self._apply(_decoder.decode(record))
-        self._committer = Committer(journal, self._snapshot)
+            held += len(record)
+        self._committer = Committer(journal, self._snapshot, held)
 
     async def run(self) -> None:
         """Commit transactions until cancelled."""

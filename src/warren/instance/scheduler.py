@@ -6,8 +6,9 @@ what it waits for.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -25,16 +26,21 @@ from warren.scheduling.request import Request, from_jobspec
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    job: JobId
-    priority: int
-    request: Request
-    duration: float
+_AT_ONCE: Final = 32
+"""Allocations of one commit: what else there is to do waits while they are matched."""
 
-    @property
-    def place(self) -> tuple[int, int]:
-        return (-self.priority, self.job)
+
+_LEFT: Final = 64
+"""How many may be in the queue that have left, besides as many as are waiting."""
+
+
+@dataclass(frozen=True, order=True)
+class _Waiting:
+    place: tuple[int, int]
+    """In the queue: the higher priority first, then the older job."""
+    job: JobId = field(compare=False)
+    request: Request = field(compare=False)
+    duration: float = field(compare=False)
 
 
 class FirstCome:
@@ -48,6 +54,8 @@ class FirstCome:
         self._graph = graph
         self._reply = reply
         self._waiting: dict[JobId, _Waiting] = {}
+        self._queue: list[_Waiting] = []
+        """A heap. Those who have left are still in it until their turn comes."""
         self._told: dict[JobId, str] = {}
         self._news = asyncio.Event()
 
@@ -66,7 +74,9 @@ class FirstCome:
             self._reply({"id": job, "type": DENY, "note": str(mistake)})
             return
         duration = jobspecs.system(message["jobspec"]).get("duration", 0)
-        self._waiting[job] = _Waiting(job, message["priority"], request, duration)
+        waiting = _Waiting((-message["priority"], job), job, request, duration)
+        self._waiting[job] = waiting
+        heappush(self._queue, waiting)
         self._news.set()
 
     def cancel(self, job: JobId) -> None:
@@ -93,35 +103,49 @@ class FirstCome:
         self._news.set()
 
     async def _pass(self) -> None:
-        for waiting in sorted(self._waiting.values(), key=lambda each: each.place):
-            if self._waiting.get(waiting.job) is not waiting:
-                continue  # it left, or asks for something else, while another one was served
+        """Serve the first in the queue as long as there is room, and write down what they got."""
+        given: list[tuple[JobId, Mapping[str, Any]]] = []
+        while (waiting := self._first()) is not None:
             match self._graph.match(waiting.request):
                 case Allocation() as allocation:
-                    await self._give(waiting, allocation)
-                case Refusal(reason, never):
-                    if never:
-                        del self._waiting[waiting.job]
-                        self._reply({"id": waiting.job, "type": DENY, "note": reason})
-                        continue
+                    self._leave(waiting)
+                    given.append((waiting.job, self._give(waiting, allocation)))
+                    if len(given) == _AT_ONCE:
+                        self._news.set()
+                        break
+                case Refusal(reason, never) if never:
+                    self._leave(waiting)
+                    self._reply({"id": waiting.job, "type": DENY, "note": reason})
+                case Refusal(reason):
                     self._explain(waiting.job, reason)
-                    return
+                    break
+        if given:
+            await self._kvs.commit([put(keys.of(job, "R"), orjson.dumps(r)) for job, r in given])
+        for job, r in given:
+            hosts = ",".join(r["execution"]["nodelist"])
+            annotations = {"sched": {"resource_summary": hosts, "reason_pending": None}}
+            self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": annotations})
 
-    async def _give(self, waiting: _Waiting, allocation: Allocation) -> None:
+    def _first(self) -> _Waiting | None:
+        if len(self._queue) > 2 * len(self._waiting) + _LEFT:
+            self._queue = sorted(self._waiting.values())  # which is a heap, too
+        while self._queue and self._waiting.get(self._queue[0].job) is not self._queue[0]:
+            heappop(self._queue)  # it left, or asks for something else now
+        return self._queue[0] if self._queue else None
+
+    def _leave(self, waiting: _Waiting) -> None:
         del self._waiting[waiting.job]
         self._told.pop(waiting.job, None)
+
+    def _give(self, waiting: _Waiting, allocation: Allocation) -> Mapping[str, Any]:
         self._graph.take(allocation)
         now = self._clock.now()
-        r = self._graph.encode(
+        return self._graph.encode(
             allocation,
             slots=waiting.request.slots,
             starttime=now,
             expiration=now + waiting.duration if waiting.duration else 0.0,
         )
-        await self._kvs.commit([put(keys.of(waiting.job, "R"), orjson.dumps(r))])
-        hosts = ",".join(r["execution"]["nodelist"])
-        annotations = {"sched": {"resource_summary": hosts, "reason_pending": None}}
-        self._reply({"id": waiting.job, "type": SUCCESS, "R": r, "annotations": annotations})
 
     def _explain(self, job: JobId, reason: str) -> None:
         if self._told.get(job) != reason:

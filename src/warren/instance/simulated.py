@@ -83,10 +83,10 @@ class SimulatedLauncher:
             self._shells[job, rank] = (shell, self._group.create_task(shell.run()))
 
     async def known(self) -> Mapping[JobId, frozenset[int]]:
-        return {
-            job: frozenset(rank for other, rank in self._shells if other == job)
-            for job, _ in self._shells
-        }
+        found: dict[JobId, frozenset[int]] = {}
+        for job, rank in self._shells:
+            found[job] = found.get(job, frozenset()) | {rank}
+        return found
 
     async def wait(self, job: JobId, rank: int) -> int:
         if (job, rank) not in self._shells:

@@ -25,14 +25,20 @@ class _Entry:
 class Committer:
     """Commits what is submitted. `run` must be running for anything to become durable."""
 
-    def __init__(self, journal: Journal, snapshot: Callable[[], Iterable[bytes]]) -> None:
-        """`snapshot` gives records that say the same as all that are visible."""
+    def __init__(
+        self, journal: Journal, snapshot: Callable[[], Iterable[bytes]], held: int = 0
+    ) -> None:
+        """`snapshot` gives records that say the same as all that are visible.
+
+        `held` is how many bytes the journal had before. Not to be rewritten before as
+        much again is there: to rewrite a large one costs seconds.
+        """
         self._journal = journal
         self._snapshot = snapshot
         self._entries: list[_Entry] = []
         self._news = asyncio.Event()
         self._appended = 0
-        self._limit = _COMPACT_BYTES
+        self._limit = max(_COMPACT_BYTES, held)
 
     def submit(self, record: bytes, visible: Callable[[], None]) -> "asyncio.Future[None]":
         """Commit `record`, then call `visible`, then resolve the future.

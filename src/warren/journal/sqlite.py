@@ -18,6 +18,8 @@ SCHEMA: Final = 1
 """The version of the file's layout. A newer one is refused."""
 
 _LENGTH: Final = 4
+_ROW: Final = 16 * 2**20
+"""Bytes that a rewritten journal has in a row: SQLite refuses one of more than a billion."""
 
 
 class SqliteJournal:
@@ -62,7 +64,8 @@ class SqliteJournal:
     def _replace(self, records: Sequence[bytes]) -> None:
         with self._connection as transaction:
             transaction.execute("DELETE FROM journal")
-            transaction.execute("INSERT INTO journal (data) VALUES (?)", (_pack(records),))
+            for row in _rows(records):
+                transaction.execute("INSERT INTO journal (data) VALUES (?)", (row,))
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -94,6 +97,15 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 def _pack(records: Sequence[bytes]) -> bytes:
     return b"".join(len(record).to_bytes(_LENGTH, "big") + record for record in records)
+
+
+def _rows(records: Sequence[bytes]) -> Iterator[bytes]:
+    start = size = 0
+    for end, record in enumerate(records, 1):
+        size += len(record)
+        if size >= _ROW or end == len(records):
+            yield _pack(records[start:end])
+            start, size = end, 0
 
 
 def _unpack(row: bytes) -> Iterator[bytes]:
