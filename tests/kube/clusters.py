@@ -9,6 +9,7 @@ import inspect
 import os
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
@@ -173,17 +174,19 @@ def beside(pki: Path, directory: Path) -> Iterator[Path]:
         thread.join()
 
 
-class Cluster:
+class Cluster(ABC):
     """Something that a story is told to. Each `life` has a client of its own."""
 
     patience = 10.0
     """How many seconds it may take until what is promised for some time has come."""
 
+    @abstractmethod
     def life(self) -> AbstractAsyncContextManager[Client]:
-        raise NotImplementedError
+        """Give a client for as long as a server lives."""
 
+    @abstractmethod
     def tell(self, story: Coroutine[Any, Any, None]) -> None:
-        raise NotImplementedError
+        """Run a story to its end."""
 
 
 class OurCluster(Cluster):

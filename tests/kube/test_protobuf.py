@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.kube.server.rest import protobuf
+from warren.kube.server.rest.messages import KINDS as MESSAGE_OF
+from warren.kube.server.rest.messages import MESSAGES
 from warren.kube.server.rest.protobuf import Malformed, UnknownKind, decoded
 
 # An encoder
@@ -409,7 +411,7 @@ def test_a_kind_that_is_not_known_is_refused_in_words_of_its_own(body: bytes) ->
         decoded(body)
 
 
-KINDS = [*protobuf._KINDS.items(), (("v1", "DeleteOptions"), "DeleteOptions")]
+KINDS = [*MESSAGE_OF.items(), (("v1", "DeleteOptions"), "DeleteOptions")]
 BODIES = [base64.b64decode(body) for body, _ in CAPTURED.values()]
 
 
@@ -456,14 +458,14 @@ def test_any_bytes_are_an_object_or_refused(body: bytes) -> None:
 
 def within(message: str) -> Iterator[str]:
     """Give the messages that the fields of one are of."""
-    for each in protobuf._MESSAGES[message].values():
+    for each in MESSAGES[message].values():
         if each.type not in ("string", "bytes", "int", "bool"):
             yield each.type
 
 
 def names(message: str) -> Iterator[str]:
     """Give the names that an object has in JSON."""
-    for each in protobuf._MESSAGES[message].values():
+    for each in MESSAGES[message].values():
         if each.name or each.type in protobuf._SHORT:
             yield each.name
         else:
@@ -480,12 +482,12 @@ def test_messages_are_bounded_and_each_is_of_use() -> None:
     found = {message for _, message in KINDS} | {"TypeMeta"}
     while new := {each for message in found for each in within(message)} - found:
         found |= new
-    assert found == set(protobuf._MESSAGES)
+    assert found == set(MESSAGES)
     assert max(depth(message) for _, message in KINDS) < 20
 
 
 def test_no_two_fields_of_an_object_have_one_name() -> None:
-    for message in protobuf._MESSAGES:
+    for message in MESSAGES:
         found = [*names(message)]
         assert len(found) == len(set(found)), message
 
@@ -545,7 +547,7 @@ def fields(draw: st.DrawFn, number: int, kind: str) -> Pair:
 @st.composite
 def messages(draw: st.DrawFn, message: str) -> Pair:
     """Some fields of a message, in any order."""
-    table = protobuf._MESSAGES[message]
+    table = MESSAGES[message]
     chosen = draw(st.lists(st.sampled_from(sorted(table)), max_size=3, unique=True))
     written = b""
     expected: dict[str, Any] = {}

@@ -13,33 +13,12 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.rfc.jobspecs import CORE, NODE, SLOT, spec, system, task
 from tests.rfc.vectors import vector
 from warren.rfc import canonical, jobspec, version1
 from warren.rfc.errors import BadFormat
 
-CORE = {"type": "core", "count": 1}
 GPU = {"type": "gpu", "count": 1}
-SLOT = {"type": "slot", "count": 1, "label": "task", "with": [CORE]}
-NODE = {"type": "node", "count": 2, "with": [SLOT]}
-
-
-def spec(*resources: Any, **changes: Any) -> dict[str, Any]:
-    """Make a small jobspec, with `changes` at its top."""
-    made = {
-        "version": 1,
-        "resources": list(resources or [SLOT]),
-        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-        "attributes": {"system": {"duration": 60}},
-    }
-    return {**made, **changes}
-
-
-def task(**changes: Any) -> list[dict[str, Any]]:
-    return [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}, **changes}]
-
-
-def system(**changes: Any) -> dict[str, Any]:
-    return {"system": {"duration": 60, **changes}}
 
 
 def deep(depth: int) -> dict[str, Any]:

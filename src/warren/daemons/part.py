@@ -72,7 +72,7 @@ async def conductor(state: StateDir, site: Site) -> None:
 
 
 async def _lead(client: Client, bus: Bus, handle: Connection) -> None:
-    """Be the conductor of one instance. Raises RpcError when it has gone away."""
+    """Be the conductor of one instance, until it goes away. Raises RpcError if it is not there."""
     informers = Informers(client, indexes=INDEXES)
     methods, parts = compose.conductor(client, informers, SystemClock(), handle)
     bus.register("dws", methods)
