@@ -575,6 +575,18 @@ async def test_clients_can_find_out_what_is_served(caller: Caller) -> None:
 
 
 @told_to_server
+async def test_a_namespace_has_a_status_of_its_own(caller: Caller) -> None:
+    blue = orjson.dumps({"metadata": {"name": "blue"}})
+    await caller.ask("POST", "/api/v1/namespaces", data=blue)
+    path = "/api/v1/namespaces/blue/status"
+    told = orjson.dumps({"status": {"phase": "Active", "conditions": []}})
+    answer, changed = await caller.ask("PATCH", path, data=told, headers=MERGE)
+
+    assert (answer, changed["status"]["conditions"]) == (200, [])
+    assert (await caller.get(path))["status"] == changed["status"]
+
+
+@told_to_server
 async def test_every_served_version_tells_its_resources(caller: Caller) -> None:
     for version in ("v1alpha7", "v1alpha6"):
         listed = await caller.get(f"/apis/{WORKFLOW.group}/{version}")

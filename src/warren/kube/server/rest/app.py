@@ -151,7 +151,7 @@ class ApiServer:
 
     def _allow_target(self, request: web.Request, target: _Target, verb: str) -> None:
         name, namespace = target.name, target.namespace
-        if not name and verb in ("list", "watch"):
+        if "fieldSelector" in request.query and verb in ("list", "watch"):
             # Who may see one object by name may list and watch that one.
             name = Selection(request, target.resource).name
         if (target.kind.group, target.kind.plural) == ("", "namespaces"):
@@ -230,7 +230,7 @@ class ApiServer:
 
     def _target(self, group: str, version: str, rest: list[str]) -> _Target:
         namespace = ""
-        if len(rest) > 2 and rest[0] == "namespaces":
+        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] != "status":
             namespace, rest = rest[1], rest[2:]
         plural, name, subresource = (*rest, "", "")[:3]
         resource = self._store.resource(group, plural)
