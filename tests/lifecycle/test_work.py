@@ -23,6 +23,7 @@ from warren.rfc.eventlog import Event
 
 IDLE = UnderWay()
 ASKED = UnderWay(alloc=True)
+STOPPED = UnderWay(eligible=False)
 EXECUTING = UnderWay(execution=True)
 QUEUED = ["validate", "depend", "priority"]
 RUN = [*QUEUED, "alloc"]
@@ -49,6 +50,13 @@ CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
     ),
     ("a queued job asks for resources", QUEUED, IDLE, [RequestAllocation()]),
     ("it asks once", QUEUED, ASKED, []),
+    ("it does not ask while its queue is stopped", QUEUED, STOPPED, []),
+    (
+        "a stopped queue withdraws what it has asked for",
+        QUEUED,
+        replace(STOPPED, alloc=True),
+        [WithdrawAllocation()],
+    ),
     ("a job of priority 0 is held", [*QUEUED[:2], event("priority", priority=0)], IDLE, []),
     ("a job with resources is run", RUN, IDLE, [Execute(reattach=False)]),
     ("a prolog holds it back", [*RUN, "prolog-start"], IDLE, []),

@@ -34,6 +34,9 @@ from warren.dws.node import NodeTrouble
               help="Port of the API server on 127.0.0.1 (default: any that is free).")  # fmt: skip
 @click.option("--namespaces/--no-namespaces", "isolated", default=None,
               help="Whether nodes have mount namespaces (default: if they can).")  # fmt: skip
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Configuration of the instance, in TOML: queues, policy, access, ... It is "
+              "kept in the state directory (default: the one that was given last).")  # fmt: skip
 @click.option("--separate", is_flag=True,
               help="Run API server, controllers, instance and conductor as a process each, which "
               "meet over HTTPS and may do what their own roles allow.")  # fmt: skip
@@ -48,6 +51,7 @@ def up(
     port: int | None,
     isolated: bool | None,
     separate: bool,
+    config: Path | None,
 ) -> None:
     """Run a cluster on this machine until it is stopped.
 
@@ -76,6 +80,7 @@ def up(
         port=port,
         isolated=isolated,
         separate=separate,
+        config=config,
     )
 
     def ready(cluster: Cluster) -> None:

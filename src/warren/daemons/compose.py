@@ -5,7 +5,7 @@ launcher, machines. A test gives others, and has the same system in its hands.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from warren.base.clock import Clock
 from warren.base.objects import Key
@@ -24,6 +24,7 @@ from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
 from warren.instance.barrier import Barriers
+from warren.instance.config import Config
 from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo, JobList
@@ -69,6 +70,7 @@ class Ports:
     launcher: Launchers
     owner: int
     mount_prefix: str
+    config: Config = field(default_factory=Config)
     client: Wrap = lambda client: client
     """Wraps the client of each component."""
 
@@ -94,7 +96,13 @@ class Control:
 
 
 def instance(
-    site: Site, clock: Clock, jobs: Journal, launcher: Launchers, owner: int, informers: Informers
+    site: Site,
+    config: Config,
+    clock: Clock,
+    jobs: Journal,
+    launcher: Launchers,
+    owner: int,
+    informers: Informers,
 ) -> Instance:
     """Build the instance. What its validator knows of the storage side, it reads in the API."""
     r = site.r()
@@ -174,7 +182,9 @@ def control(site: Site, ports: Ports) -> Control:
     embedded = apiserver.built(ports.objects, ports.clock)
     local = LocalClient(embedded.store)
     informers = Informers(ports.client(local), indexes=INDEXES)
-    flux = instance(site, ports.clock, ports.jobs, ports.launcher, ports.owner, informers)
+    flux = instance(
+        site, ports.config, ports.clock, ports.jobs, ports.launcher, ports.owner, informers
+    )
     reconcilers = controllers(
         lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
     )

@@ -21,6 +21,7 @@ from warren.daemons.child import be
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.system import INDEXES, System
+from warren.instance import config
 from warren.instance.execution import Launcher
 from warren.instance.launcher import RemoteLauncher
 from warren.journal.sqlite import SqliteJournal
@@ -98,7 +99,13 @@ async def instance(state: StateDir, site: Site) -> None:
         with SqliteJournal(state.jobs) as jobs:
             informers = Informers(client)
             flux = compose.instance(
-                site, SystemClock(), jobs, remote_launcher, os.geteuid(), informers
+                site,
+                config.load(state.config),
+                SystemClock(),
+                jobs,
+                remote_launcher,
+                os.geteuid(),
+                informers,
             )
             system = System(
                 first={"kvs": flux.kvs.run, "informers": informers.run},

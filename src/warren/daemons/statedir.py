@@ -24,6 +24,11 @@ class StateDir:
         return self.path / "site.json"
 
     @property
+    def config(self) -> Path:
+        """The instance's configuration, as `warren up` was last given one."""
+        return self.path / "config.toml"
+
+    @property
     def objects(self) -> Path:
         return self.path / "objects.db"
 

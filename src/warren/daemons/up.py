@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -25,6 +26,7 @@ from warren.daemons.statedir import StateDir, held, holder
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
+from warren.instance import config
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
@@ -55,6 +57,8 @@ class Wanted:
     """Whether nodes have mount namespaces; None has them where the kernel allows it."""
     separate: bool = False
     """Whether API server, controllers, instance and conductor have a process each."""
+    config: Path | None = None
+    """The instance's configuration; None takes the one that the state directory has, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +90,8 @@ async def _run(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]
     why_not = None if wanted.isolated else await namespaces.available()
     isolated = why_not is None if wanted.isolated is None else wanted.isolated
     site, why_no_images = _settled(state, wanted, isolated=isolated)
+    if wanted.config is not None:
+        config.keep(wanted.config, state.config)
     cluster = Cluster(
         site=site,
         isolated=isolated,
@@ -120,6 +126,7 @@ async def _live_together(
             jobs=jobs,
             launcher=remote_launcher,
             owner=os.geteuid(),
+            config=config.load(state.config),
             mount_prefix=str(state.mounts),
         )
         built = control(cluster.site, ports)

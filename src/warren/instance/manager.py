@@ -77,14 +77,6 @@ class Entry:
                 job = update(job, event)
         return job
 
-    @property
-    def under_way(self) -> UnderWay:
-        return UnderWay(
-            alloc=self.allocating,
-            execution=self.executing,
-            events=frozenset(event.name for event in self.queue),
-        )
-
 
 @dataclass(frozen=True)
 class Inactive:
@@ -127,6 +119,7 @@ class JobManager:
         self._dirty = asyncio.Event()
         self._readers: list[_Reader] = []
         self._tasks: asyncio.TaskGroup | None = None
+        self._eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
         self._scheduler: Scheduler
         self._execution: Execution
 
@@ -134,6 +127,17 @@ class JobManager:
         """Say who schedules and who executes."""
         self._scheduler = scheduler
         self._execution = execution
+
+    def govern(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Let `eligible` say which jobspecs' queues give jobs to the scheduler now."""
+        self._eligible = eligible
+
+    def reconsider(self) -> None:
+        """Ask again which jobs are for the scheduler: a queue was started, or stopped."""
+        for entry in list(self._active.values()):
+            if entry.job.state is State.SCHED:
+                self._work(entry)
+                self._drain(entry)
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin, before the jobs."""
@@ -244,7 +248,13 @@ class JobManager:
             self._retire(entry)
 
     def _work(self, entry: Entry) -> None:
-        for work in act(entry.job, entry.under_way):
+        under_way = UnderWay(
+            alloc=entry.allocating,
+            execution=entry.executing,
+            events=frozenset(event.name for event in entry.queue),
+            eligible=entry.job.state is not State.SCHED or self._eligible(entry.jobspec),
+        )
+        for work in act(entry.job, under_way):
             self._do(entry, work)
 
     def _do(self, entry: Entry, work: Work) -> None:

@@ -21,6 +21,8 @@ class UnderWay:
     execution: bool = False
     events: frozenset[str] = frozenset()
     """Names of events that are queued but not applied yet."""
+    eligible: bool = True
+    """Whether the job's queue gives jobs to the scheduler now."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ def act(job: Job, under_way: UnderWay) -> list[Work]:
         case State.PRIORITY:
             return _prioritize(job, under_way)
         case State.SCHED:
-            wanted = not under_way.alloc and job.priority != 0
-            return [RequestAllocation()] if wanted else []
+            return _schedule(job, under_way)
         case State.RUN:
             return _run(job, under_way)
         case State.CLEANUP:
@@ -80,6 +81,13 @@ def _prioritize(job: Job, under_way: UnderWay) -> list[Work]:
     if "priority" not in under_way.events:
         work.append(Post("priority", {"priority": job.urgency}))
     return work
+
+
+def _schedule(job: Job, under_way: UnderWay) -> list[Work]:
+    wanted = under_way.eligible and job.priority != 0
+    if wanted == under_way.alloc:
+        return []
+    return [RequestAllocation()] if wanted else [WithdrawAllocation()]
 
 
 def _run(job: Job, under_way: UnderWay) -> list[Work]:
