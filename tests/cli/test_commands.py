@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from warren.base.errors import UserMistake
 from warren.cli.demo import _right_means
+from warren.cli.jobspecs import make_jobspec
 from warren.cli.main import cli
-from warren.cli.submit import make_jobspec
 
 
 def test_help_loads_nothing_that_is_slow() -> None:

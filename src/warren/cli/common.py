@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -15,6 +15,9 @@ from warren.daemons.statedir import VARIABLE, StateDir
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
+
+_COMMAND_LINE: Final = click.core.ParameterSource.COMMANDLINE
+_LOCAL: Final = "local://"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,11 +71,26 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
     from warren.rpc.client import connect
 
     async def connected() -> T:
-        async with connect(state.socket) as handle:
+        async with connect(path) as handle:
             return await work(handle)
 
-    require_running(state)
+    path = socket_of(state)
+    if path == state.socket:
+        require_running(state)
     return run(connected())
+
+
+def socket_of(state: StateDir) -> Path:
+    """Give the instance's socket: inside of a job, that of the instance which the job is part of.
+
+    Not where the command line names a state directory, or the command makes one.
+    """
+    uri = os.environ.get("FLUX_URI", "")
+    context = click.get_current_context(silent=True)
+    source = None if context is None else context.get_parameter_source("state")
+    if source in (None, _COMMAND_LINE) or not uri.startswith(_LOCAL):
+        return state.socket
+    return Path(uri.removeprefix(_LOCAL))
 
 
 def require_running(state: StateDir) -> dict[str, Any]:

@@ -22,8 +22,9 @@ import warren
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance
+from warren.cli.jobspecs import make_jobspec
 from warren.cli.story import JOB_STATE, MEANING, Step, Story, plural
-from warren.cli.submit import make_jobspec, submitting
+from warren.cli.submit import submitting
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog, fluid
 
@@ -192,7 +193,7 @@ class _Demonstration:
                     synced = asyncio.Event()
                     watching = tasks.create_task(self._watch_storage(story, view, synced))
                     await synced.wait()
-                    job = await submitting(spec)(handle)
+                    job = await submitting(self.state, spec)(handle)
                     progress.console.print(f"[bold]{fluid.f58(job)}[/bold] submitted")
                     await self._follow(handle, job, story, view)
                     await view.wait_gone()

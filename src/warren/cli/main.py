@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "demo": ("warren.cli.demo", "demo", "Run one rabbit job through its whole life."),
     "submit": ("warren.cli.submit", "submit", "Submit a job and print its id."),
     "run": ("warren.cli.submit", "run", "Submit a job and show its output."),
+    "batch": ("warren.cli.batch", "batch", "Submit a script with an instance of its own."),
     "jobs": ("warren.cli.jobs", "jobs", "List jobs."),
     "cancel": ("warren.cli.jobs", "cancel", "Cancel jobs."),
     "job": ("warren.cli.jobs", "job", "Look into one job."),

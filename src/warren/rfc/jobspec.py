@@ -23,6 +23,7 @@ def make(
     nodes: int | None = None,
     tasks: int | None = None,
     cores: int = 1,
+    gpus: int = 0,
     exclusive: bool = False,
     duration: float = 0.0,
     cwd: str | None = None,
@@ -32,22 +33,22 @@ def make(
 ) -> dict[str, Any]:
     """Make a jobspec as `flux submit` would from the same options.
 
-    `cores` are per task. `nodes` alone asks for whole nodes and one task on each.
+    `cores` and `gpus` are per task. `nodes` alone asks for whole nodes and one task on each.
     `attributes` are further system attributes.
     """
     slots = tasks or nodes or 1
     if nodes is not None and slots < nodes:
         raise BadFormat(f"{slots} tasks cannot be spread over {nodes} nodes: ask for -n {nodes}")
-    core = {"type": "core", "count": cores}
+    held = [{"type": "core", "count": cores}]
+    if gpus:
+        held.append({"type": "gpu", "count": gpus})
+    resource: dict[str, Any]
     if nodes is None:
-        resource: dict[str, Any] = {
-            "type": "slot",
-            "count": slots,
-            "with": [core],
-            "label": "task",
-        }
+        resource = {"type": "slot", "count": slots, "with": held, "label": "task"}
+        if exclusive:
+            resource["exclusive"] = True
     else:
-        slot = {"type": "slot", "count": -(-slots // nodes), "with": [core], "label": "task"}
+        slot = {"type": "slot", "count": -(-slots // nodes), "with": held, "label": "task"}
         resource = {"type": "node", "count": nodes, "with": [slot]}
         if exclusive or tasks is None:
             resource["exclusive"] = True

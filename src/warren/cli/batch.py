@@ -1,0 +1,142 @@
+"""`warren batch`: a script as a job, in an instance of its own on the job's resources.
+
+Options may stand in the script, on lines such as `#FLUX: -N4` (RFC 36); those on the command
+line come after them, and so go before them.
+"""
+
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli import jobspecs
+from warren.cli.common import ask_instance, json_option, print_json
+from warren.cli.jobspecs import make_spec, set_attributes
+from warren.cli.submit import CONTEXT, submitted_with, submitting
+from warren.daemons.statedir import StateDir
+from warren.rfc import fluid, submission
+from warren.rfc.submission import BadDirective, Submission
+
+OUTPUT: Final = "flux-{{id}}.out"
+"""Where a batch job's output goes if nothing is said."""
+
+
+class _Batch(click.Command):
+    """A command whose options may stand in the script that it is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
+        super().parse_args(given, list(args))
+        if given.params.get("wrap") or not given.params.get("script"):
+            return super().parse_args(ctx, args)
+        script = given.params["script"][0]
+        directives = _directives(script, jobspecs.script_text(Path(script)))
+        self._check(ctx, script, directives)
+        return super().parse_args(ctx, [*directives.arguments, *args])
+
+    def _check(self, ctx: click.Context, script: str, directives: Submission) -> None:
+        """Raise UserMistake with the line of the first directive that cannot be an option."""
+        words: list[str] = []
+        for line, group in groupby(directives.words, key=lambda word: word.line):
+            words += [word.text for word in group]
+            trial = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
+            try:
+                super().parse_args(trial, [*words, script])
+            except click.UsageError as error:
+                raise UserMistake(f"{script}, line {line}: {error.format_message()}") from error
+
+
+@click.command(cls=_Batch, context_settings=CONTEXT)
+@jobspecs.options
+@click.option("-n", "--nslots", type=click.IntRange(1), metavar="N",
+              help="How many slots the job's own instance has for tasks.")  # fmt: skip
+@click.option("-c", "--cores-per-slot", type=click.IntRange(1), default=1, metavar="N",
+              help="Cores of each slot.")  # fmt: skip
+@click.option("-g", "--gpus-per-slot", type=click.IntRange(0), default=0, metavar="N",
+              help="GPUs of each slot.")  # fmt: skip
+@submitted_with
+@json_option
+@click.option("--wrap", is_flag=True, help="SCRIPT is a command, to be run by /bin/sh.")
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
+def batch(
+    state: StateDir,
+    as_json: bool,
+    dry_run: bool,
+    urgency: int,
+    flags: int,
+    wrap: bool,
+    script: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Submit SCRIPT, with its arguments, as a batch job and print its id.
+
+    The script runs once. What it submits and runs with warren uses the job's
+    own resources. Its #DW lines are the job's directives, if no dw attribute is
+    given. Output goes to flux-{{id}}.out, unless --output says where.
+    """
+    spec = batch_spec(script, wrap=wrap, **options)
+    if dry_run:
+        print_json(spec)
+        return
+    job = ask_instance(state, submitting(state, spec, urgency, flags))
+    if as_json:
+        print_json({"id": fluid.f58(job)})
+    else:
+        click.echo(fluid.f58(job))
+
+
+def batch_spec(
+    script: Sequence[str],
+    *,
+    wrap: bool = False,
+    nodes: int | None = None,
+    nslots: int | None = None,
+    cores_per_slot: int = 1,
+    gpus_per_slot: int = 0,
+    exclusive: bool = False,
+    output: str | None = None,
+    job_name: str | None = None,
+    attributes: tuple[str, ...] = (),
+    **wishes: Any,
+) -> dict[str, Any]:
+    """Make the jobspec of a batch job. Raises UserMistake where it makes none."""
+    if nodes is None and nslots is None:
+        raise UserMistake("Say how much the batch job is to have: -n SLOTS, -N NODES, or both.")
+    text = f"#!/bin/sh\n{' '.join(script)}\n" if wrap else jobspecs.script_text(Path(script[0]))
+    if not text.startswith("#!"):
+        raise UserMistake(f"{script[0]}: a batch script starts with #! and its interpreter.")
+    # On every node of the job a process of its instance; the first one runs the script.
+    command = [sys.executable, "-m", "warren.daemons.broker", "{{tmpdir}}/script"]
+    spec = make_spec(
+        [*command, *(() if wrap else script[1:])],
+        shape={
+            "nodes": nodes,
+            "tasks": nslots,
+            "cores": cores_per_slot,
+            "gpus": gpus_per_slot,
+            "exclusive": exclusive,
+        },
+        job_name=job_name or (Path(script[0]).name if not wrap else script[0].split()[0]),
+        output=output or OUTPUT,
+        **wishes,
+    )
+    system = spec["attributes"]["system"]
+    system.setdefault("shell", {}).setdefault("options", {})["per-resource"] = {"type": "node"}
+    data = text.encode(errors="surrogateescape")
+    system.setdefault("files", {})["script"] = jobspecs.file_of(data, 0o700)
+    set_attributes(spec, attributes)
+    storage = jobspecs.directives_of(text)
+    if storage and "dw" not in system:
+        system["dw"] = "\n".join(storage)
+    return spec
+
+
+def _directives(script: str, text: str) -> Submission:
+    try:
+        return submission.parse(text)
+    except BadDirective as error:
+        raise UserMistake(f"{script}:\n{error.shown}") from error

@@ -1,0 +1,75 @@
+"""The environment of a job: the author's own, changed by rules, as `flux submit --env` has them.
+
+A rule is one of `-PATTERN` (take away what matches), `^FILE` (read rules from a file),
+`NAME=VALUE` (set, with `$NAME` and `${NAME}` filled in from the author's environment), and
+`PATTERN` (take over what matches). Where the first rule is of the last kind, the job has
+nothing but what rules name.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from warren.base.errors import UserMistake
+
+_DEEPEST: Final = 10
+"""Of files of rules that name files of rules."""
+
+_NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
+
+
+def changed(own: Mapping[str, str], rules: Iterable[str]) -> dict[str, str]:
+    """Give the environment that the rules make. Raises UserMistake where one cannot be followed."""
+    given = list(_read(rules, _DEEPEST))
+    chosen = bool(given) and not given[0].startswith("-") and "=" not in given[0]
+    found = {} if chosen else dict(own)
+    for rule in given:
+        name, equals, value = rule.partition("=")
+        if rule.startswith("-"):
+            found = {name: own for name, own in found.items() if not _matches(name, rule[1:])}
+        elif equals:
+            found[name] = _filled(value, {**own, **found}, rule)
+        else:
+            found |= {name: value for name, value in own.items() if _matches(name, rule)}
+    return found
+
+
+def _read(rules: Iterable[str], depth: int) -> Iterator[str]:
+    for rule in rules:
+        if not rule.startswith("^"):
+            if not rule.lstrip("-").partition("=")[0]:
+                raise UserMistake(f"--env {rule!r} names no variable.")
+            yield rule
+            continue
+        if depth == 0:
+            raise UserMistake(f"--env {rule}: files name one another more than {_DEEPEST} deep.")
+        try:
+            lines = Path(rule[1:]).expanduser().read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserMistake(f"--env {rule}: the file cannot be read: {error}.") from error
+        wanted = (line.strip() for line in lines)
+        yield from _read((line for line in wanted if line and line[0] != "#"), depth - 1)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Match as a shell does, or as a regular expression between slashes."""
+    if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
+        try:
+            return re.search(pattern[1:-1], name) is not None
+        except re.error as error:
+            raise UserMistake(f"--env: {pattern} is not a regular expression: {error}.") from error
+    return fnmatchcase(name, pattern)
+
+
+def _filled(value: str, variables: Mapping[str, str], rule: str) -> str:
+    def variable(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name is None:
+            return "$"
+        if name not in variables:
+            raise UserMistake(f"--env {rule}: your environment has no variable {name}.")
+        return variables[name]
+
+    return _NAME.sub(variable, value)

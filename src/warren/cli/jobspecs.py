@@ -1,0 +1,388 @@
+"""What the options of `submit`, `run` and `batch` ask for, as a jobspec.
+
+Options are spelled as `flux submit` spells them, and mean what they mean there.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli import environment
+from warren.directives.diagnostics import Mistake
+from warren.directives.parse import script_directives
+from warren.rfc import dependency, duration, jobspec, query
+from warren.rfc.query import BadQuery
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LARGEST = 2**20
+"""Bytes of a script, or of a file that a job takes along."""
+
+
+def options(command: F) -> F:
+    """Add the options that all who submit have. Their values go to `make_jobspec`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = [
+    click.option("-N", "--nodes", type=click.IntRange(1), metavar="N",
+                 help="How many nodes; each as a whole, unless -n is given too."),
+    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes."),
+    click.option("-q", "--queue", metavar="NAME", help="The queue (default: the site's own)."),
+    click.option("-B", "--bank", metavar="NAME", help="Which bank pays."),
+    click.option("-t", "--time-limit", metavar="DURATION",
+                 help="Time limit; minutes, or a number with s, m, h or d."),
+    click.option("--job-name", metavar="NAME", help="Name of the job."),
+    click.option("--requires", "requirements", multiple=True, metavar="QUERY",
+                 help="Properties of the nodes, such as 'fast and not host:n[1-4]'."),
+    click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",
+                 help="What to wait for: after, afterany, afterok, afternotok, afterexcept and a "
+                 "job; begin-time; singleton."),
+    click.option("--begin-time", metavar="WHEN",
+                 help="When to run at the earliest: +DURATION, a date, a time, or seconds since "
+                 "1970."),
+    click.option("-S", "--setattr", "attributes", multiple=True, metavar="KEY[=VAL]",
+                 help="Set an attribute, such as dw='#DW ...'. ^KEY=FILE reads JSON."),
+    click.option("-o", "--setopt", "shell_options", multiple=True, metavar="NAME[=VAL]",
+                 help="Set an option of the job shell."),
+    click.option("--output", metavar="TEMPLATE",
+                 help="Write standard output to a file; {{id}} and others are filled in."),
+    click.option("--error", metavar="TEMPLATE", help="The same for standard error."),
+    click.option("--input", "stdin", metavar="FILE", help="Where standard input comes from."),
+    click.option("-l", "--label-io", is_flag=True, help="Begin each line with its task's rank."),
+    click.option("-u", "--unbuffered", is_flag=True, help="Do not wait for whole lines."),
+    click.option("--cwd", metavar="DIR", help="Working directory (default: this one)."),
+    click.option("--env", "env_rules", multiple=True, metavar="RULE",
+                 help="Change the environment: NAME=VALUE, -PATTERN, PATTERN, ^FILE."),
+    click.option("--env-remove", "env_removed", multiple=True, metavar="PATTERN",
+                 help="Take variables away; the same as --env=-PATTERN."),
+    click.option("--add-file", "files", multiple=True, metavar="[NAME=]PATH|NAME=DATA",
+                 help="Take a file along, to {{tmpdir}}/NAME on each node."),
+]  # fmt: skip
+
+
+def counted(command: F) -> F:
+    """Add how many tasks there are, and what each of them has."""
+    for option in reversed(_COUNTS):
+        command = option(command)
+    return command
+
+
+_COUNTS = [
+    click.option("-n", "--ntasks", type=click.IntRange(1), metavar="N",
+                 help="How many tasks (default: one, or one on each node)."),
+    click.option("-c", "--cores-per-task", type=click.IntRange(1), default=1, metavar="N",
+                 help="Cores for each task."),
+    click.option("-g", "--gpus-per-task", type=click.IntRange(0), default=0, metavar="N",
+                 help="GPUs for each task."),
+    click.option("--tasks-per-node", type=click.IntRange(1), metavar="N",
+                 help="Tasks on each node, however many cores it has."),
+]  # fmt: skip
+
+
+def make_jobspec(
+    *,
+    command: tuple[str, ...],
+    nodes: int | None = None,
+    ntasks: int | None = None,
+    cores_per_task: int = 1,
+    gpus_per_task: int = 0,
+    tasks_per_node: int | None = None,
+    exclusive: bool = False,
+    attributes: tuple[str, ...] = (),
+    **wishes: Any,
+) -> dict[str, Any]:
+    """Make the jobspec of a command line. Raises UserMistake where it makes none."""
+    if tasks_per_node is not None and (nodes is None or ntasks is not None):
+        raise UserMistake("--tasks-per-node goes with -N, and not with -n.")
+    spec = make_spec(
+        _found(command),
+        shape={
+            "nodes": nodes,
+            "tasks": ntasks,
+            "cores": cores_per_task,
+            "gpus": gpus_per_task,
+            "exclusive": exclusive,
+        },
+        per_node=tasks_per_node,
+        **wishes,
+    )
+    set_attributes(spec, attributes)
+    directives = _script_directives(command[0])
+    system = spec["attributes"]["system"]
+    if directives and "dw" not in system:
+        system["dw"] = "\n".join(directives)
+    return spec
+
+
+def make_spec(
+    command: list[str],
+    *,
+    shape: Mapping[str, Any],
+    per_node: int | None = None,
+    queue: str | None = None,
+    bank: str | None = None,
+    time_limit: str | None = None,
+    job_name: str | None = None,
+    requirements: tuple[str, ...] = (),
+    dependencies: tuple[str, ...] = (),
+    begin_time: str | None = None,
+    shell_options: tuple[str, ...] = (),
+    output: str | None = None,
+    error: str | None = None,
+    stdin: str | None = None,
+    label_io: bool = False,
+    unbuffered: bool = False,
+    cwd: str | None = None,
+    env_rules: tuple[str, ...] = (),
+    env_removed: tuple[str, ...] = (),
+    files: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Make a jobspec but for what `set_attributes` sets."""
+    rules = (*env_rules, *(f"-{pattern}" for pattern in env_removed))
+    system: dict[str, Any] = {}
+    if queue is not None:
+        system["queue"] = queue
+    if bank is not None:
+        system["bank"] = bank
+    if requirements:
+        system["constraints"] = _constraints(requirements)
+    awaited = [*map(dependency.parse, dependencies)]
+    if begin_time is not None:
+        awaited.append(dependency.parse(f"begin-time:{_moment(begin_time):.3f}"))
+    if awaited:
+        system["dependencies"] = dependency_entries(awaited)
+    shell = _shell_options(shell_options, output, error, stdin)
+    for stream in ("stdout", "stderr"):
+        if label_io:
+            _put(shell, ["output", stream, "label"], True)
+        if unbuffered:
+            _put(shell, ["output", stream, "buffer", "type"], "none")
+    if per_node is not None:
+        shell["per-resource"] = {"type": "node", "count": per_node}
+    if shell:
+        system["shell"] = {"options": shell}
+    if files:
+        system["files"] = dict(map(_file, files))
+    return jobspec.make(
+        command,
+        **shape,
+        duration=_time_limit(time_limit),
+        cwd=str(Path(cwd).absolute()) if cwd else os.getcwd(),
+        environment=environment.changed(os.environ, rules),
+        name=job_name,
+        attributes=system,
+    )
+
+
+def set_attributes(spec: dict[str, Any], settings: Iterable[str]) -> None:
+    """Set what -S asks for. Keys are of `attributes.system`, but for `user.` and `.` before them.
+
+    Raises UserMistake where a setting cannot be made.
+    """
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if key.startswith("^"):
+            key, value = key[1:], _from_file(text)
+        else:
+            value = _json_or_text(text) if equals else 1
+        if key.startswith("."):
+            key = key[1:]
+        elif key.partition(".")[0] not in ("system", "user"):
+            key = f"system.{key}"
+        names = key.split(".")
+        if not all(names):
+            raise UserMistake(f"--setattr {setting}: {key!r} is not a key.")
+        try:
+            _put(spec["attributes"], names, value)
+        except TypeError:
+            raise UserMistake(
+                f"--setattr {setting}: {key!r} lies in what has a value of its own."
+            ) from None
+
+
+def _put(place: dict[str, Any], names: list[str], value: Any) -> None:
+    """Put a value at a path. Raises TypeError where something else is on the way."""
+    *parents, last = names
+    for parent in parents:
+        place = place.setdefault(parent, {})
+        if not isinstance(place, dict):
+            raise TypeError(parent)
+    place[last] = value
+
+
+# Options
+
+
+def _found(command: tuple[str, ...]) -> list[str]:
+    """Give the command; a program that is named by a path must be there and executable."""
+    program = Path(command[0])
+    if "/" in command[0] and "{{" not in command[0]:
+        if not program.is_file():
+            raise UserMistake(f"{command[0]}: there is no such file.")
+        if not os.access(program, os.X_OK):
+            raise UserMistake(f"{command[0]} is not executable: try chmod +x {command[0]}.")
+        return [str(program.absolute()), *command[1:]]
+    return list(command)
+
+
+def _time_limit(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return float(text) * 60
+    return duration.parse(text)
+
+
+def _moment(text: str) -> float:
+    """Read a point in time, as seconds since the epoch. What names no zone is local time."""
+    if text.startswith("+"):
+        return time.time() + duration.parse(text[1:])
+    if re.fullmatch(r"@?[0-9]+(\.[0-9]+)?", text):
+        return float(text.removeprefix("@"))
+    for moment in (text, f"{datetime.now().astimezone():%Y-%m-%d}T{text}"):
+        try:
+            return datetime.fromisoformat(moment).timestamp()
+        except ValueError:
+            continue
+    raise UserMistake(
+        f"--begin-time {text}: say +10m, 14:30, 2027-01-31T14:30, or seconds since 1970."
+    )
+
+
+def _constraints(queries: Iterable[str]) -> dict[str, Any]:
+    try:
+        found = [query.parse(each, query.REQUIRES) for each in queries]
+    except BadQuery as error:
+        raise UserMistake(f"--requires:\n{error.shown}") from error
+    return found[0] if len(found) == 1 else {"and": found}
+
+
+def dependency_entries(awaited: Iterable[dependency.Dependency]) -> list[dict[str, Any]]:
+    """Write dependencies as a jobspec has them. Raises UserMistake where one is there twice."""
+    entries = [dependency.encode(each) for each in awaited]
+    dependency.check(entries, "--dependency")
+    return entries
+
+
+def _shell_options(
+    settings: Iterable[str], output: str | None, error: str | None, stdin: str | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        try:
+            _put(found, name.split("."), _json_or_text(text) if equals else 1)
+        except TypeError:
+            raise UserMistake(
+                f"-o {setting}: {name} lies in what has a value of its own."
+            ) from None
+    for stream, path in (("stdout", output), ("stderr", error)):
+        if path is not None and path not in ("none", "kvs"):
+            _put(found, ["output", stream, "type"], "file")
+            _put(found, ["output", stream, "path"], path)
+    if stdin is not None:
+        _put(found, ["input", "stdin", "type"], "file")
+        _put(found, ["input", "stdin", "path"], str(Path(stdin).absolute()))
+    return found
+
+
+def _file(wanted: str) -> tuple[str, dict[str, Any]]:
+    """Read a file that goes along: NAME=PATH, PATH, or NAME=DATA where DATA has a line's end."""
+    name, equals, path = wanted.partition("=")
+    if not equals:
+        name, path = Path(wanted).name, wanted
+    if "\n" in path:
+        return name, file_of(path.encode(), 0o600)
+    try:
+        mode = Path(path).stat().st_mode & 0o777
+        with Path(path).open("rb") as opened:
+            data = opened.read(_LARGEST + 1)
+    except OSError as error:
+        raise UserMistake(f"--add-file {wanted}: {error.strerror}.") from error
+    if len(data) > _LARGEST:
+        raise UserMistake(f"--add-file {wanted}: a job takes files of up to 1 MiB along.")
+    return name, file_of(data, mode)
+
+
+def file_of(data: bytes, mode: int) -> dict[str, Any]:
+    """Write a file as a jobspec carries it (RFC 37)."""
+    from base64 import b64encode
+
+    found: dict[str, Any] = {"mode": mode | 0o100000, "size": len(data)}
+    try:
+        return {**found, "encoding": "utf-8", "data": data.decode()}
+    except UnicodeDecodeError:
+        return {**found, "encoding": "base64", "data": b64encode(data).decode()}
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _from_file(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_text())
+    except OSError as error:
+        raise UserMistake(f"{path}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserMistake(f"{path} is not JSON: {error}.") from error
+
+
+# Scripts
+
+
+def script_text(path: Path) -> str:
+    """Read a script. Raises UserMistake where there is none, or it is too large."""
+    try:
+        with path.open("rb") as script:
+            data = script.read(_LARGEST + 1)
+    except OSError as error:
+        raise UserMistake(f"{path}: {error.strerror}.") from error
+    if len(data) > _LARGEST:
+        raise UserMistake(f"{path}: a script has up to 1 MiB; run what is larger from the script.")
+    return data.decode(errors="surrogateescape")
+
+
+def directives_of(text: str) -> list[str]:
+    """Give a script's #DW lines, with the author's environment filled in."""
+    return [_expanded(line) for line in script_directives(text)]
+
+
+def _script_directives(program: str) -> list[str]:
+    path = Path(program)
+    if "/" not in program or not path.is_file():
+        return []
+    with path.open("rb") as script:
+        return directives_of(script.read(65536).decode(errors="replace"))
+
+
+def _expanded(line: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name.startswith("DW_"):
+            return match[0]
+        if name not in os.environ:
+            raise Mistake(
+                line, match.start(), match.end(),
+                f"Your environment has no variable {name}.", "Set it, or write the path.",
+            )  # fmt: skip
+        return os.environ[name]
+
+    try:
+        return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, line)
+    except Mistake as mistake:
+        raise UserMistake(f"the job is refused.\n{mistake.shown}") from None
