@@ -54,7 +54,10 @@ def refusal(*words: str) -> str:
         ["-n4"],
         ["-N2"],
         ["-N2", "-n4", "-c2", "-g1"],
-        ["-n2", "-x"],
+        ["-N2", "-x", "-n4"],
+        ["--cores=4"],
+        ["-N2", "--cores=4", "--tasks-per-core=2"],
+        ["-N2", "--gpus-per-node=1", "--signal=@30s", "--taskmap=cyclic"],
         ["-N2", "-n3"],
         ["-N2", "--tasks-per-node=3"],
         ["-qbatch", "-Bbank", "-t1h", "--requires=a or b", "--dependency=afterok:f1"],
@@ -108,6 +111,7 @@ def test_a_begin_time_that_is_none_is_refused() -> None:
 def test_files_for_output_and_input_are_options_of_the_shell(tmp_path: Path) -> None:
     found = system("--output={{id}}.out", "--error=err", f"--input={tmp_path}/in", "-overbose")
 
+    found["shell"]["options"].pop("rlimit")
     assert found["shell"]["options"] == {
         "verbose": 1,
         "output": {
@@ -219,6 +223,59 @@ def test_a_mistake_in_a_script_is_refused_with_its_line(
     script.write_text(SCRIPT.replace(old, new))
 
     assert words in refusal("batch", "job.sh")
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["-n2", "-x"], "--exclusive is for whole nodes"),
+        (["-n2", "--cores=2"], "use either"),
+        (["-N2", "--cores=5"], "cannot be spread evenly over 2 nodes"),
+        (["--tasks-per-node=2"], "Say how many nodes"),
+        (["-N1", "--tasks-per-node=2", "--tasks-per-core=2"], "use either"),
+        (["--signal=FOO@30s"], "'FOO' is not a signal"),
+        (["-overbose", "-overbose.x=1"], "-o verbose.x=1: "),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(words: list[str], refused: str) -> None:
+    assert refused in refusal("submit", *words, "true")
+
+
+def test_tasks_may_be_counted_by_node_or_core() -> None:
+    by_node = dry_run("submit", "-N2", "--tasks-per-node=3", "true")
+    by_core = dry_run("submit", "--cores=4", "--tasks-per-core=2", "true")
+
+    assert by_node["attributes"]["system"]["shell"]["options"]["per-resource"] == {
+        "type": "node", "count": 3,
+    }  # fmt: skip
+    assert by_core["resources"][0]["count"] == 4
+    assert by_core["attributes"]["system"]["shell"]["options"]["per-resource"] == {
+        "type": "core", "count": 2,
+    }  # fmt: skip
+
+
+def test_labels_are_for_the_streams_that_go_to_files() -> None:
+    assert "output" not in system("-l")["shell"]["options"]
+    assert system("-l", "--error=e")["shell"]["options"]["output"] == {
+        "stderr": {"type": "file", "path": "e", "label": True}
+    }
+
+
+# Limits
+
+
+def test_the_limits_of_the_author_go_with_the_job() -> None:
+    everything = environment.limits([])
+
+    assert set(everything) >= {"core", "nofile", "stack"}
+    assert environment.limits(["-*", "core=16,nofile=unlimited"]) == {"core": 16, "nofile": -1}
+    assert environment.limits(["-*,stack"]) == {"stack": everything["stack"]}
+
+
+@pytest.mark.parametrize("rule", ["foo", "core=much", "-x"])
+def test_a_limit_that_is_none_is_refused(rule: str) -> None:
+    with pytest.raises(UserMistake, match=f"--rlimit {rule}: "):
+        environment.limits([rule])
 
 
 # The environment

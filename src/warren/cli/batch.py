@@ -125,7 +125,9 @@ def batch_spec(
         **wishes,
     )
     system = spec["attributes"]["system"]
-    system.setdefault("shell", {}).setdefault("options", {})["per-resource"] = {"type": "node"}
+    # The others wait for the first one, however long the script runs.
+    own = {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
+    system.setdefault("shell", {}).setdefault("options", {}).update(own)
     data = text.encode(errors="surrogateescape")
     system.setdefault("files", {})["script"] = jobspecs.file_of(data, 0o700)
     set_attributes(spec, attributes)

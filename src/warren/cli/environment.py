@@ -1,12 +1,13 @@
-"""The environment of a job: the author's own, changed by rules, as `flux submit --env` has them.
+"""What a job takes over from its author: environment and limits, changed by rules.
 
-A rule is one of `-PATTERN` (take away what matches), `^FILE` (read rules from a file),
-`NAME=VALUE` (set, with `$NAME` and `${NAME}` filled in from the author's environment), and
-`PATTERN` (take over what matches). Where the first rule is of the last kind, the job has
-nothing but what rules name.
+The rules are those of `flux submit --env` and `--rlimit`. One for the environment is
+`-PATTERN` (take away what matches), `^FILE` (read rules from a file), `NAME=VALUE` (set, with
+`$NAME` and `${NAME}` filled in from the author's environment), or `PATTERN` (take over what
+matches). Where the first one is of the last kind, the job has nothing but what rules name.
 """
 
 import re
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +17,8 @@ from warren.base.errors import UserMistake
 
 _DEEPEST: Final = 10
 """Of files of rules that name files of rules."""
+
+_LIMITS: Final = ("cpu", "fsize", "data", "stack", "core", "nofile", "as", "rss", "nproc")
 
 _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
 
@@ -73,3 +76,38 @@ def _filled(value: str, variables: Mapping[str, str], rule: str) -> str:
         return variables[name]
 
     return _NAME.sub(variable, value)
+
+
+def limits(rules: Iterable[str]) -> dict[str, int]:
+    """Give the soft limits of the author that the job is to have; -1 is none.
+
+    A rule is `-PATTERN`, `PATTERN` or `NAME=VALUE`; more than one may stand in a text, with
+    commas between them. Raises UserMistake where one names no limit.
+    """
+    own = {name: _limit(name) for name in _LIMITS}
+    found = dict(own)
+    for rule in (each for text in rules for each in text.split(",")):
+        name, equals, value = rule.removeprefix("-").partition("=")
+        matching = [known for known in _LIMITS if fnmatchcase(known, name.lower())]
+        if not matching:
+            raise UserMistake(f"--rlimit {rule}: there is no limit {name!r}: {', '.join(_LIMITS)}.")
+        if rule.startswith("-"):
+            found = {known: limit for known, limit in found.items() if known not in matching}
+        elif equals:
+            found |= dict.fromkeys(matching, _number(value, rule))
+        else:
+            found |= {known: own[known] for known in matching}
+    return found
+
+
+def _limit(name: str) -> int:
+    soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+    return -1 if soft == resource.RLIM_INFINITY else soft
+
+
+def _number(value: str, rule: str) -> int:
+    if value in ("unlimited", "infinity", "inf", "-1"):
+        return -1
+    if not value.isdecimal():
+        raise UserMistake(f"--rlimit {rule}: {value!r} is neither a number nor 'unlimited'.")
+    return int(value)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
+from signal import Signals
 from typing import Any, TypeVar
 
 import click
@@ -53,6 +54,12 @@ _OPTIONS = [
                  "1970."),
     click.option("-S", "--setattr", "attributes", multiple=True, metavar="KEY[=VAL]",
                  help="Set an attribute, such as dw='#DW ...'. ^KEY=FILE reads JSON."),
+    click.option("--rlimit", "rlimit_rules", multiple=True, metavar="RULE",
+                 help="Which of your limits the job has: -PATTERN, NAME, NAME=VALUE."),
+    click.option("--signal", metavar="[SIG][@TIME]",
+                 help="Send a signal before the time is up (default: USR1@60s)."),
+    click.option("--taskmap", metavar="SCHEME[:VALUE]",
+                 help="Which task runs where: block, cyclic[:N], manual:MAP."),
     click.option("-o", "--setopt", "shell_options", multiple=True, metavar="NAME[=VAL]",
                  help="Set an option of the job shell."),
     click.option("--output", metavar="TEMPLATE",
@@ -81,12 +88,18 @@ def counted(command: F) -> F:
 _COUNTS = [
     click.option("-n", "--ntasks", type=click.IntRange(1), metavar="N",
                  help="How many tasks (default: one, or one on each node)."),
-    click.option("-c", "--cores-per-task", type=click.IntRange(1), default=1, metavar="N",
+    click.option("-c", "--cores-per-task", type=click.IntRange(1), metavar="N",
                  help="Cores for each task."),
-    click.option("-g", "--gpus-per-task", type=click.IntRange(0), default=0, metavar="N",
+    click.option("-g", "--gpus-per-task", type=click.IntRange(0), metavar="N",
                  help="GPUs for each task."),
+    click.option("--cores", type=click.IntRange(1), metavar="N",
+                 help="Cores in all, instead of -n and -c."),
     click.option("--tasks-per-node", type=click.IntRange(1), metavar="N",
                  help="Tasks on each node, however many cores it has."),
+    click.option("--tasks-per-core", type=click.IntRange(1), metavar="N",
+                 help="Tasks on each core."),
+    click.option("--gpus-per-node", type=click.IntRange(0), metavar="N",
+                 help="GPUs of each node."),
 ]  # fmt: skip
 
 
@@ -95,26 +108,38 @@ def make_jobspec(
     command: tuple[str, ...],
     nodes: int | None = None,
     ntasks: int | None = None,
-    cores_per_task: int = 1,
-    gpus_per_task: int = 0,
+    cores_per_task: int | None = None,
+    gpus_per_task: int | None = None,
+    cores: int | None = None,
     tasks_per_node: int | None = None,
+    tasks_per_core: int | None = None,
+    gpus_per_node: int | None = None,
     exclusive: bool = False,
     attributes: tuple[str, ...] = (),
     **wishes: Any,
 ) -> dict[str, Any]:
     """Make the jobspec of a command line. Raises UserMistake where it makes none."""
-    if tasks_per_node is not None and (nodes is None or ntasks is not None):
-        raise UserMistake("--tasks-per-node goes with -N, and not with -n.")
-    spec = make_spec(
-        _found(command),
-        shape={
+    shape: dict[str, Any]
+    per_resource: dict[str, Any] | None = None
+    if any(each is not None for each in (cores, tasks_per_node, tasks_per_core, gpus_per_node)):
+        if any(each is not None for each in (ntasks, cores_per_task, gpus_per_task)):
+            raise UserMistake(
+                "-n, -c and -g count by task; --cores, --tasks-per-node, --tasks-per-core and "
+                "--gpus-per-node by what there is: use either."
+            )
+        shape = _by_resource(nodes, cores, gpus_per_node or 0)
+        per_resource = _per_resource(tasks_per_node, tasks_per_core)
+    else:
+        shape = {
             "nodes": nodes,
             "tasks": ntasks,
-            "cores": cores_per_task,
-            "gpus": gpus_per_task,
-            "exclusive": exclusive,
-        },
-        per_node=tasks_per_node,
+            "cores": cores_per_task or 1,
+            "gpus": gpus_per_task or 0,
+        }
+    spec = make_spec(
+        _found(command),
+        shape={**shape, "exclusive": exclusive},
+        per_resource=per_resource,
         **wishes,
     )
     set_attributes(spec, attributes)
@@ -125,11 +150,32 @@ def make_jobspec(
     return spec
 
 
+def _by_resource(nodes: int | None, cores: int | None, gpus: int) -> dict[str, Any]:
+    """Give the shape of a job whose slots are nodes, or cores."""
+    if nodes is None:
+        if cores is None or gpus:
+            raise UserMistake("Say how many nodes, -N, or how many --cores.")
+        return {"nodes": None, "tasks": cores, "cores": 1, "gpus": 0}
+    if cores is None:
+        return {"nodes": nodes, "tasks": None, "cores": 1, "gpus": gpus}
+    if cores % nodes:
+        raise UserMistake(f"--cores {cores} cannot be spread evenly over {nodes} nodes.")
+    return {"nodes": nodes, "tasks": nodes, "cores": cores // nodes, "gpus": gpus}
+
+
+def _per_resource(per_node: int | None, per_core: int | None) -> dict[str, Any] | None:
+    if per_node is not None and per_core is not None:
+        raise UserMistake("--tasks-per-node and --tasks-per-core: use either.")
+    if per_node is None and per_core is None:
+        return None
+    return {"type": "core" if per_node is None else "node", "count": per_node or per_core}
+
+
 def make_spec(
     command: list[str],
     *,
     shape: Mapping[str, Any],
-    per_node: int | None = None,
+    per_resource: Mapping[str, Any] | None = None,
     queue: str | None = None,
     bank: str | None = None,
     time_limit: str | None = None,
@@ -137,6 +183,9 @@ def make_spec(
     requirements: tuple[str, ...] = (),
     dependencies: tuple[str, ...] = (),
     begin_time: str | None = None,
+    rlimit_rules: tuple[str, ...] = (),
+    signal: str | None = None,
+    taskmap: str | None = None,
     shell_options: tuple[str, ...] = (),
     output: str | None = None,
     error: str | None = None,
@@ -149,6 +198,8 @@ def make_spec(
     files: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Make a jobspec but for what `set_attributes` sets."""
+    if shape["exclusive"] and shape["nodes"] is None:
+        raise UserMistake("--exclusive is for whole nodes: say how many with -N.")
     rules = (*env_rules, *(f"-{pattern}" for pattern in env_removed))
     system: dict[str, Any] = {}
     if queue is not None:
@@ -162,14 +213,24 @@ def make_spec(
         awaited.append(dependency.parse(f"begin-time:{_moment(begin_time):.3f}"))
     if awaited:
         system["dependencies"] = dependency_entries(awaited)
-    shell = _shell_options(shell_options, output, error, stdin)
-    for stream in ("stdout", "stderr"):
-        if label_io:
-            _put(shell, ["output", stream, "label"], True)
-        if unbuffered:
+    shell: dict[str, Any] = {}
+    _set_files(shell, output, error, stdin, labelled=label_io)
+    if unbuffered:
+        for stream in ("stdout", "stderr"):
             _put(shell, ["output", stream, "buffer", "type"], "none")
-    if per_node is not None:
-        shell["per-resource"] = {"type": "node", "count": per_node}
+        _put(shell, ["output", "batch-timeout"], 0.05)
+        _put(shell, ["input", "batch-timeout"], 0.0)
+    if per_resource is not None:
+        shell["per-resource"] = per_resource
+    limits = environment.limits(rlimit_rules)
+    if limits:
+        shell["rlimit"] = limits
+    if signal is not None:
+        shell["signal"] = _signal(signal)
+    if taskmap is not None:
+        scheme, _, value = taskmap.partition(":")
+        shell["taskmap"] = {"scheme": scheme, "value": value}
+    _set_options(shell, shell_options)
     if shell:
         system["shell"] = {"options": shell}
     if files:
@@ -275,26 +336,42 @@ def dependency_entries(awaited: Iterable[dependency.Dependency]) -> list[dict[st
     return entries
 
 
-def _shell_options(
-    settings: Iterable[str], output: str | None, error: str | None, stdin: str | None
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _set_files(
+    shell: dict[str, Any],
+    output: str | None,
+    error: str | None,
+    stdin: str | None,
+    *,
+    labelled: bool,
+) -> None:
+    for stream, path in (("stdout", output), ("stderr", error)):
+        if path is not None and path not in ("none", "kvs"):
+            _put(shell, ["output", stream], {"type": "file", "path": path})
+            if labelled:
+                _put(shell, ["output", stream, "label"], True)
+    if stdin is not None:
+        _put(shell, ["input", "stdin"], {"type": "file", "path": str(Path(stdin).absolute())})
+
+
+def _set_options(shell: dict[str, Any], settings: Iterable[str]) -> None:
     for setting in settings:
         name, equals, text = setting.partition("=")
         try:
-            _put(found, name.split("."), _json_or_text(text) if equals else 1)
+            _put(shell, name.split("."), _json_or_text(text) if equals else 1)
         except TypeError:
-            raise UserMistake(
-                f"-o {setting}: {name} lies in what has a value of its own."
-            ) from None
-    for stream, path in (("stdout", output), ("stderr", error)):
-        if path is not None and path not in ("none", "kvs"):
-            _put(found, ["output", stream, "type"], "file")
-            _put(found, ["output", stream, "path"], path)
-    if stdin is not None:
-        _put(found, ["input", "stdin", "type"], "file")
-        _put(found, ["input", "stdin", "path"], str(Path(stdin).absolute()))
-    return found
+            problem = f"{name} lies in what has a value of its own"
+            raise UserMistake(f"-o {setting}: {problem}.") from None
+
+
+def _signal(text: str) -> dict[str, Any]:
+    """Read [SIG][@TIME]: which signal, and how long before the time is up."""
+    name, _, before = text.partition("@")
+    known = {each.name.removeprefix("SIG"): int(each) for each in Signals}
+    wanted = name.upper().removeprefix("SIG") or "USR1"
+    number = int(wanted) if wanted.isdecimal() else known.get(wanted, 0)
+    if number not in known.values():
+        raise UserMistake(f"--signal {text}: {name!r} is not a signal.")
+    return {"signum": number, "timeleft": duration.parse(before or "60s")}
 
 
 def _file(wanted: str) -> tuple[str, dict[str, Any]]:

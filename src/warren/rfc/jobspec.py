@@ -45,8 +45,6 @@ def make(
     resource: dict[str, Any]
     if nodes is None:
         resource = {"type": "slot", "count": slots, "with": held, "label": "task"}
-        if exclusive:
-            resource["exclusive"] = True
     else:
         slot = {"type": "slot", "count": -(-slots // nodes), "with": held, "label": "task"}
         resource = {"type": "node", "count": nodes, "with": [slot]}
