@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
 from warren.instance import keys
 from warren.instance.barrier import Barriers
+from warren.instance.config import Exec
 from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
@@ -44,6 +45,7 @@ class Instance:
 
     kvs: Kvs
     manager: JobManager
+    execution: JobExec
     bus: Bus
     launcher: Launcher
 
@@ -114,6 +116,9 @@ class Machine:
         """Makes the spawner of a shell."""
         self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
         self.launcher: Launcher = SimulatedLauncher(group, self._shell)
+        self.config = Exec()
+        self.drained: list[tuple[list[int], str]] = []
+        """Ranks that were drained, and why."""
         self._group = group
         self._bus: Bus | None = None
         self._lost = asyncio.Event()
@@ -132,7 +137,9 @@ class Machine:
         graph = Graph(resource_set.encode(NODES))
         scheduler = FirstCome(kvs, self.clock, graph, manager.allocated)
         chosen = launcher(bus) if launcher is not None else self.launcher
-        execution = JobExec(kvs, self.clock, chosen, barriers, manager.executed)
+        execution = JobExec(
+            kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
+        )
         manager.connect(scheduler, execution)
         bus.register("kvs", kvs.methods())
         bus.register("barrier", barriers.methods())
@@ -143,11 +150,14 @@ class Machine:
             async with living(kvs.run, manager.run, scheduler.run, execution.run):
                 self._bus = bus
                 await settle()
-                yield Instance(kvs, manager, bus, chosen)
+                yield Instance(kvs, manager, execution, bus, chosen)
         finally:
             self._bus = None
             self._lost.set()
             self._lost = asyncio.Event()
+
+    async def _drain(self, ranks: Iterable[int], reason: str) -> None:
+        self.drained.append((list(ranks), reason))
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
         patient = Patient(self._connected)

@@ -10,13 +10,21 @@ from tests.instance.instance import machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import LastWords, settle, virtually
 from warren.instance import keys
-from warren.instance.execution import KILL_SECONDS, Launcher, ShellsLost
-from warren.instance.simulated import Play
+from warren.instance.config import Exec
+from warren.instance.execution import Launcher, ShellsLost
+from warren.instance.kvs import put
+from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result, State
-from warren.rfc import fluid
+from warren.rfc import eventlog, fluid
 from warren.rfc.fluid import JobId
 
-EXECUTION = ["init", "starting", "shell.init", "shell.start", "complete", "done"]
+BEGUN = ["init", "starting", "recoverable"]
+SHELLS = ["shell.init", "shell.start"]
+ENDED = ["shell-exit", "complete", "done"]
+EXECUTION = [*BEGUN, *SHELLS, *ENDED]
+
+STEP = 5.0
+"""The kill timeout."""
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
@@ -83,9 +91,27 @@ async def test_a_stubborn_task_is_killed_a_step_later() -> None:
         await instance.cancel(job)
         await instance.until(job)
 
-        assert instance.took(job) == pytest.approx(KILL_SECONDS, abs=0.1)
+        assert instance.took(job) == pytest.approx(STEP, abs=0.1)
         assert instance.job(job).status == 128 + signal.SIGKILL << 8
         await instance.assert_nothing_left()
+
+
+class Obliging:
+    """A task that ends well, when it is told to end."""
+
+    def __init__(self) -> None:
+        self._told = asyncio.Event()
+
+    async def read(self, stream: str) -> bytes:
+        await self._told.wait()
+        return b""
+
+    async def wait(self) -> int:
+        await self._told.wait()
+        return 0
+
+    def signal(self, signum: int) -> None:
+        self._told.set()
 
 
 class Stuck:
@@ -97,7 +123,7 @@ class Stuck:
 
 
 @virtually
-async def test_a_stubborn_shell_is_killed_two_steps_later() -> None:
+async def test_a_stubborn_shell_is_killed_five_steps_later() -> None:
     async with machine() as m, m.instance() as instance:
         m.plugins = lambda rank: [Stuck()]
         job = await instance.submit()
@@ -105,7 +131,7 @@ async def test_a_stubborn_shell_is_killed_two_steps_later() -> None:
         await instance.cancel(job)
         await instance.until(job)
 
-        assert instance.took(job) == pytest.approx(2 * KILL_SECONDS, abs=0.1)
+        assert instance.took(job) == pytest.approx(5 * STEP, abs=0.1)
         assert instance.job(job).status == signal.SIGKILL
         await instance.assert_nothing_left()
 
@@ -145,7 +171,24 @@ async def test_a_user_sends_signals_to_the_tasks() -> None:
         assert instance.job(job).status == 128 + signal.SIGUSR2 << 8
 
 
-# Lost shells
+@virtually
+async def test_a_job_whose_tasks_end_well_when_they_are_told_to_has_not_succeeded() -> None:
+    class Spawner(SimulatedSpawner):
+        async def start(self, *_: object) -> Obliging:
+            return Obliging()
+
+    async with machine() as m, m.instance() as instance:
+        m.spawner = lambda rank: Spawner(lambda command, environment: Play())
+        job = await instance.submit(nodes=2)
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        await instance.cancel(job)
+        await instance.until(job)
+
+        assert instance.job(job).status == 1 << 8
+        assert instance.job(job).result is Result.CANCELED
+
+
+# What cannot be killed
 
 
 class Around:
@@ -155,6 +198,219 @@ class Around:
         self.inner = inner
         self.start, self.known, self.wait = inner.start, inner.known, inner.wait
         self.kill, self.forget = inner.kill, inner.forget
+
+
+class Unkillable(Around):
+    """A launcher some of whose shells nobody can kill."""
+
+    def __init__(self, inner: Launcher, *stuck: int) -> None:
+        super().__init__(inner)
+        self.signals: list[tuple[float, int]] = []
+        self.wait, self.kill = self._wait, self._kill
+        self._stuck = stuck
+
+    async def _wait(self, job: JobId, rank: int) -> int:
+        if rank in self._stuck:
+            await asyncio.Event().wait()
+        return await self.inner.wait(job, rank)
+
+    async def _kill(self, job: JobId, signum: int) -> None:
+        self.signals.append((asyncio.get_running_loop().time(), signum))
+        await self.inner.kill(job, signum)
+
+
+@virtually
+async def test_signals_get_stronger_and_rarer_until_the_nodes_are_drained() -> None:
+    async with machine(Play(seconds=1000)) as m:
+        m.launcher = launcher = Unkillable(m.launcher, 1)
+        m.config = Exec(kill_timeout="1s", max_kill_count=3)
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=3)
+            await instance.until(job, "start")
+            await instance.cancel(job)
+            began = asyncio.get_running_loop().time()
+            await instance.until(job)
+
+            sent = [(round(moment - began), signum) for moment, signum in launcher.signals]
+            assert sent == [
+                (0, signal.SIGTERM),
+                *((seconds, signal.SIGUSR1) for seconds in (1, 2, 3, 4)),
+                *((seconds, signal.SIGKILL) for seconds in (5, 15, 35)),
+            ]
+            assert instance.took(job) == pytest.approx(75, abs=0.1)
+            reason = f"unkillable user processes for job {fluid.f58(job)}"
+            assert m.drained == [([1], reason)]
+            assert instance.job(job).result is Result.CANCELED
+            names = instance.names(job, "guest.exec.eventlog")
+            assert names == [*BEGUN, *SHELLS, "shell-exit", "log", "complete", "done"]
+
+
+@virtually
+async def test_a_job_of_which_something_cannot_be_killed_has_failed_and_lets_go() -> None:
+    async with machine(Play(seconds=1000, status=0)) as m:
+        m.launcher = Unkillable(m.launcher, 0, 1)
+        m.config = Exec(max_kill_count=1)
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job, "start")
+            await instance.cancel(job)
+            await instance.until(job)
+
+            assert instance.job(job).status == 1
+            assert instance.names(job)[-4:] == ["finish", "release", "free", "clean"]
+            assert "shell-exit" not in instance.names(job, "guest.exec.eventlog")
+
+
+@virtually
+async def test_nodes_that_wait_for_a_stuck_one_are_released_before_it() -> None:
+    async with machine(Play(seconds=1000)) as m:
+        m.launcher = Unkillable(m.launcher, 2)
+        m.config = Exec(max_kill_count=1)
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=4)
+            await instance.until(job, "start")
+            await instance.cancel(job)
+            cancelled = await instance.until(job, "exception")
+            await instance.until(job)
+
+            released = [event for event in instance.log(job) if event.name == "release"]
+            assert [event.context for event in released] == [
+                {"ranks": "0-1,3", "final": False},
+                {"ranks": "all", "final": True},
+            ]
+            assert released[0].timestamp - cancelled == pytest.approx(5 * STEP, abs=0.1)
+
+
+class Away(Around):
+    """A launcher that hears nothing any more once a shell has been started."""
+
+    def __init__(self, inner: Launcher) -> None:
+        super().__init__(inner)
+        self.wait, self.kill = self._wait, self._kill
+
+    async def _wait(self, job: JobId, rank: int) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    async def _kill(self, job: JobId, signum: int) -> None:
+        await asyncio.Event().wait()
+
+
+@virtually
+async def test_not_even_a_launcher_that_does_not_answer_holds_a_job_for_ever() -> None:
+    async with machine() as m:
+        m.launcher = Away(m.launcher)
+        m.config = Exec(max_kill_count=1)
+        async with m.instance() as instance:
+            job = await instance.submit()
+            await instance.until(job, "start")
+            await instance.cancel(job)
+            await instance.until(job)
+
+            assert [ranks for ranks, _ in m.drained] == [[0]]
+            assert instance.job(job).result is Result.CANCELED
+
+
+# Time limits that change
+
+
+@pytest.mark.parametrize(("then", "took"), [(100.0, 100.0), (20.0, 20.0)])
+@virtually
+async def test_a_time_limit_that_is_changed_holds_from_then_on(then: float, took: float) -> None:
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        job = await instance.submit(duration=30.0)
+        began = await instance.until(job, "start")
+        await asyncio.sleep(10)
+        instance.execution.expiration(job, began + then)
+        await instance.until(job)
+
+        assert instance.failures(job) == [("timeout", "resource allocation expired")]
+        assert instance.took(job) == pytest.approx(took, abs=0.1)
+
+
+@virtually
+async def test_a_time_limit_that_is_lifted_holds_no_more() -> None:
+    async with machine(Play(seconds=50)) as m, m.instance() as instance:
+        job = await instance.submit(duration=30.0)
+        await instance.until(job, "start")
+        instance.execution.expiration(job, 0.0)
+        await instance.until(job)
+
+        assert instance.job(job).result is Result.COMPLETED
+        assert instance.took(job) == pytest.approx(50, abs=0.1)
+
+
+# The log of execution
+
+
+@virtually
+async def test_the_end_of_the_leader_is_told_with_the_nodes_that_go_on() -> None:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        rank = int(environment["FLUX_TASK_RANK"])
+        return Play(seconds=10.0 * (rank + 1), status=rank << 8)
+
+    async with machine(play) as m, m.instance() as instance:
+        job = await instance.submit(nodes=3)
+        await instance.until(job)
+
+        log = instance.log(job, "guest.exec.eventlog")
+        (gone,) = [event for event in log if event.name == "shell-exit"]
+        assert gone.context == {"rank": 0, "wait_status": 0, "active_ranks": "1-2"}
+        assert log[-2].timestamp - gone.timestamp == pytest.approx(20, abs=0.1)
+        assert log[-2].context == {"status": 2 << 8}
+
+
+@virtually
+async def test_the_end_of_a_leader_is_told_once_in_however_many_lives() -> None:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        return Play(seconds=50.0 if environment["FLUX_TASK_RANK"] == "1" else 5.0)
+
+    async with machine(play) as m:
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job, "shell-exit", "guest.exec.eventlog")
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            names = instance.names(job, "guest.exec.eventlog")
+            assert names == [*BEGUN, *SHELLS, "shell-exit", "reattach", "complete", "done"]
+
+
+@virtually
+async def test_how_a_job_has_ended_is_written_down_before_anybody_is_told() -> None:
+    async with machine(Play(status=3 << 8)) as m, m.instance() as instance:
+        job = await instance.submit()
+        finished = await instance.until(job, "finish")
+
+        log = instance.log(job, "guest.exec.eventlog")
+        assert [event.name for event in log] == EXECUTION
+        assert log[-2].context == {"status": 3 << 8}
+        assert log[-1].timestamp <= finished
+
+
+@virtually
+async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> None:
+    async with machine(Play(seconds=1000)) as m:
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            kept = "".join(
+                eventlog.encode(event)
+                for event in instance.log(job, "guest.exec.eventlog")
+                if event.name != "recoverable"
+            )
+            await instance.kvs.commit([put("exec.eventlog", kept.encode(), keys.guest(job))])
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            note = "job is not recoverable: no recoverable event"
+            assert instance.failures(job) == [("exec", note)]
+            names = instance.names(job, "guest.exec.eventlog")
+            assert names == ["init", "starting", *SHELLS, "log", "complete", "done"]
+            await instance.assert_nothing_left()
+
+
+# Lost shells
 
 
 class Losing(Around):
@@ -211,7 +467,9 @@ async def test_a_job_whose_shells_were_lost_with_the_machine_ends_with_an_except
             assert type_ == "exec"
             assert "lost while the cluster was down" in note
             assert instance.job(job).result is Result.FAILED
-            assert instance.names(job, "guest.exec.eventlog") == EXECUTION
+            log = instance.log(job, "guest.exec.eventlog")
+            assert [event.name for event in log] == [*BEGUN, *SHELLS, "log", "complete", "done"]
+            assert log[-3].context["data"] == note
             await instance.assert_nothing_left()
 
 
@@ -254,7 +512,8 @@ async def test_a_job_runs_on_while_the_instance_is_away() -> None:
             await instance.until(job)
 
             assert instance.names(job) == PLAIN
-            assert instance.names(job, "guest.exec.eventlog") == EXECUTION
+            found = instance.names(job, "guest.exec.eventlog")
+            assert found == [*BEGUN, *SHELLS, "reattach", *ENDED]
             assert instance.printed(job) == {"0": b"hello\n", "1": b"hello\n"}
             await instance.assert_nothing_left()
 
@@ -266,8 +525,6 @@ async def test_how_a_job_has_ended_is_not_forgotten_when_its_shells_are() -> Non
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await asyncio.sleep(100)
-        for rank in (0, 1):
-            assert await m.launcher.wait(job, rank) == 3 << 8
         m.power_cut()
         journal.words = None
         async with m.instance() as instance:
@@ -321,7 +578,8 @@ async def test_an_instance_that_comes_and_goes_does_no_harm() -> None:
             await instance.until(job)
 
             assert instance.names(job) == PLAIN
-            assert instance.names(job, "guest.exec.eventlog") == EXECUTION
+            found = instance.names(job, "guest.exec.eventlog")
+            assert [name for name in found if name != "reattach"] == EXECUTION
             assert set(instance.printed(job).values()) == {b"hello\n"}
             await instance.assert_nothing_left()
 

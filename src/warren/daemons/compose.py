@@ -25,6 +25,7 @@ from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
+from warren.instance.draining import drainer
 from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo, JobList
@@ -114,7 +115,10 @@ def instance(
     manager = JobManager(kvs, clock, handle)
     scheduler = FirstCome(kvs, clock, graph, manager.allocated)
     resources = Resources(kvs, clock, r, graph, scheduler.set_drained)
-    execution = JobExec(kvs, clock, launcher(bus, handle), barriers, manager.executed)
+    drain = drainer(handle)
+    execution = JobExec(
+        kvs, clock, launcher(bus, handle), barriers, manager.executed, drain, config.exec
+    )
     manager.connect(scheduler, execution)
     manager.load(DwsPlugin())
     validator = _validator(informers, graph)

@@ -14,6 +14,8 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.lifecycle import policy
 from warren.lifecycle.policy import Policy, Queue, Table
+from warren.rfc import duration
+from warren.rfc.errors import BadFormat
 
 
 class Access(Table, frozen=True):
@@ -35,6 +37,8 @@ class Perilog(Table, frozen=True):
     kill_timeout: str | float = 60.0
     cancel_on_exception: bool | None = None
     """Without one: a prolog is, an epilog is not."""
+    exit_on_first_error: bool = False
+    """Whether, with `per-rank`, the first failure on a node ends the commands of the others."""
 
 
 class Housekeeping(Table, frozen=True):
@@ -61,6 +65,10 @@ class Exec(Table, frozen=True):
     """FSD or seconds between one signal to a job's tasks and a stronger one."""
     max_kill_count: Annotated[int, msgspec.Meta(ge=1)] = 8
     """After so many SIGKILLs the nodes of what does not die are drained."""
+
+    @property
+    def kill_seconds(self) -> float:
+        return seconds(self.kill_timeout)
 
 
 class Resource(Table, frozen=True):
@@ -116,6 +124,7 @@ def parse(text: str, name: str = "the configuration") -> Config:
     try:
         config = msgspec.convert(tomllib.loads(text), Config)
         policy.check(config.queues, config.policy)
+        _check_times(config)
     except tomllib.TOMLDecodeError as error:
         raise UserMistake(f"{name} is not TOML: {error}.") from error
     except msgspec.ValidationError as error:
@@ -123,6 +132,30 @@ def parse(text: str, name: str = "the configuration") -> Config:
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
+
+
+def seconds(length: str | float) -> float:
+    """Read a length of time, as FSD or in seconds. Raises BadFormat."""
+    return duration.parse(str(length))
+
+
+def _check_times(config: Config) -> None:
+    """Raise UserMistake for a length of time that is none, or too short to be one."""
+    manager = config.job_manager
+    lengths = {
+        "exec.kill-timeout": config.exec.kill_timeout,
+        "job-manager.prolog.timeout": manager.prolog.timeout,
+        "job-manager.prolog.kill-timeout": manager.prolog.kill_timeout,
+        "job-manager.epilog.timeout": manager.epilog.timeout,
+        "job-manager.epilog.kill-timeout": manager.epilog.kill_timeout,
+    }
+    for path, length in lengths.items():
+        try:
+            known = seconds(length) if length is not None else 1.0
+        except BadFormat as error:
+            raise UserMistake(f"{path}: {error}.") from error
+        if known == 0 and path.endswith("kill-timeout"):
+            raise UserMistake(f"{path} is 0: processes need a moment to end, make it longer.")
 
 
 def _told(words: str) -> str:

@@ -1,4 +1,4 @@
-"""Execution: the guest namespace of a job, a shell on each of its nodes, and their end.
+"""Execution: a shell on each node of a job, and their end.
 
 Every step may have been done before by a process that is dead now: what stands
 in the guest namespace, and which shells there are, says where to go on.
@@ -7,40 +7,45 @@ in the guest namespace, and which shells there are, says where to go on.
 import asyncio
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import structlog
 
 from warren.base.clock import Clock
-from warren.base.errors import WarrenError
-from warren.instance import keys
+from warren.base.errors import UserMistake, WarrenError
+from warren.instance import config, keys, testexec
 from warren.instance.barrier import Barriers
-from warren.instance.kvs import Kvs, create_namespace, graft, link
+from warren.instance.draining import Drain
+from warren.instance.guest import Entry, Guest, Past
+from warren.instance.kvs import PRIMARY, Kvs
 from warren.instance.ports import Message
-from warren.rfc import eventlog, fluid, resource_set
-from warren.rfc.eventlog import Event
+from warren.instance.testexec import Stage
+from warren.lifecycle import ending
+from warren.lifecycle.ending import Means
+from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
 
 log = structlog.get_logger()
 
-KILL_SECONDS: Final = 5.0
-"""How long tasks have between one signal and a stronger one."""
+_FAILED: Final = 1 << 8
+"""The wait status of what went wrong without one of its own."""
+
+_UNKILLABLE: Final = 1
+"""The least status of a job of which something could not be killed."""
 
 
 class ShellsLost(WarrenError):
     """Nobody knows of a shell that should be there."""
 
 
-class Launcher(Protocol):
-    """Starts shells on nodes, and outlives the instance."""
+class Shells(Protocol):
+    """Has the shells of jobs."""
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
         """Start a job's shell on a node, unless it was started before."""
-        ...
-
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
-        """Give the jobs, and their shells' ranks, that were started and are not forgotten."""
         ...
 
     async def wait(self, job: JobId, rank: int) -> int:
@@ -51,22 +56,43 @@ class Launcher(Protocol):
         """Send a signal to a job's shells. SIGKILL goes to all that they have started, too."""
         ...
 
+
+class Launcher(Shells, Protocol):
+    """Starts shells on nodes, and outlives the instance."""
+
+    async def known(self) -> Mapping[JobId, frozenset[int]]:
+        """Give the jobs, and their shells' ranks, that were started and are not forgotten."""
+        ...
+
     async def forget(self, job: JobId) -> None:
         """Forget a job whose shells have ended."""
         ...
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Running:
     """One job at work."""
 
     job: JobId
     userid: int
-    hosts: list[str]
+    jobspec: Mapping[str, Any]
+    nodes: list[resource_set.Rank]
+    """Where its shells are: the first one has the leader."""
     expiration: float
-    exception: "asyncio.Future[str]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    guest: Guest
+    shells: Shells
+    exception: str | None = None
+    """The type of the first fatal exception that it has met."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is an exception, or another expiration."""
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when all shells have been started, as far as they can be."""
+    unbegun: int = 0
+    started: bool = False
+    """Whether the job manager has heard, now or in an earlier life, that the job has started."""
+    statuses: dict[int, int] = field(default_factory=dict)
+    """How shells have ended, by their ranks among the job's shells."""
+    released: set[int] = field(default_factory=set)
 
     @property
     def label(self) -> str:
@@ -76,6 +102,14 @@ class _Running:
     def meetings(self) -> str:
         """How the names of the barriers begin where the job's shells meet."""
         return f"{fluid.f58plain(self.job)}-"
+
+    def active(self) -> list[int]:
+        """Give the ranks of the nodes whose shells have not ended."""
+        return [node.rank for index, node in enumerate(self.nodes) if index not in self.statuses]
+
+
+_Ends = asyncio.Queue[tuple[int, int] | None]
+"""Ends of shells, rank and wait status; None when no more of them are waited for."""
 
 
 class JobExec:
@@ -88,15 +122,21 @@ class JobExec:
         launcher: Launcher,
         barriers: Barriers,
         reply: Callable[[Message], None],
+        drain: Drain,
+        site: config.Exec,
     ) -> None:
         self._kvs = kvs
         self._clock = clock
         self._launcher = launcher
         self._barriers = barriers
         self._reply = reply
+        self._drain = drain
+        self._site = site
         self._running: dict[JobId, _Running] = {}
         self._starts: asyncio.Queue[Message] = asyncio.Queue()
-        self._signals: asyncio.Queue[tuple[JobId, int]] = asyncio.Queue()
+        self._signals: dict[tuple[JobId, int], None] = {}
+        """What is to be passed on, in order. The same twice is passed on once."""
+        self._signalled = asyncio.Event()
         self._restarted = asyncio.Event()
 
     async def run(self) -> None:
@@ -111,31 +151,53 @@ class JobExec:
                     self._run(running, reattach=message["reattach"]), name=running.label
                 )
 
+    # What the job manager asks
+
     def start(self, message: Message) -> None:
-        job = JobId(message["id"])
-        r = message["R"]
+        job, r = JobId(message["id"]), message["R"]
+        nodes = resource_set.decode(r)
         self._running[job] = _Running(
             job=job,
             userid=message["userid"],
-            hosts=resource_set.nodelist(r),
+            jobspec=message["jobspec"],
+            nodes=nodes,
             expiration=r["execution"].get("expiration", 0.0),
+            guest=Guest(self._kvs, self._clock, job, message["userid"]),
+            shells=self._launcher,
+            unbegun=len(nodes),
+            started=message["reattach"],
         )
         self._starts.put_nowait(message)
 
     def exception(self, job: JobId, type: str) -> None:
         running = self._running.get(job)
-        if running is not None and not running.exception.done():
-            running.exception.set_result(type)
+        if running is not None and running.exception is None:
+            running.exception = type
+            running.news.set()
+
+    def expiration(self, job: JobId, expiration: float) -> None:
+        """Say when a job's time is up from now on, in seconds since the epoch; 0 for never."""
+        running = self._running.get(job)
+        if running is not None:
+            running.expiration = expiration
+            running.news.set()
 
     def kill(self, job: JobId, signum: int) -> None:
-        self._signals.put_nowait((job, signum))
-
-    async def _pass_signals(self) -> None:
-        while True:
-            await self._launcher.kill(*await self._signals.get())
+        self._signals[job, signum] = None
+        self._signalled.set()
 
     def restarted(self) -> None:
         self._restarted.set()
+
+    async def _pass_signals(self) -> None:
+        while True:
+            await self._signalled.wait()
+            self._signalled.clear()
+            while self._signals:
+                job, signum = next(iter(self._signals))
+                del self._signals[job, signum]
+                if job in self._running:
+                    await self._kill(self._running[job], signum)
 
     async def _audit(self) -> None:
         """End the shells of jobs that nobody runs: their start was never written down.
@@ -146,122 +208,230 @@ class JobExec:
         for job in await self._launcher.known():
             if job not in self._running:
                 log.info("shells without a job are ended", job=fluid.f58(job))
-                await self._launcher.kill(job, signal.SIGKILL)
-                await self._launcher.forget(job)
+                await self._send(self._launcher, job, signal.SIGKILL)
+                await self._forget(job)
         for namespace in self._kvs.namespaces():
             owner = keys.job_of(namespace)
             if owner is not None and owner not in self._running:
-                await self._shut(owner)
+                userid = self._kvs.owner(namespace) or 0
+                await Guest(self._kvs, self._clock, owner, userid).close()
 
     # One job
 
     async def _run(self, running: _Running, *, reattach: bool) -> None:
-        status = self._ended(running.job)
+        past = running.guest.past()
+        status = past.status
         if status is None:
-            await self._open(running)
-            status = await self._execute(running, reattach=reattach)
-        if status is not None:
+            status = await self._execute(running, past, reattach=reattach)
+        else:
+            await running.guest.close()
+        self._barriers.forget(running.userid, running.meetings)
+        if status is not None and running.started:
             self._tell(running, "finish", {"status": status})
-        await self._close(running)
         del self._running[running.job]
         self._tell(running, "release", {"ranks": "all", "final": True})
+        # Last: nobody waits for it, and what is left when we die here the next audit ends.
+        if running.shells is self._launcher:
+            await self._forget(running.job)
 
-    async def _execute(self, running: _Running, *, reattach: bool) -> int | None:
+    async def _execute(self, running: _Running, past: Past, *, reattach: bool) -> int | None:
         """Start the shells and wait for them. None if they were not to start any more."""
-        known = running.job in await self._launcher.known()
-        if running.exception.done() and not reattach and not known:
+        try:
+            show = self._show(running)
+        except UserMistake as mistake:
+            self._complain(running, str(mistake))
             return None
-        if reattach and not known:
+        if reattach and not past.recoverable:
+            return await self._lose(running, "job is not recoverable: no recoverable event")
+        known = past.begun is not None and (
+            show is not None or running.job in await self._launcher.known()
+        )
+        if running.exception is not None and not (reattach or known):
+            if past.begun is not None:
+                await running.guest.close()
+            return None
+        if show is not None and show.init_exception is not None:
+            self._complain(running, show.init_exception)
+            return None
+        if (reattach or past.at_work) and not known:
             note = "the job's shells were lost while the cluster was down"
-            self._tell(running, "exception", {"severity": 0, "type": "exec", "note": note})
-            await self._log(running, "complete", {"status": 1 << 8})
-            return 1 << 8
-        for rank, host in enumerate(running.hosts):
-            await self._launcher.start(running.job, rank, host, running.userid)
-        self._tell(running, "start", {})
-        status = await self._wait(running)
-        await self._log(running, "complete", {"status": status})
+            return await self._lose(running, note)
+        begun = past.begun if past.begun is not None else await running.guest.open()
+        if show is not None:
+            running.shells = Stage(self._clock, show, begun)
+        if reattach:
+            await running.guest.log(("reattach", {}))
+            running.begun.set()
+            self._tell(running, "reattached", {})
+        return await self._accompany(running, past, show, reattach=reattach)
+
+    def _show(self, running: _Running) -> testexec.Show | None:
+        """Tell whether a job is executed for show only. Raises UserMistake."""
+        show = testexec.wanted(running.jobspec)
+        if show is not None and running.userid != self._kvs.owner(PRIMARY):
+            raise UserMistake("attributes.system.exec.test is for the instance's owner only.")
+        return show
+
+    async def _lose(self, running: _Running, note: str) -> int:
+        """End a job that cannot be taken up again."""
+        self._start_is_known(running)
+        self._complain(running, note)
+        await self._kill(running, signal.SIGKILL)
+        await running.guest.close(_said(running, note), ("complete", {"status": _FAILED}))
+        return _FAILED
+
+    async def _accompany(
+        self, running: _Running, past: Past, show: testexec.Show | None, *, reattach: bool
+    ) -> int:
+        """Be with a job's shells from their start, or from where they are, to their end."""
+        ends: _Ends = asyncio.Queue()
+        async with asyncio.TaskGroup() as tasks:
+            life = [
+                tasks.create_task(self._shell(running, index, ends, start=not reattach))
+                for index in range(len(running.nodes))
+            ]
+            life.append(tasks.create_task(self._hurry(running, ends)))
+            if show is not None and show.run_exception is not None and not running.exception:
+                await running.begun.wait()
+                self._complain(running, show.run_exception)
+            last = await self._collect(running, past, ends)
+            for task in life:
+                task.cancel()
+        status = max(running.statuses.values(), default=0)
+        stuck = running.active()
+        if stuck:
+            reason = f"unkillable user processes for job {running.label}"
+            log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
+            await self._drain(stuck, reason)
+            last.append(_said(running, reason))
+            status = max(status, _UNKILLABLE)
+        if status == 0 and running.exception is not None:
+            status = _FAILED
+        await running.guest.close(*last, ("complete", {"status": status}))
         return status
 
-    async def _wait(self, running: _Running) -> int:
-        """Wait for all shells; hurry them when the job has met an exception or its time is up."""
-        async with asyncio.TaskGroup() as tasks:
-            shells = [
-                tasks.create_task(self._wait_one(running, rank))
-                for rank in range(len(running.hosts))
-            ]
-            hurry = tasks.create_task(self._hurry(running))
-            await asyncio.wait(shells)
-            hurry.cancel()
-        return max(shell.result() for shell in shells)
+    async def _collect(self, running: _Running, past: Past, ends: _Ends) -> list[Entry]:
+        """Wait until all shells have ended or are given up; give what is still to be logged."""
+        entries: list[Entry] = []
+        while len(running.statuses) < len(running.nodes):
+            ended = await ends.get()
+            if ended is None:
+                break
+            index, running.statuses[index] = ended
+            if index == 0 and not past.leader_gone:
+                entries.append(_leader_exit(running))
+            if entries and ends.empty() and running.active():
+                await running.guest.log(*entries)
+                entries = []
+        return entries
 
-    async def _wait_one(self, running: _Running, rank: int) -> int:
+    async def _shell(self, running: _Running, index: int, ends: _Ends, *, start: bool) -> None:
         try:
-            status = await self._launcher.wait(running.job, rank)
-        except ShellsLost as error:
-            self._tell(running, "exception", {"severity": 0, "type": "exec", "note": str(error)})
-            status = 1 << 8
+            if start:
+                await self._start_shell(running, index)
+            status = await running.shells.wait(running.job, index)
+        except (ShellsLost, RpcError) as error:
+            if running.exception is None:
+                self._complain(running, str(error))
+            status = _FAILED
         if status != 0:
             # Who waits for this shell in a barrier would wait for ever.
             self._barriers.break_off(running.userid, running.meetings)
-        return status
+        ends.put_nowait((index, status))
 
-    async def _hurry(self, running: _Running) -> None:
-        left = running.expiration - self._clock.now() if running.expiration else None
+    async def _start_shell(self, running: _Running, index: int) -> None:
+        host = running.nodes[index].host
         try:
-            async with asyncio.timeout(left):
-                type_ = await asyncio.shield(running.exception)
-        except TimeoutError:
-            note = "resource allocation expired"
-            self._tell(running, "exception", {"severity": 0, "type": "timeout", "note": note})
-            type_ = "timeout"
-        gentle = signal.SIGALRM if type_ == "timeout" else signal.SIGTERM
-        # SIGUSR1 asks a shell to kill its tasks; SIGKILL ends shells with all they started.
-        for signum in (gentle, signal.SIGUSR1):
-            await self._launcher.kill(running.job, signum)
-            await asyncio.sleep(KILL_SECONDS)
-        while True:
-            await self._launcher.kill(running.job, signal.SIGKILL)
-            await asyncio.sleep(KILL_SECONDS)
+            await running.shells.start(running.job, index, host, running.userid)
+        except RpcError as error:
+            running.begun.set()
+            raise ShellsLost(f"{host}: the shell cannot be started: {error}") from error
+        running.unbegun -= 1
+        if running.unbegun == 0:
+            running.begun.set()
+            self._start_is_known(running)
 
-    # The guest namespace
+    def _start_is_known(self, running: _Running) -> None:
+        if not running.started:
+            running.started = True
+            self._tell(running, "start", {})
 
-    async def _open(self, running: _Running) -> None:
-        job = running.job
-        if self._kvs.owner(keys.guest(job)) is None:
-            now = self._clock.now()
-            await self._kvs.commit(
-                [
-                    create_namespace(keys.guest(job), running.userid),
-                    keys.log_execution(job, Event(now, "init")),
-                    keys.log_execution(job, Event(now, "starting")),
-                    link(keys.of(job, "guest"), keys.guest(job)),
-                ]
-            )
+    # Ending jobs before their time
 
-    async def _close(self, running: _Running) -> None:
-        """Keep what the guest namespace holds with the job, and forget the shells."""
-        job = running.job
-        if self._kvs.owner(keys.guest(job)) is not None:
-            await self._shut(job)
-        self._barriers.forget(running.userid, running.meetings)
-        await self._launcher.forget(job)
+    async def _hurry(self, running: _Running, ends: _Ends) -> None:
+        """End a job when it has met an exception or its time is up."""
+        type_ = await self._doom(running)
+        # Shells that are being started would miss the signal.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._site.kill_seconds):
+                await running.begun.wait()
+        await self._kill(running, signal.SIGALRM if type_ == "timeout" else signal.SIGTERM)
+        for wait, means in ending.ladder(self._site.kill_seconds, self._site.max_kill_count):
+            await asyncio.sleep(wait)
+            match means:
+                case Means.KILL_TASKS:
+                    await self._kill(running, signal.SIGUSR1)
+                case Means.KILL_SHELLS:
+                    self._release_others(running)
+                    await self._kill(running, signal.SIGKILL)
+                case Means.GIVE_UP:
+                    ends.put_nowait(None)
 
-    async def _shut(self, job: JobId) -> None:
-        done = keys.log_execution(job, Event(self._clock.now(), "done"))
-        await self._kvs.commit([done, graft(keys.of(job, "guest"), keys.guest(job))])
+    async def _doom(self, running: _Running) -> str:
+        """Wait until a job is to end early, and give the type of the exception."""
+        while running.exception is None:
+            left = running.expiration - self._clock.now() if running.expiration else None
+            running.news.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await running.news.wait()
+            except TimeoutError:
+                self._complain(running, "resource allocation expired", "timeout")
+        return running.exception
 
-    async def _log(self, running: _Running, name: str, context: Mapping[str, Any]) -> None:
-        event = Event(self._clock.now(), name, context)
-        await self._kvs.commit([keys.log_execution(running.job, event)])
+    def _release_others(self, running: _Running) -> None:
+        """Let go of the nodes whose shells have ended: what is stuck on the rest may take long."""
+        ended = {node.rank for node in running.nodes} - {*running.active(), *running.released}
+        if ended:
+            running.released |= ended
+            self._tell(running, "release", {"ranks": idset.encode(ended), "final": False})
 
-    def _ended(self, job: JobId) -> int | None:
-        """Give the status that a job's shells have ended with, if that was written down."""
-        text = self._kvs.get(keys.of(job, "guest.exec.eventlog"))
-        for event in eventlog.decode(text.decode()) if text else ():
-            if event.name == "complete":
-                return int(event.context["status"])
-        return None
+    async def _kill(self, running: _Running, signum: int) -> None:
+        await self._send(running.shells, running.job, signum)
+
+    async def _send(self, shells: Shells, job: JobId, signum: int) -> None:
+        """Send a signal. That it cannot be delivered is no reason to stop trying stronger ones."""
+        try:
+            async with asyncio.timeout(self._site.kill_seconds):
+                await shells.kill(job, signum)
+        except (TimeoutError, RpcError) as error:
+            words = str(error) or "no answer"
+            log.warning("signal is not sent", job=fluid.f58(job), signum=signum, reason=words)
+
+    async def _forget(self, job: JobId) -> None:
+        try:
+            await self._launcher.forget(job)
+        except RpcError as error:
+            log.warning("shells are not forgotten", job=fluid.f58(job), reason=str(error))
+
+    # Answers
+
+    def _complain(self, running: _Running, note: str, type: str = "exec") -> None:
+        """Tell of a fatal exception, and act on it without waiting to hear of it."""
+        self.exception(running.job, type)
+        self._tell(running, "exception", {"severity": 0, "type": type, "note": note})
 
     def _tell(self, running: _Running, type_: str, data: Mapping[str, Any]) -> None:
         self._reply({"id": running.job, "type": type_, "data": data})
+
+
+def _leader_exit(running: _Running) -> Entry:
+    context: dict[str, Any] = {"rank": running.nodes[0].rank, "wait_status": running.statuses[0]}
+    active = running.active()
+    return "shell-exit", context | ({"active_ranks": idset.encode(active)} if active else {})
+
+
+def _said(running: _Running, words: str) -> Entry:
+    """Give the entry that tells the job's user what execution has to say."""
+    rank = str(running.nodes[0].rank)
+    return "log", {"component": "job-exec", "stream": "stderr", "rank": rank, "data": words}

@@ -1,0 +1,99 @@
+"""The guest namespace of a job: made for its shells, and kept with the job after them (RFC 16).
+
+It is the job's user's while the job runs. Its log (RFC 50) tells a later life of the
+instance how far an earlier one had come.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from warren.base.clock import Clock
+from warren.instance import keys
+from warren.instance.kvs import Kvs, create_namespace, graft, link
+from warren.rfc import eventlog
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+
+Entry = tuple[str, Mapping[str, Any]]
+"""An event that is to be written: its name and its context."""
+
+
+@dataclass(kw_only=True)
+class Past:
+    """What the log of a job's execution says."""
+
+    begun: float | None = None
+    """When the shells were about to be started."""
+    recoverable: bool = False
+    at_work: bool = False
+    """Whether tasks have started."""
+    leader_gone: bool = False
+    status: int | None = None
+    """What all shells have ended with."""
+
+
+class Guest:
+    """One job's guest namespace."""
+
+    def __init__(self, kvs: Kvs, clock: Clock, job: JobId, userid: int) -> None:
+        self._kvs = kvs
+        self._clock = clock
+        self._job = job
+        self._userid = userid
+        self._namespace = keys.guest(job)
+
+    def past(self) -> Past:
+        """Read how far the job had come, in the namespace or in what was kept of it."""
+        past = Past()
+        text = self._kvs.get(keys.of(self._job, "guest.exec.eventlog"))
+        for event in eventlog.decode(text.decode()) if text else ():
+            match event.name:
+                case "starting":
+                    past.begun = event.timestamp
+                case "recoverable":
+                    past.recoverable = True
+                case "shell.start":
+                    past.at_work = True
+                case "shell-exit":
+                    past.leader_gone = True
+                case "complete":
+                    past.status = int(event.context["status"])
+        return past
+
+    async def open(self) -> float:
+        """Make the namespace, and give the moment. What is started now can be found again."""
+        now = self._clock.now()
+        begun = [Event(now, name) for name in ("init", "starting", "recoverable")]
+        await self._kvs.commit(
+            [
+                create_namespace(self._namespace, self._userid),
+                *(keys.log_execution(self._job, event) for event in begun),
+                link(keys.of(self._job, "guest"), self._namespace),
+            ]
+        )
+        return now
+
+    async def log(self, *entries: Entry) -> None:
+        """Write to the log of execution."""
+        now = self._clock.now()
+        await self._kvs.commit(
+            [keys.log_execution(self._job, Event(now, *entry)) for entry in entries]
+        )
+
+    async def close(self, *entries: Entry) -> None:
+        """Write the last entries, keep with the job what there is, and remove the namespace.
+
+        All in one: whoever is told afterwards that the job is over finds everything in place.
+        What was closed before stays as it is.
+        """
+        now = self._clock.now()
+        await self._kvs.commit(
+            [
+                *(
+                    keys.log_execution(self._job, Event(now, *entry))
+                    for entry in (*entries, ("done", {}))
+                ),
+                graft(keys.of(self._job, "guest"), self._namespace),
+            ]
+        )

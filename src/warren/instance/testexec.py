@@ -1,0 +1,99 @@
+"""Jobs that are executed for show: `attributes.system.exec.test`.
+
+No process is started. Such a job takes its time and has its status, and its events are
+those of any other one, but for what shells and tasks would have written.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.base.clock import Clock
+from warren.base.errors import UserMistake
+from warren.rfc import duration
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
+from warren.rfc.fluid import JobId
+
+_AT_LEAST: Final = 1e-5
+"""Seconds that a job takes of which nobody says how long."""
+
+_PATH: Final = "attributes.system.exec.test"
+_KNOWN: Final = ("run_duration", "wait_status", "mock_exception")
+_EXCEPTIONS: Final = {
+    "init": "mock initialization exception generated",
+    "run": "mock run exception generated",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """What is to be shown."""
+
+    seconds: float
+    wait_status: int = 0
+    init_exception: str | None = None
+    """The note of an exception that comes instead of a start."""
+    run_exception: str | None = None
+    """The note of an exception that comes after it."""
+
+
+def wanted(jobspec: Mapping[str, Any]) -> Show | None:
+    """Read what a jobspec asks for; None for a job that is to be run. Raises UserMistake."""
+    system = jobspecs.system(jobspec)
+    execution = system.get("exec")
+    test = execution.get("test") if isinstance(execution, Mapping) else None
+    if test is None:
+        return None
+    if not isinstance(test, Mapping):
+        raise UserMistake(f"{_PATH} is {test!r}: make it an object.")
+    for name in test:
+        if name not in _KNOWN:
+            raise UserMistake(f"{_PATH}.{name} is not offered here: use {', '.join(_KNOWN)}.")
+    exception, status = test.get("mock_exception"), test.get("wait_status", 0)
+    if exception is not None and exception not in _EXCEPTIONS:
+        raise UserMistake(f"{_PATH}.mock_exception is {exception!r}: make it init or run.")
+    if not isinstance(status, int) or not 0 <= status <= 0xFFFF:
+        raise UserMistake(f"{_PATH}.wait_status is {status!r}: make it a number up to 65535.")
+    seconds = _seconds(test.get("run_duration"))
+    return Show(
+        seconds=seconds or float(system.get("duration") or _AT_LEAST),
+        wait_status=status,
+        init_exception=_EXCEPTIONS["init"] if exception == "init" else None,
+        run_exception=_EXCEPTIONS["run"] if exception == "run" else None,
+    )
+
+
+def _seconds(given: Any) -> float:
+    try:
+        return duration.parse(str(given)) if given is not None else 0.0
+    except BadFormat as error:
+        raise UserMistake(f"{_PATH}.run_duration: {error}") from error
+
+
+class Stage:
+    """The `Shells` of one job, which only take time.
+
+    When they end follows from when they began: a later life of the instance finds them again.
+    """
+
+    def __init__(self, clock: Clock, show: Show, begun: float) -> None:
+        self._clock = clock
+        self._show = show
+        self._end = begun + show.seconds
+        self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        return None
+
+    async def wait(self, job: JobId, rank: int) -> int:
+        try:
+            async with asyncio.timeout(self._end - self._clock.now()):
+                return await asyncio.shield(self._killed)
+        except TimeoutError:
+            return self._show.wait_status
+
+    async def kill(self, job: JobId, signum: int) -> None:
+        if not self._killed.done():
+            self._killed.set_result(signum)
