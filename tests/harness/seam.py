@@ -11,6 +11,7 @@ from contextlib import aclosing
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, Progress, Volume
 from warren.instance.execution import Launcher
+from warren.instance.perilog import Command, Commands
 from warren.journal import Journal
 from warren.rfc.fluid import JobId
 
@@ -95,6 +96,21 @@ class SeamMachine:
                 self._seam.check()
                 yield progress
         self._seam.done(f"{self._name}: copy")
+
+
+class SeamCommands:
+    def __init__(self, inner: Commands, seam: Seam) -> None:
+        self._inner, self._seam = inner, seam
+
+    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+        self._seam.check()
+        command = await self._inner.start(argv, environment)
+        self._seam.done(f"command: {argv[0]}")
+        return command
+
+    async def clear(self) -> None:
+        self._seam.check()
+        await self._inner.clear()
 
 
 class SeamLauncher:

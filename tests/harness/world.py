@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from tests.harness.seam import Seam, SeamJournal, SeamLauncher, SeamMachine, Stopped
+from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, SeamMachine, Stopped
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
@@ -22,9 +22,11 @@ from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.node import Copy
 from warren.instance import keys
+from warren.instance.config import Config
 from warren.instance.manager import Entry, Inactive
+from warren.instance.perilog import Commands
 from warren.instance.shell.shell import Shell
-from warren.instance.simulated import Play, SimulatedLauncher, SimulatedSpawner
+from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
 from warren.journal import Journal, MemoryJournal
 from warren.kube.client import Client
 from warren.lifecycle.states import State
@@ -80,6 +82,8 @@ class World:
         self._lost = asyncio.Event()
         self._written = asyncio.Event()
         self.launcher = SimulatedLauncher(group, self._shell)
+        self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
+        self.config = Config()
 
     # A life
 
@@ -94,6 +98,8 @@ class World:
             objects=SeamJournal("objects", self.objects, seam),
             jobs=SeamJournal("jobs", self.jobs, seam),
             launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
+            commands=SeamCommands(self.commands, seam),
+            config=self.config,
             owner=os.getuid(),
             mount_prefix=self.mount_prefix,
             client=self.client,

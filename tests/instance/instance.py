@@ -11,7 +11,7 @@ import orjson
 
 from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
-from warren.instance import keys
+from warren.instance import config, keys
 from warren.instance.barrier import Barriers
 from warren.instance.config import Exec
 from warren.instance.execution import JobExec, Launcher
@@ -19,11 +19,12 @@ from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
+from warren.instance.perilog import Commands, Perilog
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
 from warren.instance.shell.shell import Shell, ShellPlugin
 from warren.instance.shell.tasks import Spawner
-from warren.instance.simulated import Play, SimulatedLauncher, SimulatedSpawner
+from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio
@@ -117,6 +118,9 @@ class Machine:
         self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
         self.launcher: Launcher = SimulatedLauncher(group, self._shell)
         self.config = Exec()
+        self.around = config.JobManager()
+        """The site's commands around jobs."""
+        self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
         self.drained: list[tuple[list[int], str]] = []
         """Ranks that were drained, and why."""
         self._group = group
@@ -140,14 +144,16 @@ class Machine:
         execution = JobExec(
             kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
         )
+        perilog = Perilog(self.around, self.commands, self._drain, manager.committed)
         manager.connect(scheduler, execution)
+        manager.load(perilog)
         bus.register("kvs", kvs.methods())
         bus.register("barrier", barriers.methods())
         bus.register("job-manager", JobManagerService(manager, execution).methods())
         bus.register("job-ingest", Ingest(manager, self.clock, ()).methods())
         bus.register("job-info", JobInfo(kvs, manager).methods())
         try:
-            async with living(kvs.run, manager.run, scheduler.run, execution.run):
+            async with living(kvs.run, manager.run, scheduler.run, execution.run, perilog.run):
                 self._bus = bus
                 await settle()
                 yield Instance(kvs, manager, execution, bus, chosen)

@@ -31,6 +31,7 @@ from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo, JobList
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
+from warren.instance.perilog import Commands, Perilog
 from warren.instance.resource import Resources
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
@@ -69,6 +70,7 @@ class Ports:
     jobs: Journal
     """The KVS's journal."""
     launcher: Launchers
+    commands: Commands
     owner: int
     mount_prefix: str
     config: Config = field(default_factory=Config)
@@ -102,6 +104,7 @@ def instance(
     clock: Clock,
     jobs: Journal,
     launcher: Launchers,
+    commands: Commands,
     owner: int,
     informers: Informers,
 ) -> Instance:
@@ -120,7 +123,9 @@ def instance(
         kvs, clock, launcher(bus, handle), barriers, manager.executed, drain, config.exec
     )
     manager.connect(scheduler, execution)
+    perilog = Perilog(config.job_manager, commands, drain, manager.committed)
     manager.load(DwsPlugin())
+    manager.load(perilog)
     validator = _validator(informers, graph)
     bus.register("kvs", kvs.methods())
     bus.register("barrier", barriers.methods())
@@ -139,6 +144,7 @@ def instance(
             "scheduler": scheduler.run,
             "resources": resources.run,
             "execution": execution.run,
+            "perilog": perilog.run,
         },
     )
 
@@ -187,7 +193,14 @@ def control(site: Site, ports: Ports) -> Control:
     local = LocalClient(embedded.store)
     informers = Informers(ports.client(local), indexes=INDEXES)
     flux = instance(
-        site, ports.config, ports.clock, ports.jobs, ports.launcher, ports.owner, informers
+        site,
+        ports.config,
+        ports.clock,
+        ports.jobs,
+        ports.launcher,
+        ports.commands,
+        ports.owner,
+        informers,
     )
     reconcilers = controllers(
         lambda: ports.client(local), informers, ports.clock, ports.mount_prefix

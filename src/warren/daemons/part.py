@@ -22,6 +22,7 @@ from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.system import INDEXES, System
 from warren.instance import config
+from warren.instance.commands import ProcessCommands
 from warren.instance.execution import Launcher
 from warren.instance.launcher import RemoteLauncher
 from warren.journal.sqlite import SqliteJournal
@@ -104,6 +105,7 @@ async def instance(state: StateDir, site: Site) -> None:
                 SystemClock(),
                 jobs,
                 remote_launcher,
+                ProcessCommands(state.mark),
                 os.geteuid(),
                 informers,
             )

@@ -27,6 +27,7 @@ from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
 from warren.instance import config
+from warren.instance.commands import ProcessCommands
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
@@ -125,6 +126,7 @@ async def _live_together(
             objects=objects,
             jobs=jobs,
             launcher=remote_launcher,
+            commands=ProcessCommands(state.mark),
             owner=os.geteuid(),
             config=config.load(state.config),
             mount_prefix=str(state.mounts),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from warren.instance.execution import ShellsLost
+from warren.instance.perilog import Command
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import Task
 from warren.rfc.fluid import JobId
@@ -66,6 +67,19 @@ class SimulatedSpawner:
         return _Task(self._play(command, environment))
 
     async def clean_up(self) -> None:
+        return None
+
+
+class SimulatedCommands:
+    """A `Commands` of the site, whose commands do what `play` says."""
+
+    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], Play]) -> None:
+        self._play = play
+
+    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+        return _Task(self._play(argv, environment))
+
+    async def clear(self) -> None:
         return None
 
 

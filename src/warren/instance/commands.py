@@ -1,0 +1,149 @@
+"""Commands of the site as processes of this machine.
+
+Argument vectors, never a shell; each in a process group of its own, which is ended with it.
+What they print goes to the log of the instance, as much of it as is bearable.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from warren.instance.perilog import CannotRun, Command
+from warren.instance.shell.processes import marked
+
+log = structlog.get_logger()
+
+_MARK: Final = "WARREN_PERILOG"
+"""What all commands of an instance have in their environment, whoever started them."""
+
+_LINES: Final = 100
+"""Lines of a command that are kept. The rest is read, and dropped."""
+
+_LINE: Final = 1000
+"""Bytes of a line that are kept."""
+
+_CHUNK: Final = 2**16
+_LINGER: Final = 1.0
+"""Seconds that something may keep a command's output open which has left its group."""
+
+
+class ProcessCommands:
+    """A `Commands`."""
+
+    def __init__(self, mark: tuple[str, str]) -> None:
+        """`mark` is a variable that all processes of the cluster have, and its value."""
+        name, value = mark
+        self._marks = {name: value, _MARK: value}
+        self._marker = f"{_MARK}={value}"
+
+    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+        output, writing = await _pipe()
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                env={**os.environ, **environment, **self._marks},
+                start_new_session=True,
+            )
+        )
+        try:
+            process = await asyncio.shield(starting)
+        except OSError as error:
+            output.close()
+            raise CannotRun(f"{argv[0]}: {error.strerror}") from error
+        except asyncio.CancelledError:
+            # asyncio waits for ever for a process whose start is cut short.
+            await asyncio.wait({starting})
+            output.close()
+            if starting.exception() is None:
+                _signal(starting.result(), signal.SIGKILL)
+                await asyncio.shield(starting.result().wait())
+            raise
+        finally:
+            os.close(writing)
+        return _Process(process, output, {"command": argv[0], **environment})
+
+    async def clear(self) -> None:
+        while left := await asyncio.to_thread(marked, self._marker):
+            for process in left:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
+            await asyncio.sleep(0.01)
+
+
+class _Process:
+    def __init__(
+        self, process: asyncio.subprocess.Process, output: "_Output", about: Mapping[str, str]
+    ) -> None:
+        self._process = process
+        self._output = output
+        self._about = about
+
+    async def wait(self) -> int:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(self._output.tell(self._about))
+                code = await self._process.wait()
+                # What it has left in its group would go on beside the job.
+                self.signal(signal.SIGKILL)
+                await asyncio.wait({reading}, timeout=_LINGER)
+                reading.cancel()
+        finally:
+            self._output.close()
+        return code << 8 if code >= 0 else -code
+
+    def signal(self, signum: int) -> None:
+        _signal(self._process, signum)
+
+
+class _Output:
+    """What a command prints: read to its end, and told by lines."""
+
+    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+        self._reader = reader
+        self._transport = transport
+
+    async def tell(self, about: Mapping[str, str]) -> None:
+        told, line = 0, b""
+        while chunk := await self._reader.read(_CHUNK):
+            *lines, line = (line + chunk).split(b"\n")
+            line = line[:_LINE]
+            for each in lines:
+                told += 1
+                if told <= _LINES:
+                    log.info("command says", line=each[:_LINE].decode(errors="replace"), **about)
+        if line and told < _LINES:
+            log.info("command says", line=line.decode(errors="replace"), **about)
+        if told > _LINES:
+            log.info("command says more than is kept", lines=told - _LINES, **about)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _signal(process: asyncio.subprocess.Process, signum: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
+
+
+async def _pipe() -> tuple[_Output, int]:
+    """Make a pipe, and give what it brings and the end that is written to."""
+    # Ours, not asyncio's: a process with pipes of asyncio's own is not over for asyncio
+    # before they are closed, and what it leaves behind may keep them open.
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    try:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    return _Output(reader, transport), writing

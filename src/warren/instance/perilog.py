@@ -1,0 +1,321 @@
+"""The plugin that runs a site's commands around jobs: prolog and epilog.
+
+A job's tasks wait for its prolog, and its resources for its epilog. Which command is due
+`lifecycle.perilog` decides; this module runs it, once for the job or once for each node, and
+tells what came of it. A node on which a command of its own has failed gets no jobs any more.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import structlog
+
+from warren.base.errors import WarrenError
+from warren.instance import config
+from warren.instance.draining import Drain
+from warren.instance.jobtap import Jobtap
+from warren.lifecycle.job import Job
+from warren.lifecycle.perilog import (
+    EPILOG,
+    PROLOG,
+    Cancel,
+    Finish,
+    Run,
+    Settings,
+    Start,
+    UnderWay,
+    decide,
+)
+from warren.lifecycle.states import State
+from warren.rfc import fluid, idset, resource_set
+from warren.rfc.fluid import JobId
+from warren.rfc.resource_set import Rank
+
+log = structlog.get_logger()
+
+_TOPICS: Final = (
+    "job.state.run",
+    "job.state.cleanup",
+    "job.event.prolog-start",
+    "job.event.prolog-finish",
+    "job.event.epilog-start",
+    "job.event.finish",
+    "job.event.release",
+    "job.event.exception",
+    "job.restart",
+)
+
+_SECONDS: Final = {PROLOG: 1800.0, EPILOG: 0.0}
+"""How long a command may take where the site says nothing; 0 is for ever."""
+
+_AT_ONCE: Final = 64
+"""Commands that run at the same time. The others wait."""
+
+_FAILED: Final = 1 << 8
+
+
+class CannotRun(WarrenError):
+    """A command cannot be started; the sentence says why."""
+
+
+class Command(Protocol):
+    """A running command."""
+
+    async def wait(self) -> int:
+        """Wait for its end, and give its wait status."""
+        ...
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to it and its process group."""
+        ...
+
+
+class Commands(Protocol):
+    """Runs commands of the site, as the owner of the instance."""
+
+    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+        """Start a command, with these variables besides its own. Raises CannotRun."""
+        ...
+
+    async def clear(self) -> None:
+        """End what an earlier life of the instance has left running."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """How one of the commands is to be run."""
+
+    argv: tuple[str, ...]
+    per_rank: bool
+    seconds: float | None
+    kill_seconds: float
+    exit_on_first_error: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What came of a command."""
+
+    node: Rank | None
+    status: int
+    trouble: str | None
+    """What went wrong with it, if it is to blame."""
+
+
+@dataclass(kw_only=True)
+class _Turn:
+    """A command under way, on one node or on all of a job's."""
+
+    job: JobId
+    userid: int
+    description: str
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Perilog:
+    """The plugin. `run` must be running for commands to run."""
+
+    name: Final = "perilog"
+
+    def __init__(
+        self,
+        site: config.JobManager,
+        commands: Commands,
+        drain: Drain,
+        committed: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`committed` returns when everything that has been posted is durable."""
+        self._settings = Settings(
+            prolog=bool(site.prolog.command),
+            epilog=bool(site.epilog.command),
+            cancel_prolog=site.prolog.cancel_on_exception is not False,
+            cancel_epilog=site.epilog.cancel_on_exception is True,
+        )
+        self._limits = {
+            PROLOG: _limits(site.prolog, _SECONDS[PROLOG]),
+            EPILOG: _limits(site.epilog, _SECONDS[EPILOG]),
+        }
+        self._commands = commands
+        self._drain = drain
+        self._committed = committed
+        self._turns: dict[tuple[JobId, str], _Turn] = {}
+        self._ended: dict[JobId, int] = {}
+        """Prologs that have ended, until that is written down."""
+        self._due: asyncio.Queue[_Turn] = asyncio.Queue()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._tap: Jobtap
+
+    def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
+        self._tap = tap
+        return dict.fromkeys(_TOPICS, self._step)
+
+    async def run(self) -> None:
+        """Run commands until cancelled."""
+        await self._commands.clear()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                tasks.create_task(self._perform(await self._due.get()))
+
+    def _step(self, job: Job) -> None:
+        held = {PROLOG, EPILOG} & (job.prologs | job.epilogs)
+        if not (held or self._settings.prolog or self._settings.epilog):
+            return
+        # As it will be: of two callbacks for one event, the second must see what the first did.
+        foreseen = self._tap.foreseen(job.id) or job
+        under_way = UnderWay(
+            executing=self._tap.executing(job.id),
+            running=frozenset(each for each in (PROLOG, EPILOG) if (job.id, each) in self._turns),
+            ended=self._ended.get(job.id),
+        )
+        for deed in decide(foreseen, self._settings, under_way):
+            match deed:
+                case Start(description) if description == PROLOG:
+                    self._tap.prolog_start(job.id, description)
+                case Start(description):
+                    self._tap.epilog_start(job.id, description)
+                case Run(description):
+                    turn = _Turn(job=job.id, userid=job.userid, description=description)
+                    self._turns[job.id, description] = turn
+                    self._due.put_nowait(turn)
+                case Cancel(description):
+                    self._turns[job.id, description].cancelled.set()
+                case Finish(description, status) if description == PROLOG:
+                    self._ended.pop(job.id, None)
+                    self._tap.prolog_finish(job.id, description, status)
+                case Finish(description, status):
+                    self._tap.epilog_finish(job.id, description, status)
+
+    # A turn
+
+    async def _perform(self, turn: _Turn) -> None:
+        # Nobody may see the command's doing before it is written down that the job is here.
+        await self._committed()
+        outcomes = await self._run_all(turn)
+        troubled = [each for each in outcomes if each.trouble is not None]
+        # First the drain, then the events: should we die in between, all is done once more.
+        for outcome in troubled:
+            if outcome.node is not None:
+                reason = f"{_kind(turn)} {outcome.trouble} for job {fluid.f58(turn.job)}"
+                await self._drain([outcome.node.rank], reason)
+        status = max((each.status for each in outcomes), default=0)
+        del self._turns[turn.job, turn.description]
+        job = self._tap.foreseen(turn.job)
+        if job is None:
+            return
+        if turn.description == EPILOG:
+            if troubled:
+                self._tap.raise_exception(job.id, "epilog", 2, _note(turn, troubled))
+            self._tap.epilog_finish(job.id, EPILOG, status)
+            return
+        self._ended[job.id] = status
+        if job.state is State.RUN and status != 0:
+            self._tap.raise_exception(job.id, "prolog", 0, _note(turn, troubled))
+        else:
+            self._step(job)
+
+    async def _run_all(self, turn: _Turn) -> list[_Outcome]:
+        limits = self._limits[turn.description]
+        nodes = resource_set.decode(self._tap.resources(turn.job) or _NOWHERE)
+        environment = {
+            "FLUX_JOB_ID": fluid.f58(turn.job),
+            "FLUX_JOB_USERID": str(turn.userid),
+            "FLUX_JOB_RANKS": idset.encode(node.rank for node in nodes),
+        }
+        if not limits.per_rank:
+            return [await self._run_one(turn, limits, environment, None)]
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(
+                    self._run_one(turn, limits, environment | {"WARREN_NODE": node.host}, node)
+                )
+                for node in nodes
+            ]
+        return [each.result() for each in running]
+
+    async def _run_one(
+        self, turn: _Turn, limits: _Limits, environment: Mapping[str, str], node: Rank | None
+    ) -> _Outcome:
+        async with self._places:
+            if turn.cancelled.is_set():
+                return _Outcome(node=node, status=int(signal.SIGTERM), trouble=None)
+            try:
+                command = await self._commands.start(limits.argv, environment)
+            except CannotRun as error:
+                log.error("command cannot be run", command=limits.argv[0], reason=str(error))
+                outcome = _Outcome(node=node, status=127 << 8, trouble="could not be run")
+            else:
+                outcome = await self._tend(command, turn, limits, node)
+        if outcome.trouble is not None and limits.exit_on_first_error:
+            turn.cancelled.set()
+        return outcome
+
+    async def _tend(
+        self, command: Command, turn: _Turn, limits: _Limits, node: Rank | None
+    ) -> _Outcome:
+        """Wait for a command, and end it when it takes too long or is wanted no more."""
+        async with asyncio.TaskGroup() as tasks:
+            ended = tasks.create_task(command.wait())
+            cancelled = tasks.create_task(turn.cancelled.wait())
+            try:
+                await asyncio.wait(
+                    {ended, cancelled},
+                    timeout=limits.seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if ended.done():
+                    status = ended.result()
+                    return _Outcome(node=node, status=status, trouble=_trouble(status))
+                trouble = None if cancelled.done() else "timed out"
+                command.signal(signal.SIGTERM)
+                await asyncio.wait({ended}, timeout=limits.kill_seconds)
+                if not ended.done():
+                    trouble = trouble or "canceled then timed out"
+                    command.signal(signal.SIGKILL)
+                    # What does not even heed this is left behind, on a node that is drained.
+                    await asyncio.wait({ended}, timeout=limits.kill_seconds)
+                status = ended.result() if ended.done() else int(signal.SIGKILL)
+                # It has not done its work, whatever it says.
+                return _Outcome(node=node, status=status or _FAILED, trouble=trouble)
+            finally:
+                if not ended.done():
+                    command.signal(signal.SIGKILL)
+                ended.cancel()
+                cancelled.cancel()
+
+
+_NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
+
+
+def _limits(site: config.Perilog, usual: float) -> _Limits:
+    seconds = usual if site.timeout is None else config.seconds(site.timeout)
+    return _Limits(
+        argv=site.command,
+        per_rank=site.per_rank,
+        seconds=seconds or None,
+        kill_seconds=config.seconds(site.kill_timeout),
+        exit_on_first_error=site.exit_on_first_error,
+    )
+
+
+def _trouble(status: int) -> str | None:
+    if status == 0:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return f"was killed by signal {-code}" if code < 0 else f"failed with exit status {code}"
+
+
+def _kind(turn: _Turn) -> str:
+    return "prolog" if turn.description == PROLOG else "epilog"
+
+
+def _note(turn: _Turn, troubled: Sequence[_Outcome]) -> str:
+    """Say in one sentence what went wrong, and where."""
+    words = sorted({each.trouble or "" for each in troubled})
+    hosts = [each.node.host for each in troubled if each.node is not None]
+    where = f" on {','.join(hosts)}" if hosts else ""
+    return f"{_kind(turn)} {' and '.join(words)}{where}"

@@ -1,0 +1,123 @@
+"""What is done about the site's commands around each job: its prolog and its epilog.
+
+Like everything that holds a job it is decided from the job alone, so that the commands of
+a process that died are taken up by the next one. They are run again then: what a site
+writes has to bear that.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+
+PROLOG: Final = "job-manager.prolog"
+EPILOG: Final = "job-manager.epilog"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a site wants."""
+
+    prolog: bool = False
+    epilog: bool = False
+    cancel_prolog: bool = True
+    """Whether a fatal exception ends a prolog that is running."""
+    cancel_epilog: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """What this process knows besides. None of it survives a restart."""
+
+    executing: bool = False
+    """Whether execution has been asked to run the job, and has not let go of it."""
+    running: frozenset[str] = frozenset()
+    """Which of the commands are running."""
+    ended: int | None = None
+    """The wait status of a prolog that has ended."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Write down that the job is held for a command."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run the command."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End the command."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Write down that the job is held no longer."""
+
+    description: str
+    status: int
+
+
+Deed = Start | Run | Cancel | Finish
+
+_UNKNOWN: Final = 1
+"""The status of a command that was cut short together with the process that ran it."""
+
+
+def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
+    """Give what is to be done for a job, in whatever state it is found."""
+    match job.state:
+        case State.RUN:
+            return _before(job, settings, under_way)
+        case State.CLEANUP:
+            return _after(job, settings, under_way)
+        case _:
+            return []
+
+
+def _before(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
+    if PROLOG in job.prologs:
+        if PROLOG in under_way.running:
+            return []
+        if not settings.prolog or under_way.ended is not None:
+            return [Finish(PROLOG, under_way.ended or 0)]
+        return [Run(PROLOG)]
+    # Not for a job that is on its nodes already: the site had no prolog when it came there.
+    new = PROLOG not in job.ever_prologs and not (job.started or under_way.executing)
+    return [Start(PROLOG)] if settings.prolog and new else []
+
+
+def _after(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
+    if PROLOG in job.prologs:
+        if PROLOG in under_way.running:
+            return [Cancel(PROLOG)] if settings.cancel_prolog else []
+        # What the prolog has begun the epilog undoes. It is announced before the prolog is
+        # over, or the job would be free to end in between.
+        status = under_way.ended if under_way.ended is not None else _UNKNOWN
+        announced = [Start(EPILOG)] if settings.epilog and EPILOG not in job.ever_epilogs else []
+        return [*announced, Finish(PROLOG, status)]
+    if EPILOG in job.epilogs:
+        unwanted = settings.cancel_epilog and any(
+            problem.severity == 0 and problem.during_epilog for problem in job.problems
+        )
+        if EPILOG in under_way.running:
+            return [Cancel(EPILOG)] if unwanted else []
+        if unwanted or not settings.epilog:
+            return [Finish(EPILOG, _UNKNOWN if unwanted else 0)]
+        return [Run(EPILOG)]
+    if job.started:
+        gone = job.status is not None
+    else:
+        # It was to be started, and has failed before: execution lets go of it first.
+        gone = PROLOG in job.ever_prologs and not under_way.executing
+    new = settings.epilog and EPILOG not in job.ever_epilogs
+    return [Start(EPILOG)] if new and gone else []

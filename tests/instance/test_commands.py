@@ -1,0 +1,118 @@
+"""Commands of the site as processes, and what is left of them: nothing."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from warren.instance.commands import ProcessCommands
+from warren.instance.perilog import CannotRun
+from warren.instance.shell.processes import marked
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[ProcessCommands]:
+    before = open_files()
+    yield ProcessCommands(("WARREN_CLUSTER", str(tmp_path)))
+    assert marked(f"WARREN_CLUSTER={tmp_path}") == []
+    assert open_files() <= before
+
+
+def open_files() -> set[str]:
+    return {each for each in os.listdir("/proc/self/fd") if Path("/proc/self/fd", each).exists()}
+
+
+@contextmanager
+def listening() -> Iterator[list[Any]]:
+    """What is logged, though tests otherwise want to hear of errors only."""
+    before = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    with capture_logs() as told:
+        yield told
+    structlog.configure(wrapper_class=before)
+
+
+async def ended(commands: ProcessCommands, *argv: str, **environment: str) -> int:
+    command = await commands.start(argv, environment)
+    return await command.wait()
+
+
+def python(program: str) -> tuple[str, ...]:
+    return sys.executable, "-S", "-c", program
+
+
+def test_a_command_has_its_variables_and_a_status(commands: ProcessCommands) -> None:
+    program = "import os, sys; sys.exit(int(os.environ['FLUX_JOB_USERID']))"
+
+    assert asyncio.run(ended(commands, *python(program), FLUX_JOB_USERID="7")) == 7 << 8
+    assert asyncio.run(ended(commands, "kill", "-9", "0")) == signal.SIGKILL
+
+
+def test_what_a_command_prints_is_told_as_far_as_it_is_bearable(
+    commands: ProcessCommands,
+) -> None:
+    program = "print('x' * 5000); [print(number) for number in range(200)]; print('end', end='')"
+    with listening() as told:
+        assert asyncio.run(ended(commands, *python(program), FLUX_JOB_ID="f1")) == 0
+
+    lines = [each["line"] for each in told if each["event"] == "command says"]
+    assert lines[:3] == ["x" * 1000, "0", "1"]
+    assert len(lines) == 100
+    assert told[0]["FLUX_JOB_ID"] == "f1"
+    assert told[-1]["lines"] == 101
+
+
+def test_a_command_that_is_not_there_is_said_to_be_so(commands: ProcessCommands) -> None:
+    with pytest.raises(CannotRun, match="/no/such/program: No such file or directory"):
+        asyncio.run(ended(commands, "/no/such/program"))
+
+
+def test_a_signal_reaches_all_that_a_command_has_started(commands: ProcessCommands) -> None:
+    async def stopped() -> int:
+        command = await commands.start(("sh", "-c", "sleep 1000 & sleep 1000"), {})
+        command.signal(signal.SIGTERM)
+        return await command.wait()
+
+    assert asyncio.run(stopped()) == signal.SIGTERM
+
+
+def test_what_a_command_leaves_behind_in_its_group_is_ended_with_it(
+    commands: ProcessCommands,
+) -> None:
+    began = time.monotonic()
+
+    assert asyncio.run(ended(commands, "sh", "-c", "sleep 1000 & exit 3")) == 3 << 8
+    assert time.monotonic() - began < 10
+
+
+def test_what_an_earlier_life_has_left_is_ended(tmp_path: Path) -> None:
+    async def left() -> int:
+        command = await ProcessCommands(("WARREN_CLUSTER", str(tmp_path))).start(
+            ("sh", "-c", "setsid sleep 1000 & sleep 1000"), {}
+        )
+        await ProcessCommands(("WARREN_CLUSTER", str(tmp_path))).clear()
+        return await command.wait()
+
+    assert asyncio.run(left()) == signal.SIGKILL
+
+
+def test_a_command_whose_start_is_cut_short_does_not_go_on(commands: ProcessCommands) -> None:
+    async def cut_short() -> None:
+        starting = asyncio.ensure_future(commands.start(("sleep", "1000"), {}))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    asyncio.run(cut_short())
