@@ -2,13 +2,14 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Stopped
 from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
 from warren.instance import config, keys
@@ -131,20 +132,38 @@ class Machine:
         """Lose all shells, and what was known of them."""
         self.launcher = SimulatedLauncher(self._group, self._shell)
 
+    async def lose_shells(self) -> None:
+        """Kill all shells, as when their parent dies."""
+        for job in await self.launcher.known():
+            await self.launcher.forget(job)
+
+    async def live(self, deed: Callable[[Instance], Awaitable[None]], seam: Seam) -> None:
+        """Live until something is done, or the seam stops everything."""
+        try:
+            async with self.instance(seam=seam) as instance:
+                await deed(instance)
+        except BaseExceptionGroup as errors:
+            _, others = errors.split(Stopped)
+            if others is not None:
+                raise others from None
+
     @asynccontextmanager
     async def instance(
-        self, launcher: Callable[[Bus], Launcher] | None = None
+        self, launcher: Callable[[Bus], Launcher] | None = None, seam: Seam | None = None
     ) -> AsyncIterator[Instance]:
         """Live once. The shells of one life are those of the next."""
-        kvs, bus, barriers = Kvs(self.journal, OWNER), Bus(OWNER), Barriers()
+        seam = seam or Seam()
+        kvs = Kvs(SeamJournal("jobs", self.journal, seam), OWNER)
+        bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
         graph = Graph(resource_set.encode(NODES))
         scheduler = FirstCome(kvs, self.clock, graph, manager.allocated)
-        chosen = launcher(bus) if launcher is not None else self.launcher
+        chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
+        commands = SeamCommands(self.commands, seam)
         execution = JobExec(
             kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
         )
-        perilog = Perilog(self.around, self.commands, self._drain, manager.committed)
+        perilog = Perilog(self.around, commands, self._drain, manager.committed)
         manager.connect(scheduler, execution)
         manager.load(perilog)
         bus.register("kvs", kvs.methods())

@@ -1,6 +1,7 @@
 """Execution: shells that run, and shells that have to be ended."""
 
 import asyncio
+import errno
 import signal
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,7 @@ from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result, State
 from warren.rfc import eventlog, fluid
 from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
 
 BEGUN = ["init", "starting", "recoverable"]
 SHELLS = ["shell.init", "shell.start"]
@@ -471,6 +473,55 @@ async def test_a_job_whose_shells_were_lost_with_the_machine_ends_with_an_except
             assert [event.name for event in log] == [*BEGUN, *SHELLS, "log", "complete", "done"]
             assert log[-3].context["data"] == note
             await instance.assert_nothing_left()
+
+
+@virtually
+async def test_tasks_that_are_known_to_have_run_are_not_run_again() -> None:
+    runs = []
+
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        runs.append(environment["FLUX_TASK_RANK"])
+        return Play(seconds=1000)
+
+    async with machine(play) as m:
+        async with m.instance(lambda bus: Slow(m.launcher)) as instance:
+            job = await instance.submit()
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            assert "start" not in instance.names(job)
+            await m.lose_shells()
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            ((type_, note),) = instance.failures(job)
+            assert (type_, "shells were lost" in note) == ("exec", True)
+            assert instance.names(job)[5:8] == ["start", "exception", "finish"]
+            assert runs == ["0"]
+
+
+class Refusing(Around):
+    """A launcher that cannot start the second shell."""
+
+    def __init__(self, inner: Launcher) -> None:
+        super().__init__(inner)
+        self.start = self._start
+
+    async def _start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        if rank == 1:
+            raise RpcError(errno.EAGAIN)
+        await self.inner.start(job, rank, host, userid)
+
+
+@virtually
+async def test_a_shell_that_cannot_be_started_fails_the_job_and_nothing_else() -> None:
+    async with machine() as m, m.instance(lambda bus: Refusing(m.launcher)) as instance:
+        job = await instance.submit(nodes=3)
+        await instance.until(job)
+
+        note = "node1: the shell cannot be started: Resource temporarily unavailable"
+        assert instance.failures(job) == [("exec", note)]
+        assert "start" not in instance.names(job)
+        assert instance.job(job).result is Result.FAILED
+        await instance.assert_nothing_left()
 
 
 # Side by side
