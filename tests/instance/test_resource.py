@@ -115,7 +115,7 @@ async def test_a_job_keeps_a_node_that_is_drained_which_then_is_draining() -> No
         await desk.drain("0-2")
         assert await desk.states() == ["draining", "draining", "drained", "free"]
 
-        desk.scheduler.free(JobId(1), desk.r_of(1))
+        desk.scheduler.free(JobId(1), desk.r_of(1), True)
         assert await desk.states() == ["drained", "drained", "drained", "free"]
         await desk.undrain("0-2")
         assert await desk.states() == ["free"] * 4
@@ -253,9 +253,9 @@ async def test_a_job_that_has_a_drained_node_still_has_it_after_a_restart() -> N
         await desk.drain("node0")
 
     async with opened(journal) as desk:
-        desk.scheduler.hello(JobId(1), r)
+        desk.scheduler.hello(JobId(1), r, "")
         assert (await desk.states())[0] == "draining"
-        desk.scheduler.free(JobId(1), r)
+        desk.scheduler.free(JobId(1), r, True)
         assert (await desk.states())[0] == "drained"
 
 

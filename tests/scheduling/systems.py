@@ -1,18 +1,26 @@
 """Small systems, and a dumb oracle of what fits on them."""
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import orjson
+
 from warren.base.bytesize import GIB
-from warren.rfc import jgf
+from warren.rfc import constraint, jgf, resource_set
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
 from warren.scheduling.system import Chassis, describe
 
 
-def system(*chassis: tuple[int, int], cores: int = 4, ssds: int = 4) -> dict[str, Any]:
-    """Describe a system by its chassis: how many nodes, and how many GiB of flash, each has."""
+def system(
+    *chassis: tuple[int, int], cores: int = 4, ssds: int = 4, gpus: int = 0
+) -> dict[str, Any]:
+    """Describe a system by its chassis: how many nodes, and how many GiB of flash, each has.
+
+    The first half of the nodes has `gpus` each.
+    """
     hosts = iter(f"n{number}" for number in range(100))
     made = [
         Chassis(
@@ -20,7 +28,13 @@ def system(*chassis: tuple[int, int], cores: int = 4, ssds: int = 4) -> dict[str
         )
         for number, (nodes, gib) in enumerate(chassis)
     ]
-    return describe("c", made, cores, ssds)
+    described = describe("c", made, cores, ssds)
+    if not gpus:
+        return described
+    ranks = resource_set.decode(described)
+    few = tuple(range(gpus))
+    ranks = [replace(each, gpus=few) if 2 * each.rank < len(ranks) else each for each in ranks]
+    return resource_set.encode(ranks, scheduling=described["scheduling"])
 
 
 def want(
@@ -30,14 +44,16 @@ def want(
     cores: int = 1,
     exclusive: bool = False,
     ssd: int = 0,
+    **others: Any,
 ) -> Request:
     """Make a request; without `slots`, one on each node."""
     return Request(
         nodes=nodes,
-        slots=slots or nodes or 1,
-        cores_per_slot=cores,
+        slots=-(-(slots or nodes or 1) // (nodes or 1)),
+        cores=cores,
         exclusive=exclusive,
         ssd_gib=ssd,
+        **others,
     )
 
 
@@ -48,10 +64,56 @@ def matched(graph: Graph, request: Request) -> Allocation:
     return found
 
 
+def written(graph: Graph, allocation: Allocation) -> dict[str, Any]:
+    """Give an allocation's R as it is stored, with `scheduling`."""
+    r = graph.encode(allocation, starttime=0.0, expiration=0.0)
+    found: dict[str, Any] = orjson.loads(graph.text(allocation, r))
+    return found
+
+
 def paths(graph: Graph, allocation: Allocation, kind: str) -> list[str]:
     """Give the paths of the cores or ssds of an allocation, as its R names them."""
-    r = graph.encode(allocation, slots=1, starttime=0.0, expiration=0.0)
+    r = written(graph, allocation)
     return [vertex.path for vertex in jgf.decode(r["scheduling"]) if vertex.type == kind]
+
+
+Bits = dict[tuple[str, object], int]
+"""Sets of cores and of gpus by node, and of ssds by chassis."""
+
+
+def taken(graph: Graph) -> Bits:
+    """Give what the graph says is taken."""
+    found: Bits = {}
+    inventory, room = graph._inventory, graph._room
+    for place, node in enumerate(inventory.nodes):
+        found["core", node.rank], found["gpu", node.rank] = room.taken(place)
+    for each, free in zip(inventory.chassis, room._ssds, strict=True):
+        found["ssd", each.path] = each.ssds & ~free
+    return {key: bits for key, bits in found.items() if bits}
+
+
+def parts(graph: Graph, allocation: Allocation) -> Bits:
+    """Give what an allocation consists of."""
+    found: Bits = {}
+    for piece in allocation.pieces:
+        node = graph._inventory.nodes[graph._inventory.places[piece.rank]]
+        found["core", piece.rank], found["gpu", piece.rank] = piece.cores, piece.gpus
+        if piece.ssds:
+            assert node.chassis is not None
+            place = ("ssd", graph._inventory.chassis[node.chassis].path)
+            assert not found.get(place, 0) & piece.ssds
+            found[place] = found.get(place, 0) | piece.ssds
+    return {key: bits for key, bits in found.items() if bits}
+
+
+def together(each: Iterable[Bits]) -> Bits:
+    """Put together what no two may have."""
+    found: Bits = {}
+    for one in each:
+        for key, bits in one.items():
+            assert not found.get(key, 0) & bits, key
+            found[key] = found.get(key, 0) | bits
+    return found
 
 
 class Oracle:
@@ -60,40 +122,54 @@ class Oracle:
     def __init__(self, r: Mapping[str, Any]) -> None:
         vertices = list(jgf.decode(r["scheduling"]))
         self._ssds = {each.path: each.metadata["size"] for each in vertices if each.type == "ssd"}
-        self._cores = [each.path for each in vertices if each.type == "core"]
-        self._nodes = [each.path for each in vertices if each.type == "node"]
+        self._paths = {each.rank: each.path for each in vertices if each.type == "node"}
+        self._ranks = {each.rank: each for each in resource_set.decode(r)}
 
-    def fits(self, request: Request, taken: Iterable[str], drained: Container[int] = ()) -> bool:
-        """Tell whether there is room beside what is taken, named by paths, and not on ranks."""
-        gone = set(taken)
-        gone.update(
-            core
-            for rank, node in enumerate(self._nodes)
-            for core in self._cores
-            if rank in drained and core.startswith(node + "/")
-        )
-        total = {node: sum(core.startswith(node + "/") for core in self._cores)
-                 for node in self._nodes}  # fmt: skip
-        free = {
-            node: sum(core.startswith(node + "/") for core in self._cores if core not in gone)
-            for node in self._nodes
-        }
+    def fits(self, request: Request, gone: Bits, drained: Container[int] = ()) -> bool:
+        """Tell whether there is room beside what is taken, on nodes that are not drained."""
+        free: dict[int, tuple[int, int]] = {}
+        for rank, has in self._ranks.items():
+            if rank not in drained and self._meets(request, rank):
+                free[rank] = (
+                    sum(not gone.get(("core", rank), 0) >> core & 1 for core in has.cores),
+                    sum(not gone.get(("gpu", rank), 0) >> gpu & 1 for gpu in has.gpus),
+                )
         if request.nodes is None:
-            return sum(each // request.cores_per_slot for each in free.values()) >= request.slots
-        wanted = -(-request.slots // request.nodes) * request.cores_per_slot
+            return request.slots <= sum(
+                max(n for n in range(cores + 1)
+                    if n * request.cores <= cores and n * request.gpus <= gpus)
+                for cores, gpus in free.values()
+            )  # fmt: skip
         able = [
-            node
-            for node in self._nodes
-            if free[node] >= wanted and not (request.exclusive and free[node] != total[node])
+            rank
+            for rank, (cores, gpus) in free.items()
+            if cores >= request.slots * request.cores
+            and gpus >= request.slots * request.gpus
+            and not (
+                request.exclusive
+                and (cores, gpus) != (len(self._ranks[rank].cores), len(self._ranks[rank].gpus))
+            )
         ]
+        left = [path for path in self._ssds if not self._is_gone(path, gone)]
         return any(
-            self._flash(chosen, request.ssd_gib, gone)
-            for chosen in combinations(able, request.nodes)
+            self._flash([self._paths[rank] for rank in chosen], request.ssd_gib, left)
+            for chosen in combinations(able, request.nodes * request.together)
         )
 
-    def _flash(self, nodes: Iterable[str], gib: int, gone: set[str]) -> bool:
+    def _meets(self, request: Request, rank: int) -> bool:
+        if not request.constraint:
+            return True
+        node = constraint.Node(rank, self._ranks[rank].host)
+        return constraint.matches(orjson.loads(request.constraint), node)
+
+    @staticmethod
+    def _is_gone(path: str, gone: Bits) -> bool:
+        chassis, _, name = path.rpartition("/")
+        return bool(gone.get(("ssd", chassis), 0) >> int(name.removeprefix("ssd")) & 1)
+
+    def _flash(self, nodes: Iterable[str], gib: int, free: Iterable[str]) -> bool:
         """Tell whether each node can have its flash of its own chassis."""
-        left = [ssd for ssd in self._ssds if ssd not in gone]
+        left = list(free)
         for node in nodes:
             got = 0
             for ssd in list(left):

@@ -1,13 +1,15 @@
 """What a request would get of a system, and why it gets nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from tests.rfc.vectors import vector
-from tests.scheduling.systems import matched, paths, system, want
+from tests.scheduling.systems import matched, paths, system, want, written
 from warren.rfc import jgf, resource_set
+from warren.rfc.counts import parse
 from warren.rfc.errors import BadFormat
 from warren.rfc.resource_set import Rank
 from warren.scheduling.graph import Allocation, Graph, Piece, Refusal, Use
@@ -65,6 +67,163 @@ def test_giving_back_twice_frees_nothing_more(graph: Graph) -> None:
     assert isinstance(graph.match(want(slots=21)), Refusal)
 
 
+# Gpus, whole slots of nodes, choices, constraints
+
+
+def test_gpus_are_given_beside_cores_and_not_twice() -> None:
+    graph = Graph(system((4, 0), gpus=2))
+    first = matched(graph, want(slots=3, gpus=1))
+    assert first.pieces == (Piece(0, 0b11, 0, 0b11), Piece(1, 0b1, 0, 0b1))
+
+    graph.take(first)
+    assert matched(graph, want(1, gpus=1)).pieces == (Piece(1, 0b10, 0, 0b10),)
+    assert graph.match(want(slots=2, gpus=1)) == Refusal("waits for 2 cores and 2 gpus")
+
+
+def test_a_job_that_has_a_node_whole_has_its_gpus() -> None:
+    graph = Graph(system((2, 0), gpus=2))
+    held = matched(graph, want(1, exclusive=True))
+    assert held.pieces == (Piece(0, 0b1111, 0, 0b11),)
+
+    r = written(graph, held)
+    assert resource_set.decode(r) == [Rank(0, "n0", (0, 1, 2, 3), (0, 1))]
+    assert paths(graph, held, "gpu") == ["/c/chassis0/n0/gpu0", "/c/chassis0/n0/gpu1"]
+    assert graph.decode(r) == held
+
+
+def test_a_slot_may_hold_several_nodes(graph: Graph) -> None:
+    held = matched(graph, want(2, cores=2, exclusive=True, together=2))
+
+    assert [piece.rank for piece in held.pieces] == [0, 1, 2, 3]
+    assert held.slots == 2
+    assert graph.match(want(3, together=2)) == Refusal(
+        "6 nodes are asked for, and the cluster has 5.", never=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "counts", "ranks", "slots"),
+    [
+        (want(2), {"nodes": "2-4"}, [0, 1, 2, 3], 4),
+        (want(2), {"nodes": "2+"}, [0, 1, 2, 3, 4], 5),
+        (want(1), {"nodes": "1,3,9"}, [0, 1, 2], 3),
+        (want(2, exclusive=True, together=2), {"nodes": "1-9"}, [0, 1, 2, 3], 2),
+        (want(1, ssd=4), {"nodes": "1-9"}, [0, 1, 2, 3], 4),
+        (want(slots=2), {"slots": "2-7"}, [0, 1], 7),
+        (want(slots=2, cores=3), {"slots": "2+:2:*"}, [0, 1, 2, 3], 4),
+        (want(2), {"slots": "1-9"}, [0, 1], 8),
+        # Rather more nodes than more on each.
+        (want(2), {"nodes": "2-3", "slots": "1-2"}, [0, 1, 2], 6),
+    ],
+)
+def test_of_what_may_be_given_the_most_that_fits_is(
+    graph: Graph, request_: Request, counts: dict[Any, str], ranks: list[int], slots: int
+) -> None:
+    more = tuple((part, parse(count)) for part, count in counts.items())
+    held = matched(graph, replace(request_, more=more))
+
+    assert [piece.rank for piece in held.pieces] == ranks
+    assert held.slots == slots
+    assert written(graph, held)["execution"]["nslots"] == slots
+
+
+def test_cores_and_gpus_of_a_slot_may_be_left_open() -> None:
+    graph = Graph(system((2, 0), gpus=2))
+    open_ = want(1, gpus=1, more=(("cores", parse("1+")), ("gpus", parse("1-8"))))
+
+    assert matched(graph, open_).pieces == (Piece(0, 0b1111, 0, 0b11),)
+
+
+def test_what_leaves_a_choice_makes_do_with_what_there_is(graph: Graph) -> None:
+    graph.take(matched(graph, want(3, exclusive=True)))
+    held = matched(graph, want(1, more=(("nodes", parse("1-4")),)))
+
+    assert [piece.rank for piece in held.pieces] == [3, 4]
+
+
+PROPERTIES = {"fast": {"n1", "n3"}, "+batch": {"n3", "n4"}, "arch@gpu": {"n0"}}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "rank"),
+    [
+        ('{"properties":["fast"]}', 1),
+        ('{"properties":["fast","+batch"]}', 3),
+        ('{"properties":["^fast"]}', 0),
+        ('{"properties":["arch"]}', 0),
+        ('{"hostlist":["n[2-3]"]}', 2),
+        ('{"ranks":["4"]}', 4),
+        ('{"not":[{"ranks":["0-1"]}]}', 2),
+        ('{"or":[{"ranks":["4"]},{"properties":["fast"]}]}', 1),
+        ('{"and":[{"ranks":["2-4"]},{"properties":["fast"]}]}', 3),
+    ],
+)
+def test_only_nodes_that_meet_the_constraint_are_given(constraint: str, rank: int) -> None:
+    graph = Graph(SYSTEM, PROPERTIES)
+    assert matched(graph, want(1, constraint=constraint)).pieces == (Piece(rank, 0b1),)
+
+
+def test_properties_come_from_r_and_those_of_this_instance_alone_are_not_given_away() -> None:
+    r = resource_set.encode(
+        [Rank(0, "n0", (0,)), Rank(1, "n1", (0,))], properties={"slow": [1], "+mine": [0]}
+    )
+    graph = Graph(r, {"fast": {"n1"}, "+batch": {"n1"}})
+    held = matched(graph, want(1, constraint='{"properties":["slow","fast","+batch"]}'))
+    assert written(graph, held)["execution"]["properties"] == {"slow": "1", "fast": "1"}
+
+    local = matched(graph, want(1, constraint='{"properties":["+mine"]}'))
+    assert "properties" not in written(graph, local)["execution"]
+    assert graph.status()["all"]["execution"]["properties"] == {
+        "+batch": "1", "+mine": "0", "fast": "1", "slow": "1",
+    }  # fmt: skip
+
+
+def test_many_constraints_are_not_all_kept(graph: Graph) -> None:
+    for number in range(1000):
+        constraint = orjson.dumps({"ranks": [f"0,{number + 1}"]}).decode()
+        assert matched(graph, want(1, constraint=constraint)).pieces == (Piece(0, 0b1),)
+    assert len(graph._met) < 300
+
+
+# Nodes that are excluded, or gone
+
+
+def test_an_excluded_node_is_never_given_and_does_not_count() -> None:
+    graph = Graph(SYSTEM, excluded=[0, 4])
+
+    assert matched(graph, want(3)).pieces == (Piece(1, 0b1), Piece(2, 0b1), Piece(3, 0b1))
+    assert graph.match(want(4)) == Refusal(
+        "4 nodes are asked for, and the cluster has 3. Some are excluded: n[0,4].", never=True
+    )
+    assert graph.match(want(6)) == Refusal(
+        "6 nodes are asked for, and the cluster has 3.", never=True
+    )
+
+
+def test_a_node_that_is_gone_is_waited_for(graph: Graph) -> None:
+    graph.set_offline([1])
+    graph.set_drained([0, 1])
+    assert graph.match(want(4)) == Refusal("waits for 1 more of 4 nodes; drained: n[0-1]")
+
+    graph.set_drained([0])
+    assert graph.match(want(4)) == Refusal("waits for 1 more of 4 nodes; drained: n0; offline: n1")
+    graph.set_offline([])
+    assert matched(graph, want(4))
+
+
+def test_the_status_says_what_there_is_what_is_taken_and_what_is_kept_back() -> None:
+    graph = Graph(SYSTEM, excluded=[4])
+    graph.take(matched(graph, want(slots=5)))
+    graph.set_drained([1])
+    graph.set_offline([3])
+    told = {name: resource_set.decode(r) for name, r in graph.status().items()}
+
+    whole = (0, 1, 2, 3)
+    assert told["all"] == [Rank(n, f"n{n}", whole) for n in range(4)]
+    assert told["allocated"] == [Rank(0, "n0", whole), Rank(1, "n1", (0,))]
+    assert told["down"] == [Rank(1, "n1", whole), Rank(3, "n3", whole)]
+
+
 # Refusals
 
 
@@ -75,6 +234,35 @@ def test_giving_back_twice_frees_nothing_more(graph: Graph) -> None:
         (want(1, cores=5), "5 cores on a node are asked for, and the widest node has 4."),
         (want(1, 3, cores=2), "6 cores on a node are asked for, and the widest node has 4."),
         (want(slots=21), "21 cores are asked for, and the cluster has 20."),
+        (want(slots=1, cores=5), "5 cores in a slot are asked for, and the widest node has 4."),
+        (
+            want(slots=6, cores=3),
+            "6 slots with 3 cores each are asked for, and there is room for 5.",
+        ),
+        (want(1, gpus=1), "1 gpus on a node are asked for, and no node has more than 0."),
+        (want(slots=2, gpus=2), "4 gpus are asked for, and the cluster has 0."),
+        (
+            want(3, constraint='{"properties":["fast"]}'),
+            "3 nodes that meet fast are asked for, and the cluster has 0.",
+        ),
+        (
+            want(3, constraint='{"not":[{"ranks":["0-2"]}]}'),
+            "3 nodes that meet not ranks:0-2 are asked for, and the cluster has 2.",
+        ),
+        (
+            want(1, cores=5, constraint='{"hostlist":["n1"]}'),
+            "5 cores on a node are asked for, and the widest node that meets hostlist:n1 has 4.",
+        ),
+        (
+            want(slots=9, constraint='{"hostlist":["n1","n2"]}'),
+            "9 cores are asked for, and the cluster's nodes that meet "
+            '{"hostlist":["n1","n2"]} have 8.',
+        ),
+        (
+            want(1, constraint='{"ranks":["4"]}', ssd=1),
+            "1 nodes that meet ranks:4 with 1 GiB of flash each are asked for, and a rabbit has "
+            "8 GiB for the nodes that are wired to it.",
+        ),
         (
             want(1, cores=4, ssd=9),
             "1 nodes with 9 GiB of flash each are asked for, and a rabbit has 8 GiB for the nodes "
@@ -107,6 +295,16 @@ def test_what_can_never_be_is_refused_for_good(
         (want(slots=10), want(slots=12), "waits for 12 cores"),
         (want(slots=1), want(slots=20), "waits for 20 cores"),
         (want(1, ssd=8), want(2, ssd=8), "waits for 8 GiB of flash beside each of 2 nodes"),
+        (
+            want(2, exclusive=True),
+            want(1, constraint='{"ranks":["0-1"]}'),
+            "waits for 1 more of 1 nodes that meet ranks:0-1",
+        ),
+        (
+            want(2, exclusive=True),
+            want(slots=1, constraint='{"ranks":["0-1"]}'),
+            "waits for 1 cores on nodes that meet ranks:0-1",
+        ),
     ],
 )
 def test_what_must_wait_is_told_what_it_waits_for(
@@ -166,7 +364,7 @@ def test_what_is_given_back_of_a_drained_node_is_given_out_when_it_is_undrained(
 
 def test_a_job_on_a_drained_node_is_known_again_after_a_restart(graph: Graph) -> None:
     held = matched(graph, want(1, exclusive=True, ssd=2))
-    r = graph.encode(held, slots=1, starttime=0.0, expiration=0.0)
+    r = written(graph, held)
     again = Graph(SYSTEM)
     again.set_drained([0])
     again.take(again.decode(r))
@@ -255,8 +453,12 @@ def test_the_use_of_each_node_is_told_in_cores(graph: Graph) -> None:
 
 
 def test_an_allocation_is_written_as_r_with_its_part_of_the_graph(graph: Graph) -> None:
-    r = graph.encode(matched(graph, want(2, ssd=6)), slots=2, starttime=5.0, expiration=9.0)
+    held = matched(graph, want(2, ssd=6))
+    seen = graph.encode(held, starttime=5.0, expiration=9.0)
+    r = orjson.loads(graph.text(held, seen))
 
+    assert {**seen, "scheduling": r["scheduling"]} == r
+    assert "scheduling" not in seen
     assert resource_set.decode(r) == [Rank(0, "n0", (0,)), Rank(2, "n2", (0,))]
     assert r["execution"]["nslots"] == 2
     assert (r["execution"]["starttime"], r["execution"]["expiration"]) == (5.0, 9.0)
@@ -278,7 +480,7 @@ def test_an_allocation_is_written_as_r_with_its_part_of_the_graph(graph: Graph) 
 
 
 def test_each_vertex_of_a_jobs_graph_is_told_once_with_what_fluxion_reads(graph: Graph) -> None:
-    r = graph.encode(matched(graph, want(2, ssd=2)), slots=2, starttime=0.0, expiration=0.0)
+    r = written(graph, matched(graph, want(2, ssd=2)))
 
     told = {vertex.path: vertex.metadata for vertex in jgf.decode(r["scheduling"])}
 
@@ -292,11 +494,11 @@ def test_each_vertex_of_a_jobs_graph_is_told_once_with_what_fluxion_reads(graph:
 def test_a_later_allocation_is_read_back_as_it_was(graph: Graph) -> None:
     graph.take(matched(graph, want(2, ssd=2)))
     later = matched(graph, want(1, ssd=4))
-    assert graph.decode(graph.encode(later, slots=1, starttime=0.0, expiration=0.0)) == later
+    assert graph.decode(written(graph, later)) == later
 
 
 def test_the_graph_of_a_job_is_itself_a_system(graph: Graph) -> None:
-    r = graph.encode(matched(graph, want(2, ssd=6)), slots=2, starttime=0.0, expiration=0.0)
+    r = written(graph, matched(graph, want(2, ssd=6)))
 
     inner = Graph(r)
 
@@ -306,8 +508,18 @@ def test_the_graph_of_a_job_is_itself_a_system(graph: Graph) -> None:
 
 
 def test_an_r_that_names_what_is_not_here_is_refused(graph: Graph) -> None:
-    with pytest.raises(BadFormat, match="R names rank 9, which the system does not have"):
-        graph.decode(resource_set.encode([Rank(9, "n9", (0,))]))
+    r = written(graph, matched(graph, want(1, ssd=2)))
+    flash = orjson.loads(orjson.dumps(r).replace(b"chassis0/ssd0", b"chassis7/ssd0"))
+    for other, words in (
+        (resource_set.encode([Rank(9, "n9", (0,))]), "rank 9, which the system does not have"),
+        (resource_set.encode([Rank(1, "n0", (0,))]), "R names n0 as rank 1, which is n1"),
+        (resource_set.encode([Rank(1, "n1", (4,))]), "cores or gpus of n1 that it does not have"),
+        (resource_set.encode([Rank(1, "n1", (0,), (0,))]), "cores or gpus of n1 that it does not"),
+        (flash, "R names /c/chassis7/ssd0, which the system does not have"),
+        ({**r, **resource_set.encode([Rank(2, "n2", (0,))])}, "flash that is beside none of its"),
+    ):
+        with pytest.raises(BadFormat, match=words):
+            graph.decode(other)
 
 
 def test_a_system_without_a_graph_has_nodes_and_no_flash() -> None:
@@ -316,7 +528,7 @@ def test_a_system_without_a_graph_has_nodes_and_no_flash() -> None:
     held = matched(plain, want(slots=3))
     plain.take(held)
 
-    assert plain.decode(plain.encode(held, slots=3, starttime=0.0, expiration=0.0)) == held
+    assert plain.decode(written(plain, held)) == held
     refused = plain.match(want(1, ssd=1))
     assert isinstance(refused, Refusal)
     assert refused.never

@@ -6,35 +6,52 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.scheduling.systems import Oracle, matched, paths, system, want
+from tests.scheduling.systems import (
+    Bits,
+    Oracle,
+    matched,
+    parts,
+    paths,
+    system,
+    taken,
+    together,
+    want,
+    written,
+)
 from warren.rfc import jgf
 from warren.scheduling.graph import Allocation, Graph, Refusal
 from warren.scheduling.request import Request
 
 systems = st.builds(
-    lambda chassis, cores: system(*chassis, cores=cores),
+    lambda chassis, cores, gpus: system(*chassis, cores=cores, gpus=gpus),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=3),
     st.integers(1, 4),
+    st.sampled_from([0, 0, 1, 2]),
+)
+constraints = st.sampled_from(
+    ["", "", '{"ranks":["0-2"]}', '{"not":[{"hostlist":["n[0-1]"]}]}', '{"ranks":["4"]}']
 )
 requests = st.builds(
-    lambda nodes, each, cores, exclusive, ssd: want(
+    lambda nodes, each, cores, exclusive, ssd, **others: want(
         nodes, each * (nodes or 1), cores=cores, exclusive=exclusive and nodes is not None,
-        ssd=ssd if nodes is not None else 0,
+        ssd=ssd if nodes is not None else 0, **others,
     ),
     st.none() | st.integers(1, 4),
     st.integers(1, 3),
     st.integers(1, 3),
     st.booleans(),
     st.sampled_from([0, 0, 1, 2, 3, 5]),
+    gpus=st.sampled_from([0, 0, 0, 1, 2]),
+    constraint=constraints,
 )  # fmt: skip
 
 
 class Scheduling(RuleBasedStateMachine):
-    """Jobs come and go; a dumb oracle says of each whether there is room for it."""
+    """Jobs come and go, whole or in parts; a dumb oracle says of each whether it fits."""
 
     @initialize(r=systems)
     def set_up(self, r: dict[str, Any]) -> None:
-        self.graph, self.oracle = Graph(r), Oracle(r)
+        self.r, self.graph, self.oracle = r, Graph(r), Oracle(r)
         self.held: list[Allocation] = []
         self.drained: set[int] = set()
 
@@ -43,16 +60,19 @@ class Scheduling(RuleBasedStateMachine):
         found = self.graph.match(request)
         fits = self.oracle.fits(request, self.taken(), self.drained)
         assert isinstance(found, Allocation) == fits
+        assert self.graph.fits(request) == fits
         if isinstance(found, Allocation):
+            assert self.graph.conflict(found) is None
             self.graph.take(found)
             self.held.append(found)
         else:
-            assert found.never != self.oracle.fits(request, ())
+            assert found.never != self.oracle.fits(request, {})
             assert self.graph.feasible(request) == (found if found.never else None)
             matter = self.oracle.fits(request, self.taken()) or not self.oracle.fits(
-                request, (), self.drained
+                request, {}, self.drained
             )
-            assert ("drained: " in found.reason) == (matter and not found.never)
+            here = {rank for rank in self.drained if rank in self.graph.hosts}
+            assert ("drained: " in found.reason) == (matter and bool(here) and not found.never)
 
     @rule(ranks=st.sets(st.integers(0, 8), max_size=4))
     def drain(self, ranks: set[int]) -> None:
@@ -64,34 +84,40 @@ class Scheduling(RuleBasedStateMachine):
     def go(self, data: st.DataObject, by_r: bool) -> None:
         gone = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         if by_r:
-            r = self.graph.encode(gone, slots=1, starttime=0.0, expiration=0.0)
-            gone = self.graph.decode(r)
+            gone = self.graph.decode(written(self.graph, gone))
         self.graph.give_back(gone)
 
     @precondition(lambda self: self.held)
     @rule()
     def restart(self) -> None:
         """Begin anew from the system and what the jobs hold, as their Rs tell it."""
-        told = [
-            self.graph.encode(each, slots=1, starttime=0.0, expiration=0.0) for each in self.held
-        ]
-        for each in self.held:
-            self.graph.give_back(each)
+        told = [written(self.graph, each) for each in self.held]
+        self.graph = Graph(self.r)
+        self.graph.set_drained(self.drained)
         for r in told:
-            self.graph.take(self.graph.decode(r))
+            again = self.graph.decode(r)
+            assert self.graph.conflict(again) is None
+            self.graph.take(again)
+            assert self.graph.conflict(again) is not None
 
-    def taken(self) -> list[str]:
-        return [
-            path
-            for each in self.held
-            for kind in ("core", "ssd")
-            for path in paths(self.graph, each, kind)
-        ]
+    def taken(self) -> Bits:
+        return together(parts(self.graph, each) for each in self.held)
 
     @invariant()
-    def nothing_is_held_twice(self) -> None:
-        taken = self.taken()
-        assert len(taken) == len(set(taken))
+    def what_is_taken_is_what_is_held_and_nothing_is_held_twice(self) -> None:
+        if hasattr(self, "graph"):
+            assert taken(self.graph) == self.taken()
+
+    @invariant()
+    def nodes_are_found_by_what_is_free_of_them(self) -> None:
+        if hasattr(self, "graph"):
+            room = self.graph._room
+            alike: dict[tuple[int, int], int] = {}
+            for place, counts in enumerate(zip(room._cores, room._gpus, strict=True)):
+                cores, gpus = (each.bit_count() for each in counts)
+                if cores or gpus:
+                    alike[cores, gpus] = alike.get((cores, gpus), 0) | 1 << place
+            assert room._alike == alike
 
 
 Scheduling.TestCase.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
@@ -116,11 +142,9 @@ def test_a_matched_node_has_what_was_asked_and_its_flash_beside_it(
         assert {vertices[path].parent for path in ssds} <= {vertices[node].parent}
         size = sum(vertices[path].metadata["size"] for path in ssds)
         assert request.ssd_gib <= size
-        assert (
-            request.nodes is None or len(cores) >= request.slots_per_node * request.cores_per_slot
-        )
+        assert request.nodes is None or len(cores) >= request.node_cores
     if request.nodes is None:
-        assert len(paths(graph, found, "core")) == request.slots * request.cores_per_slot
+        assert len(paths(graph, found, "core")) == request.slots * request.cores
     else:
         assert len({piece.rank for piece in found.pieces}) == request.nodes
 
@@ -136,7 +160,7 @@ def test_an_allocation_read_back_from_r_has_the_same_cores_and_ssds(
     found = graph.match(request)
     if isinstance(found, Refusal):
         return
-    back = graph.decode(graph.encode(found, slots=1, starttime=0.0, expiration=0.0))
+    back = graph.decode(written(graph, found))
 
     assert [(each.rank, each.cores) for each in back.pieces] == [
         (each.rank, each.cores) for each in found.pieces

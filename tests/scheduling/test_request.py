@@ -1,9 +1,12 @@
 """What a jobspec asks of the graph, and how a system is described."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.rfc.vectors import vector
 from tests.scheduling.systems import system, want
 from warren.base.bytesize import GIB
 from warren.rfc import jgf, jobspec, resource_set
@@ -30,32 +33,145 @@ def test_a_jobspec_asks_for_what_its_author_asked(
 
 def test_a_jobspec_with_flash_asks_for_it_beside_each_node() -> None:
     plain = jobspec.make(["true"], nodes=2, tasks=4)
-    (node,) = plain["resources"]
+    (inner,) = plain["resources"]
     flash = [{"type": "ssd", "count": 3, "exclusive": True}, {"type": "ssd", "count": 4}]
-    slot = {"type": "slot", "count": 2, "label": "rabbit", "with": [{**node, "count": 1}, *flash]}
+    outer = slot(2, {**inner, "count": 1}, *flash, label="rabbit")
 
-    assert from_jobspec({**plain, "resources": [slot]}) == want(2, 4, ssd=7)
-
-
-def test_two_entries_at_the_top_are_not_understood() -> None:
-    plain = jobspec.make(["true"])
-    two = [*plain["resources"], {"type": "ssd", "count": 1}]
-    with pytest.raises(BadFormat, match="resources holds 2 entries, not 1"):
-        from_jobspec({**plain, "resources": two})
+    assert from_jobspec({**plain, "resources": [outer]}) == want(2, 4, ssd=7)
 
 
-def test_an_unknown_shape_is_refused_by_the_name_of_its_top() -> None:
-    plain = jobspec.make(["true"])
-    rack = {"type": "rack", "count": 1, "with": plain["resources"]}
-    with pytest.raises(BadFormat, match="resources of type 'rack' cannot be scheduled"):
-        from_jobspec({**plain, "resources": [rack]})
+def core(count: Any = 1) -> dict[str, Any]:
+    return {"type": "core", "count": count}
+
+
+def slot(count: Any, *inside: dict[str, Any], label: str = "task") -> dict[str, Any]:
+    return {"type": "slot", "count": count, "label": label, "with": list(inside)}
+
+
+def node(count: Any, *inside: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return {"type": "node", "count": count, "with": list(inside), **options}
+
+
+def gpu(count: Any = 1) -> dict[str, Any]:
+    return {"type": "gpu", "count": count}
+
+
+def ssd(count: Any) -> dict[str, Any]:
+    return {"type": "ssd", "count": count, "exclusive": True}
+
+
+def asking(*resources: dict[str, Any], **system: Any) -> dict[str, Any]:
+    spec = jobspec.make(["true"], attributes=system)
+    return {**spec, "resources": list(resources)}
 
 
 @pytest.mark.parametrize(
-    ("request_", "each"), [(want(2, 4), 2), (want(2, 3), 2), (want(3), 1), (want(slots=5), 5)]
+    ("resources", "request_"),
+    [
+        (slot(3, core(2), gpu(1)), want(slots=3, cores=2, gpus=1)),
+        (node(2, slot(2, core(2), gpu(4))), want(2, 4, cores=2, gpus=4)),
+        (slot(2, node(1, core(3))), want(2, cores=3, exclusive=True)),
+        (slot(2, node(1, core(3), exclusive=False)), want(2, cores=3)),
+        (slot(2, node(3, core(4), gpu(1))), want(2, cores=4, gpus=1, exclusive=True, together=3)),
+        (slot(2, node(1)), want(2, exclusive=True)),
+        (slot(2, node(1), ssd(5)), want(2, exclusive=True, ssd=5)),
+        (slot("2", core("3")), want(slots=2, cores=3)),
+    ],
 )
-def test_slots_are_spread_evenly_over_nodes(request_: Request, each: int) -> None:
-    assert request_.slots_per_node == each
+def test_slots_hold_cores_and_gpus_or_nodes_and_nodes_hold_slots(
+    resources: dict[str, Any], request_: Request
+) -> None:
+    assert from_jobspec(asking(resources)) == request_
+
+
+@pytest.mark.parametrize(
+    ("resources", "least", "open_"),
+    [
+        (slot("2-5", core(1)), want(slots=2), ["slots"]),
+        (slot("4,9,16", node(1)), want(4, exclusive=True), ["nodes"]),
+        (node({"min": 2}, slot(1, core({"min": 3}))), want(2, cores=3), ["nodes", "cores"]),
+        (node(2, slot("1+", core(1), gpu("1-2"))), want(2, gpus=1), ["slots", "gpus"]),
+        (slot("1-4", node(1, slot(1, core(1))), ssd(2), label="rabbit"), want(1, ssd=2), ["nodes"]),
+    ],
+)
+def test_a_count_that_leaves_a_choice_is_its_least_and_what_else_it_may_be(
+    resources: dict[str, Any], least: Request, open_: list[str]
+) -> None:
+    request = from_jobspec(asking(resources))
+
+    assert replace(request, more=()) == least
+    assert [part for part, _ in request.more] == open_
+
+
+def test_a_constraint_is_part_of_what_is_asked_for_and_two_of_the_same_are_equal() -> None:
+    one = from_jobspec(asking(slot(1, core()), constraints={"properties": ["fast"]}))
+
+    assert one == want(slots=1, constraint='{"properties":["fast"]}')
+    assert from_jobspec(asking(slot(1, core()), constraints={})) == want(slots=1)
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ([slot(1, core()), ssd(1)], "resources holds 2 entries, not 1"),
+        ([{"type": "rack", "count": 1, "with": [slot(1, core())]}],
+         r"resources\[0\]: resources of type 'rack' cannot be scheduled; node, slot,"),
+        ([slot(1, core(), {"type": "memory", "count": 4, "unit": "GB"})],
+         r"resources\[0\].with\[1\]: resources of type 'memory' cannot be scheduled in a slot; "
+         "core and gpu can"),
+        ([node(1, {"type": "socket", "count": 2, "with": [slot(1, core())]})],
+         r"resources\[0\].with\[0\]: resources of type 'socket' cannot be scheduled in a node"),
+        ([slot(1, gpu())], r"resources\[0\].with holds no core"),
+        ([slot(1, core(), core())], r"resources\[0\].with\[1\] is a second core in resources"),
+        ([node(1, slot(1, core()), slot(1, core(), label="other"))],
+         r"resources\[0\].with\[1\] is a second slot"),
+        ([node(1, slot(1, core(), label="other"))],
+         r"resources\[0\].with\[0\].label is 'other', and the job's tasks are for the slot 'task'"),
+        ([node(2)], r"resources\[0\].with holds no slot for the job's tasks"),
+        ([slot(2, node(2, slot(1, core())), label="rabbit")],
+         r"resources\[0\].with\[0\].count is not 1, inside of resources\[0\]"),
+        ([slot(2, node(2, slot(1, core())), ssd(1), label="rabbit")],
+         r"resources\[0\].with\[0\].count is not 1, where flash is beside the node"),
+        ([slot(1, node(1), ssd("1-2"))], r"resources\[0\].with\[1\].count leaves a choice"),
+        ([slot(1, {**core(), "with": [gpu()]})],
+         r"resources\[0\].with\[0\].with: a core holds nothing"),
+        ([slot("0-2", core())], r"resources\[0\].count is no range '0-2'"),
+    ],
+)  # fmt: skip
+def test_another_shape_is_refused_with_its_place(resources: list[Any], words: str) -> None:
+    with pytest.raises(BadFormat, match=f"^jobspec: {words}"):
+        from_jobspec(asking(*resources))
+
+
+def test_a_constraint_that_is_none_is_refused_with_its_place() -> None:
+    with pytest.raises(BadFormat, match=r"^jobspec: attributes.system.constraints.or\[0\]"):
+        from_jobspec(asking(slot(1, core()), constraints={"or": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("spec_14/use_case_1.1", want(4, exclusive=True)),
+        ("spec_14/use_case_1.2", want(3, exclusive=True)),
+        ("spec_14/use_case_1.8", want(4, exclusive=True)),
+        ("spec_14/use_case_1.3", "type 'socket'"),
+        ("spec_14/use_case_1.5", "holds 2 entries"),
+        ("spec_14/use_case_1.6", "type 'cluster'"),
+        ("spec_14/use_case_2.3", want(slots=10, cores=2)),
+        ("spec_14/use_case_2.4", "second slot"),
+        ("spec_14/use_case_2.5", "type 'memory'"),
+        ("spec_25/use_case_2.3", want(slots=10, cores=2, gpus=1)),
+    ],
+)
+def test_of_the_use_cases_of_the_rfcs_what_can_be_is_scheduled(
+    name: str, outcome: Request | str
+) -> None:
+    spec = yaml.safe_load(vector(f"rfc/{name}.yaml").read_text())
+    if isinstance(outcome, Request):
+        assert replace(from_jobspec(spec), more=()) == outcome
+    else:
+        with pytest.raises(BadFormat, match=outcome):
+            from_jobspec(spec)
 
 
 # The system

@@ -11,6 +11,7 @@ import orjson
 from tests.harness import virtual
 from tests.harness.seam import Seam
 from tests.harness.world import GLOBAL, World, opened
+from tests.scheduling.systems import Bits, parts, taken, together
 from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws import kinds
@@ -99,7 +100,7 @@ class Soak:
                 self.results[job] = ended.job.result
             looking.cancel()
         await self._world.assert_nothing_left(control)
-        assert taken(control) == {}
+        assert taken(the_graph(control)) == {}
         return True
 
     async def _submit(self, control: Control) -> JobId:
@@ -128,10 +129,10 @@ class Soak:
     async def _look(self, control: Control) -> None:
         """What is promised is what jobs have; what is recorded is what there is, at any time."""
         for _ in range(100):
-            if taken(control) == (held := promised(self._world, control)):
+            if taken(the_graph(control)) == (held := promised(self._world, control)):
                 break
             await asyncio.sleep(0)  # no time passes: what is under way comes to its end
-        assert taken(control) == held
+        assert taken(the_graph(control)) == held
         self.looks += bool(held)
         shares = [
             read(each, NnfNodeStorage)
@@ -144,22 +145,10 @@ class Soak:
         assert made <= there <= recorded
 
 
-Bits = dict[tuple[str, object], int]
-"""Sets of cores by node, and of ssds by chassis."""
-
-
-def taken(control: Control) -> Bits:
-    """Give what the graph says is taken."""
-    graph = the_graph(control)
-    cores = {("node", node.rank): node.cores & ~node.free for node in graph._nodes.values()}
-    ssds = {("chassis", each.rabbit): each.ssds & ~each.free for each in graph._chassis}
-    return {place: bits for place, bits in {**cores, **ssds}.items() if bits}
-
-
 def promised(world: World, control: Control) -> Bits:
     """Give what active jobs have been given, as their R says. No two have the same."""
     graph = the_graph(control)
-    found: Bits = {}
+    found = []
     for each in control.instance.manager.jobs():
         if isinstance(each, Inactive):
             continue
@@ -170,15 +159,8 @@ def promised(world: World, control: Control) -> Bits:
         if "alloc" not in names or "free" in names:
             continue
         r = orjson.loads(control.instance.kvs.lookup(keys.of(each.job.id, "R")))
-        for piece in graph.decode(r).pieces:
-            chassis = graph._chassis[graph._nodes[piece.rank].chassis or 0]
-            for place, bits in (
-                (("node", piece.rank), piece.cores),
-                (("chassis", chassis.rabbit), piece.ssds),
-            ):
-                assert not found.get(place, 0) & bits
-                found[place] = found.get(place, 0) | bits
-    return {place: bits for place, bits in found.items() if bits}
+        found.append(parts(graph, graph.decode(r)))
+    return together(found)
 
 
 def the_graph(control: Control) -> Graph:

@@ -116,7 +116,7 @@ def instance(
     kvs = Kvs(jobs, owner)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle)
-    scheduler = FirstCome(kvs, clock, graph, manager.allocated)
+    scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler.set_drained)
     drain = drainer(handle)
     execution = JobExec(
@@ -133,6 +133,8 @@ def instance(
     bus.register("job-ingest", Ingest(manager, clock, [validator]).methods())
     bus.register("job-info", JobInfo(kvs, manager).methods())
     bus.register("job-list", JobList(manager).methods())
+    bus.register("sched", scheduler.methods())
+    bus.register("feasibility", scheduler.feasibility())
     bus.register("resource", resources.methods())
     return Instance(
         bus=bus,

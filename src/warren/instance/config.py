@@ -7,7 +7,7 @@ knows, or a value of the wrong kind, is refused with its path.
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -80,6 +80,15 @@ class Resource(Table, frozen=True):
     """Hostlists by the property that their nodes have."""
 
 
+class Sched(Table, frozen=True):
+    """Table `sched`."""
+
+    policy: Literal["fcfs", "easy"] = "easy"
+    """First come, first served; or small jobs pass one that waits, where it loses nothing."""
+    queue_depth: Annotated[int, msgspec.Meta(ge=1)] = 32
+    """How many jobs of each queue are looked at that cannot begin."""
+
+
 class Ingest(Table, frozen=True):
     """Table `ingest`."""
 
@@ -97,6 +106,7 @@ class Config(Table, frozen=True):
     job_manager: JobManager = JobManager()
     exec: Exec = Exec()
     resource: Resource = Resource()
+    sched: Sched = Sched()
 
 
 def load(path: Path) -> Config:

@@ -287,7 +287,7 @@ class JobManager:
             case Free():
                 r = entry.r
                 assert r is not None
-                self._output(lambda: self._scheduler.free(job.id, r))
+                self._output(lambda: self._scheduler.free(job.id, r, True))
 
     def _start(self, entry: Entry, start: Message) -> None:
         self._execution.start(start)
@@ -352,7 +352,7 @@ class JobManager:
         if message["type"] == SUCCESS and (
             entry is None or not wanted or entry.job.state is not State.SCHED
         ):
-            self._scheduler.free(message["id"], message["R"])
+            self._scheduler.free(message["id"], message["R"], True)
         if entry is None or not wanted:
             return
         match message["type"]:
@@ -411,7 +411,7 @@ class JobManager:
             self._restore(job)
         for entry in list(self._active.values()):
             if entry.job.allocated and entry.r is not None:
-                self._scheduler.hello(entry.job.id, entry.r)
+                self._scheduler.hello(entry.job.id, entry.r, "")
         for entry in list(self._active.values()):
             self._call("job.restart", entry)
             if entry.job.state is State.SCHED:

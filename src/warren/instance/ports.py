@@ -4,7 +4,7 @@ Their messages have the payloads of RFC 27 and RFC 32: requests are calls, and
 responses come back through `Replies`, any number of them, in any order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from warren.rfc.fluid import JobId
@@ -23,12 +23,27 @@ class Scheduler(Protocol):
         """Want them no more. Answered as any other request is."""
         ...
 
-    def free(self, job: JobId, r: Message) -> None:
-        """Give them back. Not answered."""
+    def prioritize(self, jobs: Iterable[Sequence[int]]) -> None:
+        """Change the priorities of jobs that wait: pairs of id and priority. Not answered."""
         ...
 
-    def hello(self, job: JobId, r: Message) -> None:
-        """Say, after a restart, what a job still has."""
+    def expiration(self, job: JobId, expiration: float) -> None:
+        """Say until when a job now has its resources; 0 for no end."""
+        ...
+
+    def free(self, job: JobId, r: Message, final: bool) -> None:
+        """Give them back, all or first the nodes that are in `r`, without `scheduling`.
+
+        Flash stays the job's until `final`. What is free already stays so. Not answered.
+        """
+        ...
+
+    def hello(self, job: JobId, r: Message, free: str) -> str | None:
+        """Say, after a restart, what a job still has: R as it was written, without the cores
+        of the ranks in `free`, an idset.
+
+        Answered by why it cannot have that any more, if so: the job has nothing then.
+        """
         ...
 
 

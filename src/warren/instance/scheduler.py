@@ -1,27 +1,34 @@
-"""The scheduler: first come, first served, on the resource graph (RFC 27).
+"""The scheduler: jobs in order of priority and age, on the resource graph (RFC 27).
 
-The first job in the queue that does not fit makes all others wait, and is told
-what it waits for.
+Who comes first is served first; who does not fit is told what he waits for, and others pass
+him only where he loses nothing by it (`scheduling.backfill`). What jobs have is kept here by
+job, so that it is given back once, however often and in how many parts it is said to be free.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
+import errno
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import ceil, inf
 from typing import Any, Final
 
-import orjson
 import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
-from warren.instance.kvs import Kvs, put
+from warren.instance.config import Sched
+from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
-from warren.rfc import jobspec as jobspecs
+from warren.rfc import canonical, idset, resource_set
+from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
-from warren.scheduling.graph import Allocation, Graph, Refusal
-from warren.scheduling.request import Request, from_jobspec
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Payload, Request, RpcError
+from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
+from warren.scheduling.graph import Allocation, Graph
+from warren.scheduling.request import from_jobspec
 
 log = structlog.get_logger()
 
@@ -29,34 +36,33 @@ log = structlog.get_logger()
 _AT_ONCE: Final = 32
 """Allocations of one commit: what else there is to do waits while they are matched."""
 
-
-_LEFT: Final = 64
-"""How many may be in the queue that have left, besides as many as are waiting."""
-
-
-@dataclass(frozen=True, order=True)
-class _Waiting:
-    place: tuple[int, int]
-    """In the queue: the higher priority first, then the older job."""
-    job: JobId = field(compare=False)
-    request: Request = field(compare=False)
-    duration: float = field(compare=False)
+_DEFAULTS: Final = Sched()
 
 
 class FirstCome:
     """A `Scheduler`."""
 
     def __init__(
-        self, kvs: Kvs, clock: Clock, graph: Graph, reply: Callable[[Message], None]
+        self,
+        kvs: Kvs,
+        clock: Clock,
+        graph: Graph,
+        reply: Callable[[Message], None],
+        config: Sched = _DEFAULTS,
     ) -> None:
         self._kvs = kvs
         self._clock = clock
         self._graph = graph
         self._reply = reply
-        self._waiting: dict[JobId, _Waiting] = {}
-        self._queue: list[_Waiting] = []
-        """A heap. Those who have left are still in it until their turn comes."""
-        self._told: dict[JobId, str] = {}
+        self._config = config
+        self._waiting: dict[JobId, tuple[str, Waiting]] = {}
+        """Who waits, and in which queue."""
+        self._queues: dict[str, list[tuple[int, int]]] = {}
+        """The places of those who wait, in order. None is empty."""
+        self._held: dict[JobId, Running] = {}
+        self._running: list[Running] = []
+        """The same by end."""
+        self._told: dict[JobId, tuple[str, float]] = {}
         self._news = asyncio.Event()
 
     async def run(self) -> None:
@@ -66,31 +72,84 @@ class FirstCome:
             self._news.clear()
             await self._pass()
 
+    # The port
+
     def alloc(self, message: Message) -> None:
         job = JobId(message["id"])
         try:
             request = from_jobspec(message["jobspec"])
+            refusal = self._graph.feasible(request)
         except UserMistake as mistake:
             self._reply({"id": job, "type": DENY, "note": str(mistake)})
             return
-        duration = jobspecs.system(message["jobspec"]).get("duration", 0)
-        waiting = _Waiting((-message["priority"], job), job, request, duration)
-        self._waiting[job] = waiting
-        heappush(self._queue, waiting)
+        if refusal is not None:
+            self._reply({"id": job, "type": DENY, "note": refusal.reason})
+            return
+        if job in self._waiting:
+            self._leave(job)
+        system = message["jobspec"]["attributes"]["system"]
+        self._enter(
+            system.get("queue", ""),
+            Waiting(
+                place=(-message["priority"], job),
+                job=job,
+                request=request,
+                duration=system.get("duration", 0) or inf,
+            ),
+        )
+        self._news.set()
+
+    def prioritize(self, jobs: Iterable[Sequence[int]]) -> None:
+        for number, priority in jobs:
+            job = JobId(number)
+            if job in self._waiting:
+                queue, waiting = self._leave(job)
+                self._enter(queue, replace(waiting, place=(-priority, job)))
         self._news.set()
 
     def cancel(self, job: JobId) -> None:
-        if self._waiting.pop(job, None) is not None:
+        if job in self._waiting:
+            self._leave(job)
             self._told.pop(job, None)
             self._reply({"id": job, "type": CANCEL})
             self._news.set()
 
-    def free(self, job: JobId, r: Mapping[str, Any]) -> None:
-        self._graph.give_back(self._graph.decode(r))
+    def free(self, job: JobId, r: Message, final: bool) -> None:
+        held = self._held.get(job)
+        if held is None:
+            return
+        if final:
+            self._let_go(held)
+            self._graph.give_back(held.allocation)
+        else:
+            ranks = {rank.rank for rank in resource_set.decode(r)}
+            kept, freed = _parted(held.allocation, ranks)
+            self._let_go(held)
+            self._hold(held._replace(allocation=kept))
+            self._graph.give_back(freed)
         self._news.set()
 
-    def hello(self, job: JobId, r: Mapping[str, Any]) -> None:
-        self._graph.take(self._graph.decode(r))
+    def hello(self, job: JobId, r: Message, free: str) -> str | None:
+        try:
+            allocation = self._graph.decode(r)
+            end = r["execution"].get("expiration") or inf
+            kept, _ = _parted(allocation, set(idset.decode(free)))
+        except BadFormat as error:
+            return str(error)
+        conflict = self._graph.conflict(kept)
+        if conflict is None:
+            self._graph.take(kept)
+            self._hold(Running(end, job, kept))
+        return conflict
+
+    def expiration(self, job: JobId, expiration: float) -> None:
+        held = self._held.get(job)
+        if held is not None:
+            self._let_go(held)
+            self._hold(held._replace(end=expiration or inf))
+            self._news.set()
+
+    # What may be given out
 
     def set_ssds(self, rabbit: str, *, up: bool) -> None:
         """Say whether a rabbit's flash may be given to jobs."""
@@ -102,53 +161,144 @@ class FirstCome:
         self._graph.set_drained(ranks)
         self._news.set()
 
+    def set_offline(self, ranks: Iterable[int]) -> None:
+        """Say which nodes are gone for now, in place of what was said before."""
+        self._graph.set_offline(ranks)
+        self._news.set()
+
+    # Passes
+
     async def _pass(self) -> None:
-        """Serve the first in the queue as long as there is room, and write down what they got."""
+        """Serve those for whom there is room, and write down what they got."""
+        now = self._clock.now()
         given: list[tuple[JobId, Mapping[str, Any]]] = []
-        while (waiting := self._first()) is not None:
-            match self._graph.match(waiting.request):
-                case Allocation() as allocation:
-                    self._leave(waiting)
-                    given.append((waiting.job, self._give(waiting, allocation)))
+        operations: list[Operation] = []
+        decisions = decide(
+            self._graph,
+            [self._line(queue) for queue in self._queues],
+            self._running,
+            now,
+            passing=self._config.policy == "easy",
+            depth=self._config.queue_depth,
+        )
+        for decision in decisions:
+            match decision:
+                case Start(waiting, allocation):
+                    expiration = now + waiting.duration
+                    told = self._graph.encode(
+                        allocation,
+                        starttime=now,
+                        expiration=expiration if expiration < inf else 0.0,
+                    )
+                    operations.append(
+                        put(keys.of(waiting.job, "R"), self._graph.text(allocation, told))
+                    )
+                    given.append((waiting.job, told))
+                    self._hold(Running(expiration, waiting.job, allocation))
                     if len(given) == _AT_ONCE:
                         self._news.set()
                         break
-                case Refusal(reason, never) if never:
-                    self._leave(waiting)
-                    self._reply({"id": waiting.job, "type": DENY, "note": reason})
-                case Refusal(reason):
-                    self._explain(waiting.job, reason)
-                    break
-        if given:
-            await self._kvs.commit([put(keys.of(job, "R"), orjson.dumps(r)) for job, r in given])
+                case Blocked(waiting, reason, at):
+                    self._explain(waiting.job, reason, at)
+        for job, _ in given:
+            self._leave(job)
+            self._told.pop(job, None)
+        if operations:
+            await self._kvs.commit(operations)
         for job, r in given:
             hosts = ",".join(r["execution"]["nodelist"])
-            annotations = {"sched": {"resource_summary": hosts, "reason_pending": None}}
-            self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": annotations})
+            sched = {"resource_summary": hosts, "reason_pending": None, "t_estimate": None}
+            self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": {"sched": sched}})
 
-    def _first(self) -> _Waiting | None:
-        if len(self._queue) > 2 * len(self._waiting) + _LEFT:
-            self._queue = sorted(self._waiting.values())  # which is a heap, too
-        while self._queue and self._waiting.get(self._queue[0].job) is not self._queue[0]:
-            heappop(self._queue)  # it left, or asks for something else now
-        return self._queue[0] if self._queue else None
+    def _line(self, queue: str) -> Iterator[Waiting]:
+        for _, number in self._queues[queue]:
+            yield self._waiting[JobId(number)][1]
 
-    def _leave(self, waiting: _Waiting) -> None:
-        del self._waiting[waiting.job]
-        self._told.pop(waiting.job, None)
+    def _enter(self, queue: str, waiting: Waiting) -> None:
+        self._waiting[waiting.job] = (queue, waiting)
+        insort(self._queues.setdefault(queue, []), waiting.place)
 
-    def _give(self, waiting: _Waiting, allocation: Allocation) -> Mapping[str, Any]:
-        self._graph.take(allocation)
-        now = self._clock.now()
-        return self._graph.encode(
-            allocation,
-            slots=waiting.request.slots,
-            starttime=now,
-            expiration=now + waiting.duration if waiting.duration else 0.0,
-        )
+    def _leave(self, job: JobId) -> tuple[str, Waiting]:
+        queue, waiting = self._waiting.pop(job)
+        line = self._queues[queue]
+        del line[bisect_left(line, waiting.place)]
+        if not line:
+            del self._queues[queue]
+        return queue, waiting
 
-    def _explain(self, job: JobId, reason: str) -> None:
-        if self._told.get(job) != reason:
-            self._told[job] = reason
-            annotations = {"sched": {"reason_pending": reason}}
-            self._reply({"id": job, "type": ANNOTATE, "annotations": annotations})
+    def _hold(self, held: Running) -> None:
+        self._held[held.job] = held
+        insort(self._running, held)
+
+    def _let_go(self, held: Running) -> None:
+        del self._held[held.job]
+        del self._running[bisect_left(self._running, held)]
+
+    def _explain(self, job: JobId, reason: str, at: float) -> None:
+        # To the second: who ought to have ended ends a little later in each pass.
+        at = ceil(at) if at < inf else inf
+        if self._told.get(job) != (reason, at):
+            self._told[job] = (reason, at)
+            sched = {"reason_pending": reason, "t_estimate": at if at < inf else None}
+            self._reply({"id": job, "type": ANNOTATE, "annotations": {"sched": sched}})
+
+    # Services
+
+    def methods(self) -> Methods:
+        """Give the service `sched`."""
+        return {
+            "resource-status": Method(self._status, guest=True),
+            "expiration": Method(self._expire),
+            "prioritize": Method(self._prioritize),
+        }
+
+    def feasibility(self) -> Methods:
+        """Give the service `feasibility`."""
+        return {"check": Method(self._check, guest=True)}
+
+    async def _status(self, request: Request) -> Payload:
+        return self._graph.status()
+
+    async def _expire(self, request: Request) -> Payload:
+        job, expiration = request.payload.get("id"), request.payload.get("expiration")
+        if type(job) is not int or not isinstance(expiration, int | float) or expiration < 0:
+            raise RpcError(errno.EPROTO, "sched.expiration takes id and expiration")
+        self.expiration(JobId(job), expiration)
+        return {}
+
+    async def _prioritize(self, request: Request) -> Payload:
+        jobs = request.payload.get("jobs")
+        if not isinstance(jobs, list) or not all(_is_pair(each) for each in jobs):
+            raise RpcError(errno.EPROTO, "sched.prioritize takes jobs, as pairs of id and priority")
+        self.prioritize(jobs)
+        return {}
+
+    async def _check(self, request: Request) -> Payload:
+        try:
+            wanted = from_jobspec(canonical.check(request.payload.get("jobspec")))
+            refusal = self._graph.feasible(wanted)
+        except UserMistake as mistake:
+            raise RpcError(errno.EINVAL, str(mistake)) from mistake
+        if refusal is not None:
+            raise RpcError(errno.EINVAL, refusal.reason)
+        return {}
+
+
+def _is_pair(each: Any) -> bool:
+    return isinstance(each, list) and [type(number) for number in each] == [int, int]
+
+
+def _parted(allocation: Allocation, ranks: set[int]) -> tuple[Allocation, Allocation]:
+    """Part what stays taken from what is free when some nodes have been given back.
+
+    Flash stays: it holds a job's data until the job is over.
+    """
+    kept, freed = [], []
+    for piece in allocation.pieces:
+        if piece.rank in ranks:
+            freed.append(piece._replace(ssds=0))
+            if piece.ssds:
+                kept.append(piece._replace(cores=0, gpus=0))
+        else:
+            kept.append(piece)
+    return replace(allocation, pieces=tuple(kept)), replace(allocation, pieces=tuple(freed))

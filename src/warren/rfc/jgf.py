@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import orjson
+
 from warren.rfc.errors import BadFormat
 
 WRITER: Final = "fluxion:jgf"
@@ -80,6 +82,13 @@ class Line(NamedTuple):
     metadata: Mapping[str, Any]
 
 
+class Text(NamedTuple):
+    """Vertices as JSON text, and the edges that lead to them: made once, for many graphs."""
+
+    nodes: bytes
+    edges: bytes
+
+
 @dataclass(frozen=True, kw_only=True)
 class Edge:
     """One relation between two resources, which it gives by their ids in the graph."""
@@ -106,6 +115,26 @@ def encode(lines: Iterable[Line]) -> dict[str, Any]:
         if parent:
             edges.append({"source": ids[parent], "target": number})
     return {"graph": {"directed": False, "nodes": nodes, "edges": edges}}
+
+
+def text(vertex: Vertex, number: int, parent: int | None) -> Text:
+    """Write one vertex, whose id is its own in all graphs, and the edge from its parent."""
+    node = orjson.dumps({"id": str(number), "metadata": line(vertex).metadata})
+    if parent is None:
+        return Text(node, b"")
+    return Text(node, orjson.dumps({"source": str(parent), "target": str(number)}))
+
+
+def joined(texts: Iterable[Text]) -> Text:
+    """Put vertices together."""
+    nodes, edges = zip(*texts, strict=True)
+    return Text(b",".join(nodes), b",".join(filter(None, edges)))
+
+
+def document(texts: Iterable[Text]) -> bytes:
+    """Write the graph of what was written before."""
+    nodes, edges = joined(texts)
+    return b'{"graph":{"directed":false,"nodes":[%b],"edges":[%b]}}' % (nodes, edges)
 
 
 def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:

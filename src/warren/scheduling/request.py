@@ -1,15 +1,24 @@
 """What a jobspec asks of the graph.
 
-Two shapes are understood: version 1 jobspecs, and those that the storage side
-has rewritten, `slot(rabbit) > [node, ssd]`, where each node's ssds must be of its own chassis.
+These shapes are understood: slots of cores, alone or on nodes, and gpus beside the cores;
+slots of whole nodes; and what the storage side has rewritten, `slot(rabbit) > [node, ssd]`,
+where each node's ssds must be of its own chassis. Counts may leave a choice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
-from warren.rfc import jobspec
+import orjson
+
+from warren.rfc import constraint, counts, ranges
+from warren.rfc.counts import Count
 from warren.rfc.errors import BadFormat
+
+Part = Literal["nodes", "slots", "cores", "gpus"]
+Vertex = Mapping[str, Any]
+
+_KINDS: Final = "node, slot, core, gpu and ssd"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,33 +26,205 @@ class Request:
     """What is wanted. Without `nodes`, slots may lie anywhere."""
 
     nodes: int | None
+    """How many; of slots that hold several nodes, how many such slots."""
     slots: int
-    cores_per_slot: int
-    exclusive: bool
+    """On each node; without `nodes`, altogether."""
+    cores: int
+    """Of each slot."""
+    gpus: int = 0
+    exclusive: bool = False
+    """Whether the nodes are to be idle, and are given whole."""
+    together: int = 1
+    """How many nodes one slot holds."""
     ssd_gib: int = 0
     """Flash beside each node, in GiB."""
+    constraint: str = ""
+    """What the nodes have to meet (RFC 31), as JSON text."""
+    more: tuple[tuple[Part, Count], ...] = ()
+    """Which of the numbers above are but the least, from the outside in, and what may be
+    given instead: the most that there is room for."""
 
     @property
-    def slots_per_node(self) -> int:
-        return -(-self.slots // self.nodes) if self.nodes else self.slots
+    def all_nodes(self) -> int:
+        return (self.nodes or 0) * self.together
+
+    @property
+    def all_slots(self) -> int:
+        return (self.nodes or 1) * self.slots
+
+    @property
+    def node_cores(self) -> int:
+        """Cores of each node that is asked for."""
+        return self.slots * self.cores
+
+    @property
+    def node_gpus(self) -> int:
+        return self.slots * self.gpus
 
 
 def from_jobspec(spec: Mapping[str, Any]) -> Request:
-    """Read what a jobspec asks for. Raises BadFormat for shapes that are not understood."""
-    counted = jobspec.summary(spec)
+    """Read what a canonical jobspec asks for.
+
+    Raises BadFormat, with the place, for shapes that are not understood.
+    """
     resources = spec["resources"]
     if len(resources) != 1:
         raise BadFormat(f"jobspec: resources holds {len(resources)} entries, not 1")
-    top = resources[0]
-    ssd = 0
-    if top["type"] == "slot" and any(child["type"] == "node" for child in top["with"]):
-        ssd = sum(child["count"] for child in top["with"] if child["type"] == "ssd")
-    elif top["type"] not in ("node", "slot"):
-        raise BadFormat(f"jobspec: resources of type {top['type']!r} cannot be scheduled")
-    return Request(
-        nodes=counted.nodes,
-        slots=counted.slots,
-        cores_per_slot=counted.cores_per_slot,
-        exclusive=counted.exclusive,
-        ssd_gib=ssd,
-    )
+    return _Reader(spec).request(resources[0])
+
+
+class _Reader:
+    """Reads one jobspec, from the outside in."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._label = spec["tasks"][0]["slot"]
+        self._more: list[tuple[Part, Count]] = []
+        system = (spec["attributes"] or {}).get("system") or {}
+        self._constraint = _constraint(system.get("constraints"))
+
+    def request(self, top: Vertex) -> Request:
+        path = "resources[0]"
+        if top["type"] == "node":
+            return self._node(top, path, top, path)
+        if top["type"] != "slot":
+            raise BadFormat(
+                f"jobspec: {path}: resources of type {top['type']!r} cannot be scheduled; "
+                f"{_KINDS} can"
+            )
+        if any(child["type"] == "node" for child in top["with"]):
+            return self._around_node(top, path)
+        self._check_label(top, path)
+        slots = self._count("slots", top, path)
+        cores, gpus = self._cores(top, path)
+        return self._made(nodes=None, slots=slots, cores=cores, gpus=gpus)
+
+    def _around_node(self, slot: Vertex, path: str) -> Request:
+        """Read `slot > node`: the task's slot, or one that holds a node with flash beside it."""
+        parts = _children(slot, path, ("node", "ssd"))
+        node, below = parts["node"]
+        gib = 0
+        if "ssd" in parts:
+            ssd, ssd_path = parts["ssd"]
+            gib = _number(ssd, ssd_path)
+            if node["count"] != 1:
+                raise BadFormat(f"jobspec: {below}.count is not 1, where flash is beside the node")
+        if slot.get("label") != self._label:
+            return self._node(node, below, slot, path, gib, _number(node, below))
+        nodes = self._count("nodes", slot, path)
+        together = _number(node, below)
+        cores, gpus = 1, 0
+        if node.get("with"):
+            cores, gpus = self._cores(node, below)
+        return self._made(
+            nodes=nodes,
+            slots=1,
+            cores=cores,
+            gpus=gpus,
+            # What is in a slot is the job's alone, unless it says otherwise (RFC 14).
+            exclusive=node.get("exclusive", True),
+            together=together,
+            ssd_gib=gib,
+        )
+
+    def _node(
+        self,
+        node: Vertex,
+        path: str,
+        counted: Vertex,
+        counted_path: str,
+        gib: int = 0,
+        each: int = 1,
+    ) -> Request:
+        """Read `node > slot`. `counted` says how often: the node, or what is around it."""
+        parts = _children(node, path, ("slot",))
+        if "slot" not in parts:
+            raise BadFormat(f"jobspec: {path}.with holds no slot for the job's tasks")
+        slot, below = parts["slot"]
+        self._check_label(slot, below)
+        if each != 1:
+            raise BadFormat(f"jobspec: {path}.count is not 1, inside of {counted_path}")
+        nodes = self._count("nodes", counted, counted_path)
+        slots = self._count("slots", slot, below)
+        cores, gpus = self._cores(slot, below)
+        exclusive = node.get("exclusive", False)
+        return self._made(
+            nodes=nodes, slots=slots, cores=cores, gpus=gpus, exclusive=exclusive, ssd_gib=gib
+        )
+
+    def _made(self, **counted: Any) -> Request:
+        return Request(**counted, constraint=self._constraint, more=tuple(self._more))
+
+    def _check_label(self, slot: Vertex, path: str) -> None:
+        if slot.get("label") != self._label:
+            raise BadFormat(
+                f"jobspec: {path}.label is {slot.get('label')!r}, "
+                f"and the job's tasks are for the slot {self._label!r}"
+            )
+
+    def _cores(self, holder: Vertex, path: str) -> tuple[int, int]:
+        """Give the least numbers of cores and gpus that something holds."""
+        parts = _children(holder, path, ("core", "gpu"))
+        if "core" not in parts:
+            raise BadFormat(f"jobspec: {path}.with holds no core")
+        cores = self._count("cores", *parts["core"])
+        return cores, self._count("gpus", *parts["gpu"]) if "gpu" in parts else 0
+
+    def _count(self, part: Part, vertex: Vertex, path: str) -> int:
+        """Give the least of what a count allows, and keep in mind what else it does."""
+        count = vertex["count"]
+        if type(count) is int:
+            return count
+        read = _read(count, path)
+        if _open(read):
+            self._more.append((part, read))
+        return read.min
+
+
+def _number(vertex: Vertex, path: str) -> int:
+    count = _read(vertex["count"], path)
+    if _open(count):
+        raise BadFormat(f"jobspec: {path}.count leaves a choice, which it cannot")
+    return count.min
+
+
+def _read(count: Any, path: str) -> Count:
+    try:
+        return counts.parse(count)
+    except BadFormat as error:
+        raise BadFormat(f"jobspec: {path}.{error}") from None
+
+
+def _open(count: Count) -> bool:
+    return count.most(ranges.LARGEST) != count.min
+
+
+def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tuple[Vertex, str]]:
+    """Give what something holds, with its paths, by type; each type once."""
+    found: dict[str, tuple[Vertex, str]] = {}
+    for index, child in enumerate(holder.get("with", ())):
+        kind, place = child["type"], f"{path}.with[{index}]"
+        if kind not in known:
+            raise BadFormat(
+                f"jobspec: {place}: resources of type {kind!r} cannot be scheduled "
+                f"in a {holder['type']}; {' and '.join(known)} can"
+            )
+        if kind == "ssd" and kind in found:
+            # One entry for each directive's flash: to the scheduler they are one.
+            count = _number(found[kind][0], found[kind][1]) + _number(child, place)
+            child = {**child, "count": count}
+        elif kind in found:
+            raise BadFormat(f"jobspec: {place} is a second {kind} in {path}")
+        if kind in ("core", "gpu", "ssd") and child.get("with"):
+            raise BadFormat(f"jobspec: {place}.with: a {kind} holds nothing")
+        found[kind] = (child, place)
+    return found
+
+
+def _constraint(given: Any) -> str:
+    if not given:
+        return ""
+    try:
+        constraint.check(given, "attributes.system.constraints")
+    except BadFormat as error:
+        raise BadFormat(f"jobspec: {error}") from None
+    return orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,0 +1,201 @@
+"""Who of those who wait gets resources now: in order, and past the first who does not fit.
+
+A job that does not fit, and before whom nobody waits for the same nodes, has a promise: the
+moment at which it will fit if all jobs last as long as they may, and what it will get then.
+Others pass it only where that does not move the moment: if they will have ended by then, or
+leave alone what is promised. Where nobody knows the moment, because jobs run that have no
+end, they leave alone all that it could ever get. A job that the end of no other would help
+waits for somebody to bring nodes back, and is passed by everybody.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from math import inf
+from typing import NamedTuple
+
+from warren.rfc.fluid import JobId
+from warren.scheduling.graph import Graph
+from warren.scheduling.inventory import Allocation
+from warren.scheduling.refusals import Refusal
+from warren.scheduling.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Who wants what, and for how many seconds; `inf` for no limit."""
+
+    place: tuple[int, int]
+    """In the queue: who has the lesser one comes first."""
+    job: JobId
+    request: Request
+    duration: float = inf
+
+
+class Running(NamedTuple):
+    """Until when something is taken, `inf` for no end; by whom, and what."""
+
+    end: float
+    job: JobId
+    allocation: Allocation
+
+
+@dataclass(frozen=True)
+class Start:
+    """Somebody gets something now."""
+
+    waiting: Waiting
+    allocation: Allocation
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Somebody is the first to wait for his nodes."""
+
+    waiting: Waiting
+    reason: str
+    at: float
+    """When it will be his turn at the latest; `inf` where nobody knows."""
+
+
+@dataclass(frozen=True)
+class _Promise:
+    at: float
+    allocation: Allocation | None
+    """None where the moment is not known."""
+
+
+def decide(
+    graph: Graph,
+    queues: Iterable[Iterable[Waiting]],
+    running: Sequence[Running],
+    now: float,
+    *,
+    passing: bool,
+    depth: int,
+) -> Iterator[Start | Blocked]:
+    """Say, one after the other, who gets what, and who waits for what.
+
+    Each of the `queues` is in order, and looked at until `depth` of it are left waiting;
+    `running` is by end. What is given is taken from the graph as it is told: who stops
+    listening has taken no more than he has heard of. Without `passing` nobody gets what one
+    who waits before him could ever have.
+    """
+    course = _Course(graph, running, now, passing=passing)
+    lines = [iter(queue) for queue in queues]
+    left = [depth] * len(lines)
+    firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
+    heads = [(first.place, number, first) for number, first in firsts if first is not None]
+    heapify(heads)
+    while heads:
+        _, number, waiting = heads[0]
+        said = course.consider(waiting)
+        if said is not None:
+            yield said
+        if not isinstance(said, Start):
+            left[number] -= 1
+        following = next(lines[number], None) if left[number] else None
+        if following is None:
+            heappop(heads)
+        else:
+            heapreplace(heads, (following.place, number, following))
+
+
+class _Course:
+    """One pass over those who wait, and what was promised in it."""
+
+    def __init__(
+        self, graph: Graph, running: Sequence[Running], now: float, *, passing: bool
+    ) -> None:
+        self._graph = graph
+        self._running = list(running)
+        self._now = now
+        self._passing = passing
+        self._promised: list[Request] = []
+        self._until = inf
+        """Who has ended by then is in nobody's way."""
+        self._spare = graph
+        """What there is beside all that is promised."""
+        self._refused: set[Request] = set()
+        """What did not fit. There has only become less since."""
+
+    def consider(self, waiting: Waiting) -> Start | Blocked | None:
+        """Give what there is to say of one who waits, after all who come before him."""
+        request = waiting.request
+        if request in self._refused:
+            return None
+        end = self._now + waiting.duration
+        room = self._graph if not self._promised or end <= self._until else self._spare
+        if room.fits(request):
+            return self._start(waiting, room, end)
+        if room is not self._graph and self._graph.fits(request):
+            return None  # it would be in the way
+        self._refused.add(request)
+        if any(self._graph.overlap(request, other) for other in self._promised):
+            return None
+        promise = _promise(self._graph, request, self._running, self._now)
+        if promise is not None or not self._passing:
+            self._keep(request, promise)
+        refusal = self._graph.match(request)
+        assert isinstance(refusal, Refusal)
+        return Blocked(waiting, refusal.reason, inf if promise is None else promise.at)
+
+    def _start(self, waiting: Waiting, room: Graph, end: float) -> Start:
+        found = room.match(waiting.request)
+        assert isinstance(found, Allocation)
+        self._graph.take(found)
+        if self._spare is not self._graph:
+            self._spare.take(found)
+        insort(self._running, Running(end, waiting.job, found))
+        return Start(waiting, found)
+
+    def _keep(self, request: Request, promise: _Promise | None) -> None:
+        """Keep from those who come later what is promised."""
+        if not self._promised:
+            self._spare = self._graph.shadow()
+        self._promised.append(request)
+        if promise is None or promise.allocation is None or not self._passing:
+            self._until = -inf
+            self._spare.keep_for(request)
+        else:
+            self._until = min(self._until, promise.at)
+            self._spare.take(promise.allocation)
+
+
+def _promise(
+    graph: Graph, request: Request, running: Sequence[Running], now: float
+) -> _Promise | None:
+    """Find out when a request that does not fit will; None if no end of a job would help."""
+    limited = [each for each in running if each.end < inf]
+    shadow, passed, step = graph, 0, 1
+    while passed < len(limited):
+        later = _after(shadow, limited[passed : passed + step])
+        if later.fits(request):
+            return _moment(shadow, request, limited[passed : passed + step], now)
+        shadow, passed, step = later, passed + step, 2 * step
+    if _after(shadow, running[len(limited) :]).fits(request):
+        return _Promise(inf, None)
+    return None
+
+
+def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> _Promise:
+    """Find the first whose end makes room for a request; the last of them does in any case."""
+    while len(ending) > 1:
+        half = len(ending) // 2
+        later = _after(shadow, ending[:half])
+        if later.fits(request):
+            ending = ending[:half]
+        else:
+            shadow, ending = later, ending[half:]
+    allocation = _after(shadow, ending).match(request)
+    assert isinstance(allocation, Allocation)
+    return _Promise(max(now, ending[0].end), allocation)
+
+
+def _after(graph: Graph, ended: Iterable[Running]) -> Graph:
+    """Give the graph as it will be when some have ended."""
+    shadow = graph.shadow()
+    for each in ended:
+        shadow.give_back(each.allocation)
+    return shadow

@@ -1,0 +1,338 @@
+"""What is free of a system, and what of it would do for a request.
+
+Nodes are kept together by how much of them is free, so that it costs little to see that
+something does not fit, however many nodes there are. Which nodes may be given out is for
+the caller to say, as bits by place (`inventory`).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from warren.scheduling.inventory import Inventory, Piece
+from warren.scheduling.request import Part, Request
+
+_BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
+
+
+class Room:
+    """Free cores and gpus of nodes, free ssds of chassis. All are free in the beginning."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._cores = [node.cores for node in inventory.nodes]
+        self._gpus = [node.gpus for node in inventory.nodes]
+        self._ssds = [chassis.ssds for chassis in inventory.chassis]
+        self._ready = [chassis.ready for chassis in inventory.chassis]
+        self._alike: dict[tuple[int, int], int] = {}
+        """The nodes with so many free cores and gpus. Only those with any at all are here."""
+        self._idle = (1 << len(inventory.nodes)) - 1
+        counted: dict[tuple[int, int], list[int]] = {}
+        for place, node in enumerate(inventory.nodes):
+            count = (node.cores.bit_count(), node.gpus.bit_count())
+            counted.setdefault(count, []).append(place)
+        self._alike = {count: _set(places) for count, places in counted.items() if any(count)}
+
+    def copy(self) -> "Room":
+        other = Room.__new__(Room)
+        other._inventory = self._inventory
+        other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
+        other._ssds, other._ready = self._ssds.copy(), self._ready.copy()
+        other._alike, other._idle = self._alike.copy(), self._idle
+        return other
+
+    # Changes
+
+    def take(self, pieces: Iterable[Piece]) -> None:
+        """Take what is free of some pieces."""
+        places, nodes = self._inventory.places, self._inventory.nodes
+        changed = []
+        for rank, cores, ssds, gpus in pieces:
+            place = places[rank]
+            if cores or gpus:
+                changed.append((place, self._cores[place] & ~cores, self._gpus[place] & ~gpus))
+            if ssds:
+                chassis = nodes[place].chassis
+                assert chassis is not None
+                self._ssds[chassis] &= ~ssds
+        self._change(changed)
+
+    def give_back(self, pieces: Iterable[Piece]) -> None:
+        places, nodes = self._inventory.places, self._inventory.nodes
+        changed = []
+        for rank, cores, ssds, gpus in pieces:
+            place = places[rank]
+            if cores or gpus:
+                changed.append((place, self._cores[place] | cores, self._gpus[place] | gpus))
+            if ssds:
+                chassis = nodes[place].chassis
+                assert chassis is not None
+                self._ssds[chassis] |= ssds
+        self._change(changed)
+
+    def _change(self, changed: Iterable[tuple[int, int, int]]) -> None:
+        moved: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = {}
+        idle: list[int] = []
+        busy: list[int] = []
+        for place, cores, gpus in changed:
+            had_cores, had_gpus = self._cores[place], self._gpus[place]
+            before = (had_cores.bit_count(), had_gpus.bit_count())
+            after = (cores.bit_count(), gpus.bit_count())
+            self._cores[place], self._gpus[place] = cores, gpus
+            if before != after:
+                moved.setdefault((before, after), []).append(place)
+            node = self._inventory.nodes[place]
+            if cores == node.cores and gpus == node.gpus:
+                idle.append(place)
+            else:
+                busy.append(place)
+        for (before, after), places in moved.items():
+            nodes = _set(places)
+            if any(before):
+                left = self._alike[before] & ~nodes
+                if left:
+                    self._alike[before] = left
+                else:
+                    del self._alike[before]
+            if any(after):
+                self._alike[after] = self._alike.get(after, 0) | nodes
+        if idle:
+            self._idle |= _set(idle)
+        if busy:
+            self._idle &= ~_set(busy)
+
+    def set_ready(self, chassis: int, *, ready: bool) -> None:
+        """Say whether the ssds of a chassis can be used."""
+        self._ready[chassis] = self._inventory.chassis[chassis].ssds if ready else 0
+
+    def not_ready(self, chassis: int) -> bool:
+        """Tell whether there is flash of which nothing can be used."""
+        return not self._ready[chassis] and bool(self._inventory.chassis[chassis].ssds)
+
+    # Looking
+
+    def has(self, piece: Piece) -> bool:
+        """Tell whether all of a piece is free."""
+        place = self._inventory.places[piece.rank]
+        chassis = self._inventory.nodes[place].chassis
+        ssds = self._ssds[chassis] if chassis is not None else 0
+        return not (
+            piece.cores & ~self._cores[place]
+            or piece.gpus & ~self._gpus[place]
+            or piece.ssds & ~ssds
+        )
+
+    def taken(self, place: int) -> tuple[int, int]:
+        """Give the cores and gpus of a node that are taken, as bits."""
+        node = self._inventory.nodes[place]
+        return node.cores & ~self._cores[place], node.gpus & ~self._gpus[place]
+
+    def widest(self, usable: int) -> tuple[int, int]:
+        """Give the most cores that are free on a node, and the most gpus."""
+        counts = [count for count, nodes in self._alike.items() if nodes & usable]
+        return max((c for c, _ in counts), default=0), max((g for _, g in counts), default=0)
+
+    def total(self, usable: int) -> tuple[int, int]:
+        """Give how many cores and gpus are free on some nodes together."""
+        cores = gpus = 0
+        for (each_cores, each_gpus), nodes in self._alike.items():
+            count = (nodes & usable).bit_count()
+            cores += count * each_cores
+            gpus += count * each_gpus
+        return cores, gpus
+
+    def able(self, request: Request, usable: int) -> int:
+        """Give the nodes with room for what is asked of each; flash is not looked at.
+
+        Where nodes do not matter, these are the nodes with room for a slot.
+        """
+        if request.nodes is None:
+            cores, gpus = request.cores, request.gpus
+        else:
+            cores, gpus = request.node_cores, request.node_gpus
+        found = 0
+        for (free_cores, free_gpus), nodes in self._alike.items():
+            if free_cores >= cores and free_gpus >= gpus:
+                found |= nodes
+        found &= usable
+        return found & self._idle if request.exclusive else found
+
+    def slots(self, request: Request, usable: int) -> int:
+        """Give how many slots there is room for, where nodes do not matter."""
+        return sum(
+            (nodes & usable).bit_count() * each
+            for (cores, gpus), nodes in self._alike.items()
+            if (each := _slots_of(cores, gpus, request))
+        )
+
+    def fits(self, request: Request, usable: int) -> bool:
+        """Tell whether there is room for the least that is asked for."""
+        if request.nodes is None:
+            return self.slots(request, usable) >= request.slots
+        able = self.able(request, usable)
+        if not request.ssd_gib:
+            return able.bit_count() >= request.all_nodes
+        wanted = request.all_nodes
+        for nodes, _, _ in self._beside_flash(able, request.ssd_gib):
+            wanted -= nodes.bit_count()
+            if wanted <= 0:
+                return True
+        return False
+
+    def most(self, request: Request, usable: int) -> Request:
+        """Settle what a request leaves open, on the most that there is room for.
+
+        From the outside in: rather more nodes than more slots on each. The least must fit.
+        """
+        for part, count in request.more:
+            low, high = count.min, self._bound(part)
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self.fits(_with(request, part, count.most(middle) or count.min), usable):
+                    low = middle
+                else:
+                    high = middle - 1
+            request = _with(request, part, count.most(low) or count.min)
+        return replace(request, more=()) if request.more else request
+
+    def pieces(self, request: Request, usable: int) -> tuple[Piece, ...]:
+        """Choose by rank, first come first. What is asked for must be settled, and fit."""
+        if request.nodes is None:
+            return tuple(self._slot_pieces(request, usable))
+        able = self.able(request, usable)
+        if request.ssd_gib:
+            return tuple(self._flash_pieces(request, able))
+        return tuple(self._node_pieces(request, able, request.all_nodes))
+
+    def _slot_pieces(self, request: Request, usable: int) -> Iterator[Piece]:
+        nodes, slots = self._inventory.nodes, request.slots
+        for place in _places(self.able(request, usable)):
+            cores, gpus = self._cores[place], self._gpus[place]
+            count = min(slots, _slots_of(cores.bit_count(), gpus.bit_count(), request))
+            yield Piece(
+                nodes[place].rank,
+                _lowest(cores, count * request.cores),
+                0,
+                _lowest(gpus, count * request.gpus),
+            )
+            slots -= count
+            if not slots:
+                return
+
+    def _node_pieces(self, request: Request, able: int, wanted: int) -> Iterator[Piece]:
+        nodes = self._inventory.nodes
+        for place in _places(able):
+            cores, gpus = self._share(request, place)
+            yield Piece(nodes[place].rank, cores, 0, gpus)
+            wanted -= 1
+            if not wanted:
+                return
+
+    def _flash_pieces(self, request: Request, able: int) -> Iterator[Piece]:
+        nodes, wanted = self._inventory.nodes, request.all_nodes
+        for chosen, ssds, count in self._beside_flash(able, request.ssd_gib):
+            for place in _places(chosen):
+                cores, gpus = self._share(request, place)
+                own = _lowest(ssds, count)
+                ssds ^= own
+                yield Piece(nodes[place].rank, cores, own, gpus)
+                wanted -= 1
+                if not wanted:
+                    return
+
+    def _share(self, request: Request, place: int) -> tuple[int, int]:
+        """Give the cores and gpus of one node that are to be allocated."""
+        cores, gpus = self._cores[place], self._gpus[place]
+        if request.exclusive:
+            return cores, gpus
+        return _lowest(cores, request.node_cores), _lowest(gpus, request.node_gpus)
+
+    def _beside_flash(self, able: int, gib: int) -> Iterator[tuple[int, int, int]]:
+        """Give, by chassis, the nodes that can have flash, the free ssds, and how many each has."""
+        for index, chassis in enumerate(self._inventory.chassis):
+            count = chassis.pieces(gib)
+            nodes = able & chassis.places
+            if not count or not nodes:
+                continue
+            ssds = self._ssds[index] & self._ready[index]
+            enough = ssds.bit_count() // count
+            if enough < nodes.bit_count():
+                nodes = _first(nodes, enough)
+            if nodes:
+                yield nodes, ssds, count
+
+    def _bound(self, part: Part) -> int:
+        """Give what no number of such parts exceeds here."""
+        if part == "nodes":
+            return len(self._cores)
+        if part == "gpus":
+            return max((gpus for _, gpus in self._alike), default=0)
+        most = max((cores for cores, _ in self._alike), default=0)
+        return most * len(self._cores) if part == "slots" else most
+
+
+def _with(request: Request, part: Part, number: int) -> Request:
+    match part:
+        case "nodes":
+            return replace(request, nodes=number)
+        case "slots":
+            return replace(request, slots=number)
+        case "cores":
+            return replace(request, cores=number)
+        case "gpus":
+            return replace(request, gpus=number)
+
+
+def _slots_of(cores: int, gpus: int, request: Request) -> int:
+    """Give how many slots a node with so much free has room for."""
+    slots = cores // request.cores
+    return min(slots, gpus // request.gpus) if request.gpus else slots
+
+
+def _places(nodes: int) -> Iterator[int]:
+    """Give the numbers that many bits stand for, ascending."""
+    if not nodes:
+        return
+    start = ((nodes & -nodes).bit_length() - 1) // 8
+    rest = nodes >> 8 * start
+    for index, byte in enumerate(rest.to_bytes((rest.bit_length() + 7) // 8, "little"), start):
+        if byte:
+            base = 8 * index
+            for bit in _BITS[byte]:
+                yield base + bit
+
+
+def _set(places: list[int]) -> int:
+    """Give the bits of some places: of many without going over all bits for each."""
+    if len(places) < 8:
+        found = 0
+        for place in places:
+            found |= 1 << place
+        return found
+    data = bytearray(max(places) // 8 + 1)
+    for place in places:
+        data[place >> 3] |= 1 << (place & 7)
+    return int.from_bytes(data, "little")
+
+
+def _first(nodes: int, count: int) -> int:
+    """Keep the first so many nodes."""
+    if not count:
+        return 0
+    for place in _places(nodes):
+        count -= 1
+        if not count:
+            return nodes & ((2 << place) - 1)
+    return nodes
+
+
+def _lowest(bits: int, count: int) -> int:
+    """Keep the lowest `count` bits."""
+    if bits.bit_count() == count:
+        return bits
+    kept = 0
+    for _ in range(count):
+        low = bits & -bits
+        kept |= low
+        bits ^= low
+    return kept

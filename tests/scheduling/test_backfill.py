@@ -1,0 +1,297 @@
+"""Who passes whom: stories, and what holds for every queue."""
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scheduling.systems import Oracle, matched, parts, system, together, want
+from warren.rfc.fluid import JobId
+from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
+from warren.scheduling.graph import Graph, Refusal
+from warren.scheduling.request import Request
+
+FOUR = system((4, 8))
+"""Four nodes of four cores on a chassis with four ssds of 2 GiB."""
+NOW = 1000.0
+
+
+def waiting(*wanted: tuple[Request, float]) -> list[Waiting]:
+    """A queue: who wants what, for how long. Jobs are numbered from 1."""
+    return [
+        Waiting(place=(0, job), job=JobId(job), request=request, duration=duration)
+        for job, (request, duration) in enumerate(wanted, 1)
+    ]
+
+
+def have(graph: Graph, *given_: tuple[Request, float], first: int = 100) -> list[Running]:
+    """Let jobs run: what they have, and until when."""
+    running = []
+    for number, (request, end) in enumerate(given_, first):
+        held = matched(graph, request)
+        graph.take(held)
+        running.append(Running(end, JobId(number), held))
+    return sorted(running)
+
+
+def decided(
+    graph: Graph, queue: Iterable[Waiting], running: Sequence[Running] = (), **options: Any
+) -> tuple[list[int], dict[int, float]]:
+    """Give who starts, and who is blocked, until when."""
+    found = list(decide(graph, [queue], running, NOW, **{"passing": True, "depth": 32, **options}))
+    starts = [each.waiting.job for each in found if isinstance(each, Start)]
+    return starts, {each.waiting.job: each.at for each in found if isinstance(each, Blocked)}
+
+
+WHOLE = want(1, exclusive=True)
+"""One node, whole."""
+
+
+def whole(nodes: int, **options: Any) -> Request:
+    return want(nodes, exclusive=True, **options)
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return Graph(FOUR)
+
+
+# Stories
+
+
+def test_all_that_fits_starts_in_order(graph: Graph) -> None:
+    assert decided(graph, waiting((whole(2), 9), (whole(1), inf), (whole(1), 9))) == ([1, 2, 3], {})
+
+
+def test_who_ends_before_the_first_can_start_passes_him(graph: Graph) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+    queue = waiting((whole(4), 10), (whole(1), 61), (whole(1), 60), (whole(1), 1))
+
+    assert decided(graph, queue, running) == ([3], {1: NOW + 60})
+
+
+def test_who_leaves_alone_what_is_promised_passes_though_he_stays_long(graph: Graph) -> None:
+    running = have(graph, (whole(2), NOW + 60))
+    queue = waiting((whole(3), 10), (whole(1), 1000), (whole(1), 1000))
+
+    assert decided(graph, queue, running) == ([2], {1: NOW + 60})
+
+
+def test_who_has_no_limit_passes_only_beside_what_is_promised(graph: Graph) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+
+    assert decided(graph.shadow(), waiting((whole(4), 1), (whole(1), inf)), running)[0] == []
+    assert decided(graph, waiting((whole(3), 1), (whole(1), inf)), running)[0] == [2]
+
+
+def test_nobody_passes_one_who_waits_for_jobs_without_an_end(graph: Graph) -> None:
+    running = have(graph, (whole(3), inf))
+    queue = waiting((whole(2), 1), (whole(1), 1), (whole(1), inf))
+
+    assert decided(graph, queue, running) == ([], {1: inf})
+
+
+def test_who_could_not_have_the_same_nodes_passes_one_whose_moment_nobody_knows(
+    graph: Graph,
+) -> None:
+    running = have(graph, (whole(3), inf))
+    first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True)
+
+    assert decided(graph, waiting((first, 1), (whole(1), inf)), running) == ([2], {1: inf})
+
+
+def test_nor_may_he_have_flash_that_the_other_could_have() -> None:
+    graph = Graph(FOUR)
+    running = have(graph, (whole(3), inf))
+    first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True, ssd=1)
+    queue = waiting((first, 1), (whole(1, ssd=1), inf), (whole(1), inf))
+
+    assert decided(graph, queue, running) == ([3], {1: inf})
+
+
+def test_who_waits_for_drained_nodes_is_passed_until_they_are_back(graph: Graph) -> None:
+    graph.set_drained([3])
+    queue = waiting((whole(4), 1), (whole(2), inf))
+    assert decided(graph.shadow(), queue) == ([2], {1: inf})
+
+    graph.set_drained([])
+    assert decided(graph, queue) == ([1], {2: NOW + 1})
+
+
+def test_the_first_to_wait_for_other_nodes_has_a_promise_of_his_own(graph: Graph) -> None:
+    low, high = '{"ranks":["0-1"]}', '{"ranks":["2-3"]}'
+    running = have(
+        graph,
+        (want(1, constraint=low, exclusive=True), NOW + 60),
+        (want(1, constraint=high, exclusive=True), NOW + 30),
+    )
+    queue = waiting(
+        (want(2, constraint=low, exclusive=True), 1),
+        (want(2, constraint=high, exclusive=True), 1),
+        (want(1, constraint=high, exclusive=True), 31),
+        (want(1, constraint=low, exclusive=True), 31),
+        (want(1, constraint=low, exclusive=True), 30),
+    )
+
+    assert decided(graph, queue, running) == ([5], {1: NOW + 60, 2: NOW + 30})
+
+
+def test_who_starts_now_is_counted_among_those_who_will_end(graph: Graph) -> None:
+    running = have(graph, (whole(1), NOW + 60))
+    queue = waiting((whole(2), 90), (whole(2), 5), (whole(1), 61))
+
+    assert decided(graph, queue, running) == ([1], {2: NOW + 60})
+
+
+def test_who_should_have_ended_may_end_at_any_moment(graph: Graph) -> None:
+    running = have(graph, (whole(1), NOW - 5))
+
+    assert decided(graph, waiting((whole(4), 1), (whole(1), 1)), running) == ([], {1: NOW})
+
+
+def test_without_passing_nobody_gets_what_one_before_him_could_have(graph: Graph) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+    queue = waiting((whole(2), 1), (whole(1), 1))
+    assert decided(graph.shadow(), queue, running, passing=False) == ([], {1: NOW + 60})
+
+    first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True)
+    queue = waiting((first, 1), (want(1, constraint='{"ranks":["0-1"]}'), 1), (whole(1), 1))
+    assert decided(graph, queue, running, passing=False) == ([3], {1: NOW + 60})
+
+
+def test_so_many_of_a_queue_are_looked_at_as_may_be(graph: Graph) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+    long = [(whole(1), 100.0)] * 5
+    looked: list[int] = []
+
+    def seen(queue: Iterable[Waiting]) -> Iterable[Waiting]:
+        for each in queue:
+            looked.append(each.job)
+            yield each
+
+    queue = waiting((whole(4), 1), *long, (whole(1), 1))
+    assert decided(graph.shadow(), seen(queue), running, depth=6)[0] == []
+    assert looked == [1, 2, 3, 4, 5, 6]
+    assert decided(graph, queue, running, depth=7)[0] == [7]
+
+
+def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Graph) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+    mine = waiting(*[(whole(4), 1.0)] * 9)
+    others = [Waiting(place=(0, 50), job=JobId(50), request=WHOLE, duration=1)]
+
+    found = decide(graph, [mine, others], running, NOW, passing=True, depth=3)
+    assert [each.waiting.job for each in found] == [1, 50]
+
+
+def test_queues_are_served_in_the_order_of_all_their_jobs(graph: Graph) -> None:
+    queue = waiting(*[(WHOLE, inf)] * 6)
+
+    found = decide(graph, [queue[1::2], queue[::2]], [], NOW, passing=True, depth=3)
+    assert [each.waiting.job for each in found if isinstance(each, Start)] == [1, 2, 3, 4]
+
+
+def test_who_listens_no_longer_has_let_nothing_else_be_taken(graph: Graph) -> None:
+    for _ in decide(graph, [waiting(*[(WHOLE, inf)] * 4)], [], NOW, passing=True, depth=4):
+        break
+    assert matched(graph, whole(3))
+    assert isinstance(graph.match(whole(4)), Refusal)
+
+
+# What always holds
+
+# Few nodes, so that there is always somebody who waits and somebody who might pass him.
+systems = st.sampled_from([system((3, 0), cores=2), system((2, 4), (2, 4), cores=2)])
+requests = st.builds(
+    lambda nodes, exclusive, ssd, constraint: want(
+        nodes, exclusive=exclusive, ssd=ssd, constraint=constraint
+    ),
+    st.integers(1, 4),
+    st.booleans(),
+    st.sampled_from([0, 0, 0, 1, 3]),
+    st.sampled_from(["", "", "", '{"ranks":["0-1"]}', '{"ranks":["1-3"]}', '{"ranks":["2-3"]}']),
+) | st.builds(lambda slots: want(slots=slots), st.integers(1, 6))
+ends = st.sampled_from([NOW - 1, NOW + 1, NOW + 2, NOW + 3, NOW + 5, NOW + 8, inf])
+durations = st.sampled_from([1.0, 2.0, 3.0, 4.0, 6.0, inf])
+
+
+def moment(oracle: Oracle, graph: Graph, running: Sequence[Running], request: Request) -> float:
+    """When a request will fit if all last as long as they may and nobody else comes."""
+
+    def fits(at: float) -> bool:
+        left = together(parts(graph, each.allocation) for each in running if each.end > at)
+        return oracle.fits(request, left)
+
+    moments = sorted({NOW, *(max(each.end, NOW) for each in running)})
+    return next((at for at in moments if fits(at)), inf)
+
+
+def begun(graph: Graph, wanted: Iterable[tuple[Request, float]]) -> list[Running]:
+    """Let run what fits of some jobs."""
+    return sorted(
+        running
+        for number, (request, end) in enumerate(wanted, 100)
+        if graph.fits(request)
+        for running in have(graph, (request, end), first=number)
+    )
+
+
+jobs = st.lists(st.tuples(requests, durations), min_size=2, max_size=8)
+
+
+@settings(deadline=None, max_examples=300)
+@given(systems, st.lists(st.tuples(requests, ends), max_size=4), jobs, st.booleans())
+def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
+    r: dict[str, Any],
+    before: list[tuple[Request, float]],
+    wanted: list[tuple[Request, float]],
+    passing: bool,
+) -> None:
+    graph, oracle = Graph(r), Oracle(r)
+    running = begun(graph, before)
+    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    blocked: list[Blocked] = []
+    for each in decide(graph, [queue], list(running), NOW, passing=passing, depth=32):
+        if isinstance(each, Blocked):
+            assert each.at == moment(oracle, graph, running, each.waiting.request)
+            blocked.append(each)
+            continue
+        running.append(Running(NOW + each.waiting.duration, each.waiting.job, each.allocation))
+        for other in blocked:
+            if other.at == inf or not passing:
+                possible = graph.possible(other.waiting.request)
+                places = [graph._inventory.places[p.rank] for p in each.allocation.pieces]
+                assert not any(possible >> place & 1 for place in places)
+    for other in blocked:
+        assert moment(oracle, graph, running, other.waiting.request) <= other.at
+
+
+@settings(deadline=None, max_examples=200)
+@given(systems, jobs, st.booleans())
+def test_everybody_begins_by_the_moment_that_he_was_first_told(
+    r: dict[str, Any], wanted: list[tuple[Request, float]], passing: bool
+) -> None:
+    graph = Graph(r)
+    queue = waiting(*((one, each) for one, each in wanted if graph.feasible(one) is None))
+    told: dict[JobId, float] = {}
+    running: list[Running] = []
+    now = NOW
+    while True:
+        for each in decide(graph, [list(queue)], running, now, passing=passing, depth=32):
+            job = each.waiting.job
+            if isinstance(each, Blocked):
+                assert each.at <= told.get(job, inf)
+                told[job] = each.at
+            else:
+                assert now <= told.get(job, inf)
+                queue.remove(each.waiting)
+                insort(running, Running(now + each.waiting.duration, job, each.allocation))
+        if not running or running[0].end == inf:
+            break
+        graph.give_back(running[0].allocation)
+        now = running.pop(0).end
+    assert not queue or running  # nobody waits for nothing
