@@ -1,12 +1,16 @@
 """The configuration of the instance."""
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.instance.parts import GUEST, OWNER
 from warren.base.errors import UserMistake
 from warren.instance import config
 from warren.instance.config import Config
+from warren.rpc.bus import Bus
 
 
 def test_an_empty_file_is_a_configuration_with_every_default() -> None:
@@ -63,6 +67,28 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
             "policy.jobspec.defaults.system.queue names 'b', which is no queue: name one of a.",
         ),
         ("[queues.'a b']", "queues.a b: a queue's name has no blanks"),
+        ("[queues.a]\n[queues.b]", "site.toml: policy.jobspec.defaults.system.queue is missing"),
+        ("[queues.a]\n[queues.b]\nx = 1", "queues.b: Object contains unknown field `x`."),
+        ("[queues.b]\npolicy.limits.x = 1", "queues.b.policy.limits: Object contains unknown"),
+        ("[queues.b]\nhosts = 'n[1'", "queues.b: hosts: hostlist 'n[1': the bracket at 1"),
+        ("[queues.b]\nrequires = ['a&b']", "queues.b: requires: is no property 'a&b'"),
+        ("[queues.b]\nrequires = ['^b']", "queues.b: requires: '^b' says what a node must not"),
+        ("policy.limits.duration = '5x'", "policy.limits: duration: '5x' is not a duration"),
+        ("policy.limits.duration = -1", "policy.limits: duration: -1.0 is not a duration"),
+        ("policy.limits.job-size.max.nnodes = -2", "max.nnodes: Expected `int` >= -1."),
+        (
+            "policy.limits.job-size.min.nnodes = 2\n"
+            "[queues.a.policy.limits]\njob-size.max.nnodes = 1",
+            "queues.a.policy.limits.job-size: no job has at least 2 and at most 1 nnodes.",
+        ),
+        ("exec.kill-timeout = 'soon'", "exec: kill-timeout: 'soon' is not a duration"),
+        ("job-manager.prolog.timeout = nan", "job-manager.prolog: timeout: nan is not a duration"),
+        ("job-manager.housekeeping.release-after = ''", "release-after: '' is not a duration"),
+        ("job-manager.inactive-age-limit = '1y'", "inactive-age-limit: '1y' is not a duration"),
+        ("resource.exclude = 'n[1'", "resource: exclude: hostlist 'n[1'"),
+        ("resource.properties.fast = 'n[1'", "resource: properties.fast: hostlist 'n[1'"),
+        ("resource.properties.'a|b' = 'n1'", "resource: properties: is no property 'a|b'"),
+        ("resource.properties.'+a' = 'n1'", "resource: properties: '+a' is for the nodes of a"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_path(text: str, words: str) -> None:
@@ -70,6 +96,41 @@ def test_what_cannot_be_is_refused_with_its_path(text: str, words: str) -> None:
         config.parse(text, "site.toml")
 
     assert words in str(refused.value)
+
+
+def test_nodes_are_left_out_by_rank_or_by_name() -> None:
+    assert config.parse("resource.exclude = '0-3'").resource.exclude == "0-3"
+    assert config.parse("resource.exclude = 'n[0-3]'").resource.exclude == "n[0-3]"
+
+
+def test_who_is_not_there_yet_is_named_and_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        "policy.access.allow-user = ['no-such-user', 'root']\n"
+        "queues.a.policy.access.allow-group = ['no-such-group']\n"
+    )
+
+    assert list(config.strangers(config.load(path))) == [
+        ("policy.access", "no-such-user"),
+        ("queues.a.policy.access", "no-such-group"),
+    ]
+
+
+def test_what_is_not_as_it_would_be_anyway_can_be_read_back() -> None:
+    text = {"queues": {"a": {"hosts": "n1", "policy": {"limits": {"duration": "1h"}}}}}
+
+    assert config.plain(msgspec.convert(text, Config)) == text
+    assert config.plain(Config()) == {}
+
+
+def test_everybody_may_read_the_configuration() -> None:
+    site = config.parse("access.allow-guest-user = true")
+    bus = Bus(OWNER)
+    bus.register("config", config.methods(site))
+
+    told = asyncio.run(bus.handle(GUEST).rpc("config.get"))
+
+    assert told == {"access": {"allow-guest-user": True}}
 
 
 def test_a_bad_file_is_not_kept(tmp_path: Path) -> None:

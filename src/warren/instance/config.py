@@ -5,17 +5,25 @@ knows, or a value of the wrong kind, is refused with its path.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+import structlog
 
 from warren.base.errors import UserMistake
+from warren.instance import users
 from warren.lifecycle import policy
-from warren.lifecycle.policy import Policy, Queue, Table
-from warren.rfc import duration
+from warren.lifecycle.policy import Duration, Policy, Queue, Table, demand_durations
+from warren.rfc import idset
 from warren.rfc.errors import BadFormat
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Payload, Request
+
+log = structlog.get_logger()
+
+_SOME_QUEUE: Final = "queues[...]"
 
 
 class Access(Table, frozen=True):
@@ -32,43 +40,70 @@ class Perilog(Table, frozen=True):
 
     command: tuple[str, ...] = ()
     per_rank: bool = False
-    timeout: str | float | None = None
+    timeout: Duration | None = None
     """FSD or seconds; 0 is no limit. Without one a prolog has 30m, an epilog no limit."""
-    kill_timeout: str | float = 60.0
+    kill_timeout: Duration = 60.0
     cancel_on_exception: bool | None = None
     """Without one: a prolog is, an epilog is not."""
     exit_on_first_error: bool = False
     """Whether, with `per-rank`, the first failure on a node ends the commands of the others."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "timeout", "kill_timeout")
+        _demand_moment(self.kill_timeout)
 
 
 class Housekeeping(Table, frozen=True):
     """Table `job-manager.housekeeping`: a command on each node after each job."""
 
     command: tuple[str, ...] = ()
-    release_after: str | float | None = None
+    release_after: Duration | None = None
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "release_after")
 
 
 class JobManager(Table, frozen=True):
     prolog: Perilog = Perilog()
     epilog: Perilog = Perilog()
     housekeeping: Housekeeping = Housekeeping()
-    inactive_age_limit: str | float | None = None
+    inactive_age_limit: Duration | None = None
     """FSD or seconds after which inactive jobs are purged; None keeps them."""
     inactive_num_limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How many inactive jobs are kept; None keeps all."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "inactive_age_limit")
 
 
 class Exec(Table, frozen=True):
     """Table `exec`."""
 
-    kill_timeout: str | float = 5.0
+    kill_timeout: Duration = 5.0
     """FSD or seconds between one signal to a job's tasks and a stronger one."""
     max_kill_count: Annotated[int, msgspec.Meta(ge=1)] = 8
     """After so many SIGKILLs the nodes of what does not die are drained."""
 
     @property
     def kill_seconds(self) -> float:
-        return seconds(self.kill_timeout)
+        return policy.seconds(self.kill_timeout)
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "kill_timeout")
+        _demand_moment(self.kill_timeout)
+
+
+def _demand_moment(kill_timeout: Duration) -> None:
+    if policy.seconds(kill_timeout) == 0:
+        raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
+
+
+def _idset(text: str) -> bool:
+    try:
+        idset.decode(text)
+    except BadFormat:
+        return False
+    return True
 
 
 class Resource(Table, frozen=True):
@@ -78,6 +113,15 @@ class Resource(Table, frozen=True):
     """Nodes that jobs never get: an idset or a hostlist."""
     properties: Mapping[str, str] = {}
     """Hostlists by the property that their nodes have."""
+
+    def __post_init__(self) -> None:
+        if not _idset(self.exclude):
+            policy.demand_hosts("exclude", self.exclude)
+        for name, hosts in self.properties.items():
+            policy.demand_property("properties", name)
+            if name.startswith("+"):
+                raise ValueError(f"properties: {name!r} is for the nodes of a queue with hosts")
+            policy.demand_hosts(f"properties.{name}", hosts)
 
 
 class Sched(Table, frozen=True):
@@ -111,19 +155,18 @@ class Config(Table, frozen=True):
 
 def load(path: Path) -> Config:
     """Read a file; where there is none, everything has its default. Raises UserMistake."""
-    try:
-        return parse(path.read_text(), str(path))
-    except FileNotFoundError:
-        return Config()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserMistake(f"{path} cannot be read: {error}.") from error
+    config = _read(path) if path.exists() else Config()
+    for place, name in strangers(config):
+        # Who is not there yet may come; until then nobody gets in by that name.
+        log.warning("nobody has this name", path=str(path), table=place, name=name)
+    return config
 
 
 def keep(given: Path, path: Path) -> None:
     """Copy a configuration that can be read to where the instance has its own."""
     if not given.exists():
         raise UserMistake(f"{given}: there is no such file.")
-    load(given)
+    _read(given)
     unfinished = path.with_suffix(".new")
     unfinished.write_bytes(given.read_bytes())
     unfinished.rename(path)
@@ -131,44 +174,65 @@ def keep(given: Path, path: Path) -> None:
 
 def parse(text: str, name: str = "the configuration") -> Config:
     """Read a configuration. Raises UserMistake with `name` and the path of the mistake."""
+    tables: dict[str, Any] = {}
     try:
-        config = msgspec.convert(tomllib.loads(text), Config)
+        tables = tomllib.loads(text)
+        config = msgspec.convert(tables, Config)
         policy.check(config.queues, config.policy)
-        _check_times(config)
     except tomllib.TOMLDecodeError as error:
         raise UserMistake(f"{name} is not TOML: {error}.") from error
     except msgspec.ValidationError as error:
-        raise UserMistake(f"{name}: {_told(str(error))}.") from error
+        raise UserMistake(f"{name}: {_told(error, tables)}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
 
 
-def seconds(length: str | float) -> float:
-    """Read a length of time, as FSD or in seconds. Raises BadFormat."""
-    return duration.parse(str(length))
+def strangers(config: Config) -> Iterator[tuple[str, str]]:
+    """Give the names of users and groups that nobody has, each with the table it stands in."""
+    tables = {f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()}
+    for place, table in {"policy": config.policy, **tables}.items():
+        for name in users.strangers(table.access.allow_user, table.access.allow_group):
+            yield f"{place}.access", name
 
 
-def _check_times(config: Config) -> None:
-    """Raise UserMistake for a length of time that is none, or too short to be one."""
-    manager = config.job_manager
-    lengths = {
-        "exec.kill-timeout": config.exec.kill_timeout,
-        "job-manager.prolog.timeout": manager.prolog.timeout,
-        "job-manager.prolog.kill-timeout": manager.prolog.kill_timeout,
-        "job-manager.epilog.timeout": manager.epilog.timeout,
-        "job-manager.epilog.kill-timeout": manager.epilog.kill_timeout,
-    }
-    for path, length in lengths.items():
-        try:
-            known = seconds(length) if length is not None else 1.0
-        except BadFormat as error:
-            raise UserMistake(f"{path}: {error}.") from error
-        if known == 0 and path.endswith("kill-timeout"):
-            raise UserMistake(f"{path} is 0: processes need a moment to end, make it longer.")
+def plain(config: Config) -> dict[str, Any]:
+    """Give a configuration as a file would have it, but for what is as it would be anyway."""
+    return msgspec.to_builtins(config)  # type: ignore[no-any-return]
 
 
-def _told(words: str) -> str:
+def methods(config: Config) -> Methods:
+    """Give the `config` service: everybody may read what holds."""
+
+    async def get(request: Request) -> Payload:
+        return plain(config)
+
+    return {"get": Method(get, guest=True)}
+
+
+def _read(path: Path) -> Config:
+    try:
+        return parse(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserMistake(f"{path} cannot be read: {error}.") from error
+
+
+def _told(error: msgspec.ValidationError, tables: Mapping[str, Any]) -> str:
     """Put the path, which msgspec names last and with a `$`, where one looks for it."""
-    problem, _, path = words.partition(" - at `$.")
-    return f"{path.removesuffix('`')}: {problem}" if path else words
+    problem, _, path = str(error).partition(" - at `$.")
+    if not path:
+        return problem
+    place = path.removesuffix("`")
+    if place.startswith(_SOME_QUEUE):
+        place = f"queues.{_wrong(tables['queues'])}{place.removeprefix(_SOME_QUEUE)}"
+    return f"{place}: {problem}"
+
+
+def _wrong(queues: Mapping[str, Any]) -> str:
+    """Name the first queue that is not one, which msgspec does not."""
+    for name, table in queues.items():
+        try:
+            msgspec.convert(table, Queue)
+        except msgspec.ValidationError:
+            return name
+    raise AssertionError("one of the queues is wrong")

@@ -18,6 +18,7 @@ from warren.base.errors import WarrenError
 from warren.instance import config
 from warren.instance.draining import Drain
 from warren.instance.jobtap import Jobtap
+from warren.lifecycle import policy
 from warren.lifecycle.job import Job
 from warren.lifecycle.perilog import (
     EPILOG,
@@ -292,12 +293,12 @@ _NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []
 
 
 def _limits(site: config.Perilog, usual: float) -> _Limits:
-    seconds = usual if site.timeout is None else config.seconds(site.timeout)
+    seconds = usual if site.timeout is None else policy.seconds(site.timeout)
     return _Limits(
         argv=site.command,
         per_rank=site.per_rank,
         seconds=seconds or None,
-        kill_seconds=config.seconds(site.kill_timeout),
+        kill_seconds=policy.seconds(site.kill_timeout),
         exit_on_first_error=site.exit_on_first_error,
     )
 

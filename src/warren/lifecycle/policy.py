@@ -1,26 +1,83 @@
 """What a site allows and presumes: queues, limits, defaults, access (RFC 33).
 
 The values of a configuration, spelled as Flux spells them, and what may be read from them
-without knowing any job: which queues there are, and what holds in each. What holds for one
-job is decided where jobs come in.
+without knowing any job: which queues there are, and what holds in each (`terms`). What holds
+for one job is decided in `placement` and `limits`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.rfc import constraint, duration, hostlist
+from warren.rfc.errors import BadFormat
+
+T = TypeVar("T")
 
 UNLIMITED: Final = -1
 """A limit that is none, where a queue lifts one of the whole instance."""
 
+SIZES: Final = ("nnodes", "ncores", "ngpus")
+"""What the size of a job is counted in."""
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+
+class Table(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename="kebab",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
     """A table of the configuration. A key that nobody knows is a mistake."""
 
 
+Duration = str | float
+"""A length of time: FSD, or a number of seconds."""
+
 Count = Annotated[int, msgspec.Meta(ge=UNLIMITED)]
+
+
+def seconds(value: Duration) -> float:
+    """Give a length of time in seconds, perhaps infinitely many. Raises BadFormat."""
+    if isinstance(value, str):
+        return duration.parse(value)
+    if not value >= 0:
+        raise BadFormat(f"{value} is not a duration: it is a number of seconds of at least 0")
+    return float(value)
+
+
+def demand_durations(table: Table, *names: str) -> None:
+    """Raise ValueError, which msgspec tells with the path, unless these are durations or None."""
+    for name in names:
+        value = getattr(table, name)
+        if value is not None:
+            _demand(name.replace("_", "-"), seconds, value)
+
+
+def demand_hosts(name: str, value: str) -> None:
+    """Raise ValueError unless this is a list of hosts."""
+    _demand(name, hostlist.decode, value)
+
+
+def demand_property(name: str, value: str) -> None:
+    """Raise ValueError unless a node may have this property from a configuration."""
+    problem = constraint.problem("properties", value)
+    if problem is not None:
+        raise ValueError(f"{name}: {problem.removeprefix('this ')}")
+    if value.startswith("^"):
+        raise ValueError(f"{name}: {value!r} says what a node must not have, and names no property")
+
+
+def _demand(name: str, read: Callable[[T], object], value: T) -> None:
+    try:
+        read(value)
+    except BadFormat as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 class Sizes(Table, frozen=True):
@@ -38,15 +95,21 @@ class JobSize(Table, frozen=True):
 
 class Limits(Table, frozen=True):
     job_size: JobSize = JobSize()
-    duration: str | float | None = None
-    """The longest time limit, as FSD or in seconds; 0 is no limit."""
+    duration: Duration | None = None
+    """The longest time limit; 0 is no limit."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "duration")
 
 
 class SystemDefaults(Table, frozen=True):
     """Attributes of a job that names none of its own."""
 
     queue: str | None = None
-    duration: str | float | None = None
+    duration: Duration | None = None
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "duration")
 
 
 class Defaults(Table, frozen=True):
@@ -58,7 +121,7 @@ class JobspecPolicy(Table, frozen=True):
 
 
 class QueueAccess(Table, frozen=True):
-    """Who may submit; everybody where both are empty."""
+    """Who may submit, by name; everybody where both are empty."""
 
     allow_user: tuple[str, ...] = ()
     allow_group: tuple[str, ...] = ()
@@ -83,25 +146,139 @@ class Queue(Table, frozen=True):
     parent: str | None = None
     """Makes a virtual queue: it has its parent's nodes, and waits while its parent is stopped."""
 
+    def __post_init__(self) -> None:
+        if self.hosts is not None:
+            demand_hosts("hosts", self.hosts)
+        for name in self.requires:
+            demand_property("requires", name)
+
+
+def own_property(queue: str) -> str:
+    """Give the property that the nodes of a queue with `hosts` have."""
+    return f"+{queue}"
+
+
+# What holds in a queue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What holds in one queue: by its own policy, else its parent's, else the instance's."""
+
+    name: str | None = None
+    """None is the anonymous queue."""
+    parent: str | None = None
+    properties: tuple[str, ...] = ()
+    """What the nodes of its jobs have."""
+    duration: float = 0.0
+    """The time limit of a job that has none, in seconds; 0 leaves it without one."""
+    longest: float = math.inf
+    """The longest time limit, in seconds."""
+    least: Mapping[str, int] = field(default_factory=dict)
+    """The limits that there are, by what they count."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    """Who may submit; everybody if these and `users` are empty."""
+
+    @property
+    def restricted(self) -> bool:
+        """Whether not everybody may submit."""
+        return bool(self.users or self.groups)
+
+
+def terms(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None, Terms]:
+    """Give what holds in each queue; where none is configured, in the anonymous one."""
+    if not queues:
+        return {None: _terms([policy])}
+    found: dict[str | None, Terms] = {}
+    for name, queue in queues.items():
+        parent = queue if queue.parent is None else queues[queue.parent]
+        policies = [queue.policy, policy]
+        if queue.parent is not None:
+            policies.insert(1, parent.policy)
+        properties = parent.requires
+        if parent.hosts is not None:
+            properties = (own_property(queue.parent or name),)
+        found[name] = _terms(policies, name, queue.parent, properties)
+    return found
+
+
+def default_queue(queues: Mapping[str, Queue], policy: Policy) -> str | None:
+    """Give the queue of jobs that name none: the one that is configured, or the only one."""
+    default = policy.jobspec.defaults.system.queue
+    return next(iter(queues)) if default is None and len(queues) == 1 else default
+
+
+def _terms(
+    policies: Sequence[Policy],
+    name: str | None = None,
+    parent: str | None = None,
+    properties: tuple[str, ...] = (),
+) -> Terms:
+    """Read policies, the first of which overrides the others."""
+    presumed = seconds(_first(each.jobspec.defaults.system.duration for each in policies) or 0)
+    longest = seconds(_first(each.limits.duration for each in policies) or 0)
+    sizes = [each.limits.job_size for each in policies]
+    access = next((each.access for each in policies if each.access != QueueAccess()), QueueAccess())
+    return Terms(
+        name=name,
+        parent=parent,
+        properties=properties,
+        # A jobspec, which is JSON, has no infinity: 0 is no limit there.
+        duration=0.0 if math.isinf(presumed) else presumed,
+        longest=longest or math.inf,
+        least=_limits([each.min for each in sizes]),
+        most=_limits([each.max for each in sizes]),
+        users=frozenset(access.allow_user),
+        groups=frozenset(access.allow_group),
+    )
+
+
+def _limits(sizes: Sequence[Sizes]) -> dict[str, int]:
+    found = {what: _first(getattr(each, what) for each in sizes) for what in SIZES}
+    return {
+        what: limit for what, limit in found.items() if limit is not None and limit != UNLIMITED
+    }
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+# Mistakes
+
 
 def check(queues: Mapping[str, Queue], policy: Policy) -> None:
     """Raise UserMistake where queues and policy do not go together (RFC 33)."""
     for name, queue in queues.items():
         _check_queue(name, queue, queues)
     default = policy.jobspec.defaults.system.queue
-    if default is None:
-        return
-    if default not in queues:
+    if default is not None and default not in queues:
         raise UserMistake(
             f"policy.jobspec.defaults.system.queue names {default!r}, which is no queue: "
-            f"{_named(list(queues))}."
+            f"{named(queues)}."
         )
+    if default is None and len(queues) > 1:
+        raise UserMistake(
+            "policy.jobspec.defaults.system.queue is missing: jobs that name no queue need one of "
+            f"{', '.join(queues)}."
+        )
+    for held in terms(queues, policy).values():
+        where = "policy" if held.name is None else f"queues.{held.name}.policy"
+        for what in SIZES:
+            least, most = held.least.get(what, 0), held.most.get(what, math.inf)
+            if least > most:
+                raise UserMistake(
+                    f"{where}.limits.job-size: no job has at least {least} and at most {most} "
+                    f"{what}."
+                )
 
 
 def _check_queue(name: str, queue: Queue, queues: Mapping[str, Queue]) -> None:
     path = f"queues.{name}"
-    if not name or set(name) & set(" \t\n!&'\"^`|()"):
-        raise UserMistake(f"{path}: a queue's name has no blanks and none of !&'\"^`|().")
+    if not name or set(name) & set(" \t\n!&'\"^`|(),"):
+        raise UserMistake(f"{path}: a queue's name has no blanks and none of !&'\"^`|(),.")
     if queue.hosts is not None and queue.requires:
         raise UserMistake(f"{path} has both hosts and requires: leave one of them out.")
     if queue.policy.jobspec.defaults.system.queue is not None:
@@ -117,5 +294,7 @@ def _check_queue(name: str, queue: Queue, queues: Mapping[str, Queue]) -> None:
         raise UserMistake(f"{path}.parent names {queue.parent!r}, which has a parent itself.")
 
 
-def _named(queues: Sequence[str]) -> str:
-    return f"name one of {', '.join(queues)}" if queues else "there are none"
+def named(queues: Iterable[str]) -> str:
+    """Say which queues there are, to somebody who has named another one."""
+    names = ", ".join(queues)
+    return f"name one of {names}" if names else "there are none"

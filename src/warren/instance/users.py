@@ -1,0 +1,61 @@
+"""Who users are: their names, and the groups that they are in, as the machine knows them."""
+
+import asyncio
+import grp
+import os
+import pwd
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class User:
+    """A user's name, if it has one, and the names of all its groups."""
+
+    name: str | None
+    groups: frozenset[str] = frozenset()
+
+
+Who = Callable[[int], Awaitable[User]]
+
+
+_PATIENCE: Final = 10.0
+"""Seconds that a directory has to answer."""
+
+# Threads of its own: a directory that does not answer must not keep the disk from being written.
+_threads: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="users")
+
+
+async def who(userid: int) -> User:
+    """Give the user of an id, as it is known now. Raises TimeoutError if nobody knows in time."""
+    async with asyncio.timeout(_PATIENCE):
+        return await asyncio.get_running_loop().run_in_executor(_threads, _who, userid)
+
+
+def _who(userid: int) -> User:
+    try:
+        entry = pwd.getpwuid(userid)
+    except KeyError:
+        return User(None)
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    return User(entry.pw_name, frozenset(_names(groups)))
+
+
+def _names(groups: Iterable[int]) -> Iterator[str]:
+    for group in groups:
+        try:
+            yield grp.getgrgid(group).gr_name
+        except KeyError:
+            continue  # one without a name is not what a configuration can mean
+
+
+def strangers(users: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
+    """Give those of the names that no user and no group has."""
+    for find, names in ((pwd.getpwnam, users), (grp.getgrnam, groups)):
+        for name in names:
+            try:
+                find(name)
+            except KeyError:
+                yield name
