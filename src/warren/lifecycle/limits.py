@@ -1,0 +1,74 @@
+"""Whether a queue takes a job: of this size, for so long, of this user (RFC 33)."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from warren.lifecycle.policy import Terms
+from warren.rfc import duration
+
+_COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
+
+
+def refusal(spec: Mapping[str, Any], terms: Terms) -> str | None:
+    """Say which limit a checked jobspec is beyond; None if it is within all of them.
+
+    Counted is what the jobspec names: who asks for cores is not asked about nodes, and whole
+    nodes have an unknown number of cores, but not fewer than are named.
+    """
+    limit = spec["attributes"]["system"].get("duration", 0)
+    if terms.longest < (limit or math.inf):
+        asked = f"a time limit of {duration.format_fsd(limit)}" if limit else "no time limit"
+        return f"The job has {asked}, and {_where(terms)} allows {_fsd(terms.longest)}."
+    if not (terms.least or terms.most):
+        return None
+    for what, count in size(spec).items():
+        most, least = terms.most.get(what), terms.least.get(what)
+        if most is not None and count > most:
+            return f"The job asks for {count} {what}, and {_where(terms)} allows {most}."
+        whole = what != "nnodes" and _whole_nodes(spec["resources"])
+        if least is not None and count < least and not whole:
+            return f"The job asks for {count} {what}, and {_where(terms)} takes {least} or more."
+    return None
+
+
+def size(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Count nodes, cores and gpus of a checked jobspec. One that names no nodes has no number."""
+    totals: dict[str, int] = {}
+    for type_, count in _vertices(spec["resources"], 1):
+        totals[type_] = totals.get(type_, 0) + count
+    return {
+        what: totals.get(type_, 0)
+        for what, type_ in _COUNTED.items()
+        if type_ != "node" or type_ in totals
+    }
+
+
+def barred(terms: Terms, user: str | None, groups: Collection[str]) -> str | None:
+    """Say that a user may not submit to a queue; None if it may. Nameless users are nobody's."""
+    if not terms.restricted or user in terms.users or not terms.groups.isdisjoint(groups):
+        return None
+    return f"{_where(terms).capitalize()} is not open to {user or 'a user without a name'}."
+
+
+def _vertices(vertices: Sequence[Mapping[str, Any]], factor: int) -> Iterator[tuple[str, int]]:
+    for vertex in vertices:
+        count = factor * vertex["count"]
+        yield vertex["type"], count
+        yield from _vertices(vertex.get("with", ()), count)
+
+
+def _whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        (vertex["type"] == "node" and vertex.get("exclusive", False))
+        or _whole_nodes(vertex.get("with", ()))
+        for vertex in vertices
+    )
+
+
+def _where(terms: Terms) -> str:
+    return "the instance" if terms.name is None else f"queue {terms.name}"
+
+
+def _fsd(seconds: float) -> str:
+    return duration.format_fsd(seconds)

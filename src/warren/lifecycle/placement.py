@@ -1,0 +1,126 @@
+"""Which queue a job comes into, and what that makes of its jobspec (RFC 33).
+
+A job that names no queue or no time limit has the site's; the nodes that its queue is
+confined to are constraints (RFC 31) beside those of its own. All of it may be done again, and
+changes nothing then. The signed request keeps what the author wrote.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.lifecycle.policy import Terms, named
+from warren.rfc import constraint
+from warren.rfc.canonical import demand, whole
+from warren.rfc.constraint import Constraint
+
+SYSTEM: Final = "attributes.system"
+QUEUE: Final = f"{SYSTEM}.queue"
+CONSTRAINTS: Final = f"{SYSTEM}.constraints"
+
+
+def queue_of(spec: Mapping[str, Any]) -> str | None:
+    """Give the queue that a checked jobspec names."""
+    queue: str | None = spec["attributes"]["system"].get("queue")
+    return queue
+
+
+def terms_of(spec: Mapping[str, Any], terms: Mapping[str | None, Terms]) -> Terms:
+    """Give what holds in the queue of a checked jobspec. Raises UserMistake if there is none."""
+    return _named(queue_of(spec), terms)
+
+
+def placed(spec: Any, terms: Mapping[str | None, Terms], default: str | None) -> Mapping[str, Any]:
+    """Give a jobspec with what its queue adds to it.
+
+    Nothing of it needs to be right: of what is read here, the place of a mistake is told.
+    Raises UserMistake for a queue that is not there.
+    """
+    demand(isinstance(spec, Mapping), "jobspec", "is not an object")
+    attributes = spec.get("attributes")
+    demand(isinstance(attributes, Mapping), "attributes", "is not an object")
+    system = attributes.get("system")
+    demand(isinstance(system, Mapping), SYSTEM, "is not an object")
+    queue = system.get("queue", default)
+    demand(queue is None or isinstance(queue, str), QUEUE, "is not a string")
+    added: dict[str, Any] = {}
+    held = _named(queue, terms)
+    if queue is not None and "queue" not in system:
+        added["queue"] = queue
+    limit = system.get("duration", 0)
+    if held.duration and (whole(limit) or isinstance(limit, float)) and not limit:
+        added["duration"] = held.duration
+    if held.properties:
+        own = system.get("constraints", {})
+        constraint.check(own, f"jobspec: {CONSTRAINTS}")
+        required = requiring(own, held.properties)
+        if required is not own:
+            added["constraints"] = required
+    if not added:
+        return spec  # type: ignore[no-any-return]
+    return {**spec, "attributes": {**attributes, "system": {**system, **added}}}
+
+
+def remade(
+    spec: Mapping[str, Any], asked: Mapping[str, Any], terms: Mapping[str | None, Terms]
+) -> dict[str, Any]:
+    """Give what updates of a job come to, by dotted paths: those that are asked for, and more.
+
+    What a job's old queue required of its nodes goes, and what the new one requires comes, also
+    where only the constraints are updated. Whether the updated jobspec is within the limits is a
+    question to `limits`. Raises UserMistake for a queue that is not there, BadFormat for what is
+    no queue and no constraint.
+    """
+    if QUEUE not in asked and CONSTRAINTS not in asked:
+        return dict(asked)
+    system = spec["attributes"]["system"]
+    queue, own = asked.get(QUEUE, queue_of(spec)), asked.get(CONSTRAINTS)
+    demand(queue is None or isinstance(queue, str), QUEUE, "is not a string")
+    if own is not None:
+        constraint.check(own, f"jobspec: {CONSTRAINTS}")
+    was = system.get("constraints") or {}
+    old, new = terms.get(queue_of(spec)), _named(queue, terms)
+    alone = lifted(was if own is None else own, old.properties if old is not None else ())
+    changed = requiring(alone, new.properties)
+    return {**asked, CONSTRAINTS: changed} if own is not None or changed != was else dict(asked)
+
+
+def requiring(own: Constraint, properties: Sequence[str]) -> Constraint:
+    """Give a constraint that also requires `properties`; the same one if it does already."""
+    known = _required(own)
+    missing = [name for name in properties if name not in known]
+    if not missing:
+        return own
+    if not own:
+        return {"properties": missing}
+    if "properties" in own:
+        return {"properties": [*own["properties"], *missing]}
+    return {"and": [own, {"properties": missing}]}
+
+
+def lifted(own: Constraint, properties: Sequence[str]) -> Constraint:
+    """Take from a constraint what `requiring` has added: the same properties, anded to it."""
+    if _required(own).isdisjoint(properties):
+        return own
+    if "properties" in own:
+        left = [name for name in own["properties"] if name not in properties]
+        return {"properties": left} if left else {}
+    parts = [part for part in (lifted(part, properties) for part in own["and"]) if part]
+    return {"and": parts} if len(parts) > 1 else parts[0] if parts else {}
+
+
+def _required(own: Constraint) -> frozenset[str]:
+    """Give the properties without which no node meets a constraint, as far as one sees it."""
+    if "properties" in own:
+        return frozenset(own["properties"])
+    return frozenset().union(*map(_required, own.get("and", ())))
+
+
+def _named(queue: str | None, terms: Mapping[str | None, Terms]) -> Terms:
+    held = terms.get(queue)
+    if held is not None:
+        return held
+    names = [name for name in terms if name is not None]
+    if queue is None:
+        raise UserMistake(f"The job names no queue: {named(names)}.")
+    raise UserMistake(f"There is no queue {queue!r}: {named(names)}.")

@@ -1,0 +1,191 @@
+"""Queues as they stand: which take jobs, and which give theirs to the scheduler (RFC 33).
+
+Whoever looks after the instance enables and disables, starts and stops them, and that
+outlives a restart. This module knows what follows; `instance.queues` keeps it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.lifecycle.policy import Queue, Terms, named, own_property
+from warren.rfc import hostlist
+from warren.rfc.errors import BadFormat
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Whether a queue takes jobs, and whether it gives them to the scheduler."""
+
+    enable: bool = True
+    start: bool = True
+    disable_reason: str | None = None
+    stop_reason: str | None = None
+
+
+Standings = Mapping[str | None, Standing]
+"""By the queue's name; None is the anonymous queue, which is alone."""
+
+Change = Callable[[Standing], Standing]
+
+
+def initial(queue: str | None) -> Standing:
+    """Give a queue as it is at first: the anonymous one is started, as with Flux, and no other."""
+    if queue is None:
+        return Standing()
+    return Standing(start=False, stop_reason="it was never started")
+
+
+def enabled(enable: bool, reason: str | None = None) -> Change:
+    """Let a queue take jobs, or none, for a reason that their authors will read."""
+    why = None if enable else reason
+    return lambda standing: replace(standing, enable=enable, disable_reason=why)
+
+
+def started(start: bool, reason: str | None = None) -> Change:
+    """Let a queue give its jobs to the scheduler, or none."""
+    why = None if start else reason
+    return lambda standing: replace(standing, start=start, stop_reason=why)
+
+
+def changed(standings: Standings, names: Iterable[str | None], change: Change) -> Standings:
+    """Change some of the queues."""
+    return {**standings, **{name: change(standings[name]) for name in names}}
+
+
+def chosen(standings: Standings, name: str | None, *, all_: bool) -> list[str | None]:
+    """Give the queues that a request is about. Raises UserMistake where it is not clear."""
+    if name is not None:
+        return [found(standings, name)]
+    if None not in standings and not all_:
+        raise UserMistake(f"There are named queues: {_named(standings)}, or say all of them.")
+    return list(standings)
+
+
+def found(standings: Standings, name: str | None) -> str | None:
+    """Give a queue's name back if there is such a queue. Raises UserMistake otherwise."""
+    if name in standings:
+        return name
+    if name is None:
+        raise UserMistake(f"There are named queues: {_named(standings)}.")
+    raise UserMistake(f"There is no queue {name!r}: {_named(standings)}.")
+
+
+def refusal(standings: Standings, queue: str | None) -> str | None:
+    """Say why a queue takes no jobs now; None if it does."""
+    standing = standings[queue]
+    if standing.enable:
+        return None
+    where = "job submission" if queue is None else f"job submission to {queue}"
+    return f"{where} is disabled: {standing.disable_reason or 'no reason was given'}"
+
+
+def eligible(standings: Standings, terms: Mapping[str | None, Terms], queue: str | None) -> bool:
+    """Tell whether a queue's jobs are for the scheduler now.
+
+    Those of a virtual queue are if its parent is started, too. Those of a queue that the
+    configuration no longer has wait, as with Flux: they may be brought into another one.
+    """
+    standing = standings.get(queue)
+    if standing is None or not standing.start:
+        return False
+    parent = terms[queue].parent
+    return parent is None or standings[parent].start
+
+
+def status(
+    standings: Standings, terms: Mapping[str | None, Terms], queue: str | None
+) -> dict[str, Any]:
+    """Give a queue as `job-manager.queue-status` tells of it: started if its jobs are eligible."""
+    standing, parent = standings[queue], terms[queue].parent
+    blocked = standing.start and parent is not None and not standings[parent].start
+    told: dict[str, Any] = {"enable": standing.enable, "start": standing.start and not blocked}
+    if not standing.enable:
+        told["disable_reason"] = standing.disable_reason or ""
+    if not told["start"]:
+        reason = standings[parent].stop_reason if blocked else standing.stop_reason
+        if reason is not None:
+            told["stop_reason"] = reason
+    if blocked:
+        told["blocked"] = "parent"
+    if parent is not None:
+        told["parent"] = parent
+    return told
+
+
+# What outlives a restart
+
+
+def encode(standings: Standings) -> dict[str, Any]:
+    """Write queues as Flux has them in its checkpoint."""
+    entries = []
+    for name, standing in standings.items():
+        entry: dict[str, Any] = {} if name is None else {"name": name}
+        entry |= {"enable": standing.enable, "start": standing.start}
+        for key in ("disable_reason", "stop_reason"):
+            if getattr(standing, key) is not None:
+                entry[key] = getattr(standing, key)
+        entries.append(entry)
+    return {"version": _VERSION, "queue": entries}
+
+
+def decode(checkpoint: Any, queues: Iterable[str | None]) -> Standings:
+    """Give the queues of a configuration as a checkpoint has them, and new ones as at first.
+
+    What is in it of queues that are no more is forgotten. Raises BadFormat.
+    """
+    if not isinstance(checkpoint, Mapping) or checkpoint.get("version") != _VERSION:
+        raise BadFormat(f"the checkpoint of the queues is not of version {_VERSION}")
+    entries = checkpoint.get("queue")
+    if not isinstance(entries, list):
+        raise BadFormat("the checkpoint of the queues has no list of them")
+    known = dict(map(_entry, entries))
+    return {name: known.get(name) or initial(name) for name in queues}
+
+
+def _entry(entry: Any) -> tuple[str | None, Standing]:
+    if not isinstance(entry, Mapping):
+        raise BadFormat("the checkpoint of the queues holds one that is not an object")
+    for key in ("enable", "start"):
+        if not isinstance(entry.get(key), bool):
+            raise BadFormat(f"the checkpoint of the queues holds one whose {key} is not true/false")
+    for key in ("name", "disable_reason", "stop_reason"):
+        if not isinstance(entry.get(key, ""), str):
+            raise BadFormat(f"the checkpoint of the queues holds one whose {key} is not a string")
+    return entry.get("name"), Standing(
+        enable=entry["enable"],
+        start=entry["start"],
+        disable_reason=entry.get("disable_reason"),
+        stop_reason=entry.get("stop_reason"),
+    )
+
+
+# Nodes
+
+
+def properties(
+    queues: Mapping[str, Queue], given: Mapping[str, str], hosts: Collection[str]
+) -> dict[str, frozenset[str]]:
+    """Give the hosts that have each property: what is `given` by hostlists, and `+NAME` of queues.
+
+    `hosts` are all there are. Raises UserMistake with the path for one that is not among them.
+    """
+    lists = {f"resource.properties.{name}": (name, text) for name, text in given.items()}
+    for name, queue in queues.items():
+        if queue.hosts is not None:
+            lists[f"queues.{name}.hosts"] = (own_property(name), queue.hosts)
+    made: dict[str, frozenset[str]] = {}
+    for path, (name, text) in lists.items():
+        wanted = hostlist.decode(text)
+        for host in wanted:
+            if host not in hosts:
+                raise UserMistake(f"{path} names {host!r}, which is no node of the system.")
+        made[name] = frozenset(wanted)
+    return made
+
+
+def _named(standings: Standings) -> str:
+    return named(name for name in standings if name is not None)

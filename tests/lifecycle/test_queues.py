@@ -1,0 +1,221 @@
+"""Queues as they stand, and what follows (RFC 33)."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from warren.base.errors import UserMistake
+from warren.lifecycle import queues
+from warren.lifecycle.policy import Queue, Terms
+from warren.lifecycle.queues import Standing, Standings
+from warren.rfc.errors import BadFormat
+
+TERMS: Mapping[str | None, Terms] = {
+    "batch": Terms(name="batch"),
+    "debug": Terms(name="debug"),
+    "short": Terms(name="short", parent="batch"),
+}
+ALONE = {None: Terms()}
+
+
+def first(terms: Mapping[str | None, Terms] = TERMS) -> Standings:
+    return {name: queues.initial(name) for name in terms}
+
+
+def open_() -> Standings:
+    return queues.changed(first(), list(TERMS), queues.started(True))
+
+
+def test_named_queues_take_jobs_at_first_and_serve_none() -> None:
+    assert all(standing.enable and not standing.start for standing in first().values())
+    assert not any(queues.eligible(first(), TERMS, name) for name in TERMS)
+
+
+def test_the_anonymous_queue_serves_its_jobs_at_first() -> None:
+    assert first(ALONE) == {None: Standing()}
+    assert queues.eligible(first(ALONE), ALONE, None)
+
+
+def test_a_virtual_queue_waits_for_its_parent() -> None:
+    stopped = queues.changed(open_(), ["batch"], queues.started(False, "repair"))
+
+    assert not queues.eligible(stopped, TERMS, "short")
+    assert queues.status(stopped, TERMS, "short") == {
+        "enable": True,
+        "start": False,
+        "blocked": "parent",
+        "parent": "batch",
+        "stop_reason": "repair",
+    }
+    assert queues.eligible(stopped, TERMS, "debug")
+
+
+def test_jobs_of_a_queue_that_is_no_more_are_not_served() -> None:
+    assert not queues.eligible(open_(), TERMS, "gone")
+    assert not queues.eligible(open_(), TERMS, None)
+    assert not queues.eligible(first(ALONE), ALONE, "gone")
+
+
+def test_a_closed_queue_says_why() -> None:
+    closed = queues.changed(first(), ["debug"], queues.enabled(False, "we move"))
+
+    assert queues.refusal(closed, "debug") == "job submission to debug is disabled: we move"
+    assert queues.refusal(closed, "batch") is None
+    assert queues.status(closed, TERMS, "debug")["disable_reason"] == "we move"
+    alone = queues.changed(first(ALONE), [None], queues.enabled(False))
+    assert queues.refusal(alone, None) == "job submission is disabled: no reason was given"
+
+
+@pytest.mark.parametrize("change", [queues.enabled, queues.started])
+def test_a_reason_goes_with_what_it_was_for(change: Any) -> None:
+    changed = queues.changed(open_(), ["batch"], change(False, "because"))
+
+    assert queues.changed(changed, ["batch"], change(True)) == open_()
+
+
+def test_a_change_is_of_one_queue_or_expressly_of_all() -> None:
+    assert queues.chosen(first(), "debug", all_=False) == ["debug"]
+    assert queues.chosen(first(), None, all_=True) == list(TERMS)
+    assert queues.chosen(first(ALONE), None, all_=False) == [None]
+    with pytest.raises(UserMistake, match="name one of batch, debug, short, or say all"):
+        queues.chosen(first(), None, all_=False)
+    with pytest.raises(UserMistake, match="There is no queue 'x'"):
+        queues.chosen(first(), "x", all_=True)
+    with pytest.raises(UserMistake, match="There is no queue 'x': there are none"):
+        queues.chosen(first(ALONE), "x", all_=False)
+
+
+# Restarts
+
+
+def test_the_checkpoint_is_written_as_flux_writes_it() -> None:
+    closed = queues.changed(open_(), ["debug"], queues.enabled(False, "we move"))
+
+    assert queues.encode(closed) == {
+        "version": 1,
+        "queue": [
+            {"name": "batch", "enable": True, "start": True},
+            {"name": "debug", "enable": False, "start": True, "disable_reason": "we move"},
+            {"name": "short", "enable": True, "start": True},
+        ],
+    }
+    assert queues.encode(first(ALONE))["queue"] == [{"enable": True, "start": True}]
+
+
+def test_queues_that_come_are_new_and_those_that_go_are_forgotten() -> None:
+    restored = queues.decode(queues.encode(open_()), ["batch", "other"])
+
+    assert restored == {"batch": Standing(), "other": queues.initial("other")}
+    assert queues.decode(queues.encode(open_()), [None]) == {None: Standing()}
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        None,
+        [],
+        {},
+        {"version": 2, "queue": []},
+        {"version": 1},
+        {"version": 1, "queue": [5]},
+        {"version": 1, "queue": [{"enable": True}]},
+        {"version": 1, "queue": [{"enable": True, "start": 1}]},
+        {"version": 1, "queue": [{"enable": True, "start": True, "name": 5}]},
+        {"version": 1, "queue": [{"enable": True, "start": True, "stop_reason": None}]},
+    ],
+)
+def test_a_checkpoint_that_is_none_is_refused(checkpoint: Any) -> None:
+    with pytest.raises(BadFormat, match="checkpoint of the queues"):
+        queues.decode(checkpoint, ["batch"])
+
+
+class Restarts(RuleBasedStateMachine):
+    """Queues are opened and closed, started and stopped, for ever or for this life."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.kept = first()
+        self.closed: dict[str, bool] = dict.fromkeys(["batch", "debug", "short"], False)
+        self.stopped: dict[str, bool] = dict.fromkeys(self.closed, True)
+        self.lasting = dict(self.stopped)
+
+    names = st.sampled_from(["batch", "debug", "short", None])
+
+    @rule(name=names, enable=st.booleans())
+    def enable(self, name: str | None, enable: bool) -> None:
+        chosen = queues.chosen(self.now, name, all_=name is None)
+        change = queues.enabled(enable, "why")
+        self.now, self.kept = (
+            queues.changed(each, chosen, change) for each in (self.now, self.kept)
+        )
+        self.closed |= dict.fromkeys([name] if name else self.closed, not enable)
+
+    @rule(name=names, start=st.booleans(), keep=st.booleans())
+    def start(self, name: str | None, start: bool, keep: bool) -> None:
+        chosen = queues.chosen(self.now, name, all_=name is None)
+        change = queues.started(start, "why")
+        self.now = queues.changed(self.now, chosen, change)
+        self.stopped |= dict.fromkeys([name] if name else self.stopped, not start)
+        if keep:
+            self.kept = queues.changed(self.kept, chosen, change)
+            self.lasting |= dict.fromkeys([name] if name else self.stopped, not start)
+
+    @rule()
+    def restart(self) -> None:
+        self.now = self.kept = queues.decode(
+            json.loads(json.dumps(queues.encode(self.kept))), TERMS
+        )
+        self.stopped = dict(self.lasting)
+
+    @invariant()
+    def jobs_come_in_where_nobody_has_closed(self) -> None:
+        for name, closed in self.closed.items():
+            assert (queues.refusal(self.now, name) is not None) is closed
+
+    @invariant()
+    def jobs_are_served_where_nobody_has_stopped(self) -> None:
+        for name, stopped in self.stopped.items():
+            waits = stopped or (name == "short" and self.stopped["batch"])
+            assert queues.eligible(self.now, TERMS, name) is not waits
+            assert queues.status(self.now, TERMS, name)["start"] is not waits
+
+
+TestRestarts = Restarts.TestCase
+TestRestarts.settings = settings(max_examples=50, deadline=None)
+
+
+# Nodes
+
+HOSTS = ["n0", "n1", "n2"]
+
+
+def test_the_nodes_of_a_queue_have_its_property() -> None:
+    configured = {
+        "batch": Queue(hosts="n[0-1]"),
+        "debug": Queue(requires=("x",)),
+        "short": Queue(parent="batch"),
+    }
+
+    assert queues.properties(configured, {"fast": "n2,n0"}, HOSTS) == {
+        "fast": {"n0", "n2"},
+        "+batch": {"n0", "n1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("configured", "given", "words"),
+    [
+        ({"a": Queue(hosts="n[2-3]")}, {}, "queues.a.hosts names 'n3', which is no node"),
+        ({}, {"fast": "m1"}, "resource.properties.fast names 'm1', which is no node"),
+    ],
+)
+def test_nodes_that_are_not_there_are_refused_with_the_path(
+    configured: dict[str, Queue], given: dict[str, str], words: str
+) -> None:
+    with pytest.raises(UserMistake, match=words):
+        queues.properties(configured, given, HOSTS)
