@@ -14,13 +14,14 @@ from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
 from warren.instance import config, keys
 from warren.instance.barrier import Barriers
-from warren.instance.config import Exec
+from warren.instance.config import Config, Exec
 from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
+from warren.instance.queues import Queues
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
 from warren.instance.shell.shell import Shell, ShellPlugin
@@ -149,7 +150,10 @@ class Machine:
 
     @asynccontextmanager
     async def instance(
-        self, launcher: Callable[[Bus], Launcher] | None = None, seam: Seam | None = None
+        self,
+        launcher: Callable[[Bus], Launcher] | None = None,
+        seam: Seam | None = None,
+        settings: Config = Config(),  # noqa: B008 - it is frozen
     ) -> AsyncIterator[Instance]:
         """Live once. The shells of one life are those of the next."""
         seam = seam or Seam()
@@ -168,8 +172,11 @@ class Machine:
         manager.load(perilog)
         bus.register("kvs", kvs.methods())
         bus.register("barrier", barriers.methods())
-        bus.register("job-manager", JobManagerService(manager, execution).methods())
-        bus.register("job-ingest", Ingest(manager, self.clock, ()).methods())
+        queues = Queues(kvs, manager, settings)
+        service = JobManagerService(manager, execution)
+        ingest = Ingest(kvs, manager, self.clock, settings, queues)
+        bus.register("job-manager", {**service.methods(), **queues.methods()})
+        bus.register("job-ingest", ingest.methods())
         bus.register("job-info", JobInfo(kvs, manager).methods())
         try:
             async with living(kvs.run, manager.run, scheduler.run, execution.run, perilog.run):

@@ -10,14 +10,19 @@ import orjson
 
 from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
-from warren.instance import keys
-from warren.instance.ingest import Ingest, Validator
+from warren.base.clock import Clock
+from warren.instance import config as configuration
+from warren.instance import keys, users
+from warren.instance.config import Config
+from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import JobInfo, JobList
 from warren.instance.jobtap import Jobtap, Plugin
 from warren.instance.kvs import Kvs, put
 from warren.instance.manager import JobManager
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.queues import Queues
 from warren.instance.service import JobManagerService
+from warren.instance.users import Who
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
@@ -212,6 +217,7 @@ class Life:
     scheduler: PaperScheduler
     execution: PaperExecution
     bus: Bus
+    queues: Queues
 
     async def submit(self, userid: int = OWNER, **options: Any) -> JobId:
         """Submit a job, as a user would."""
@@ -258,11 +264,15 @@ async def alive(
     *,
     plugins: Sequence[Plugin] = (),
     validators: Sequence[Validator] = (),
+    frobnicators: Sequence[Frobnicator] = (),
+    config: Config = Config(),  # noqa: B008 - it is frozen
+    who: Who = users.who,
+    clock: Clock | None = None,
     generous: bool = True,
     seconds: float = 1.0,
 ) -> AsyncIterator[Life]:
     """One life. What it does not leave in the journal, the next one does not know."""
-    clock = VirtualClock()
+    clock = clock or VirtualClock()
     kvs = Kvs(journal or MemoryJournal(), OWNER)
     bus = Bus(OWNER)
     manager = JobManager(kvs, clock, bus.handle())
@@ -272,10 +282,14 @@ async def alive(
     for plugin in plugins:
         manager.load(plugin)
     bus.register("kvs", kvs.methods())
-    bus.register("job-manager", JobManagerService(manager, execution).methods())
-    bus.register("job-ingest", Ingest(manager, clock, validators).methods())
+    queues = Queues(kvs, manager, config, who)
+    service = JobManagerService(manager, execution)
+    ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
+    bus.register("job-manager", {**service.methods(), **queues.methods()})
+    bus.register("job-ingest", ingest.methods())
+    bus.register("config", configuration.methods(config))
     bus.register("job-info", JobInfo(kvs, manager).methods())
     bus.register("job-list", JobList(manager).methods())
     async with living(kvs.run, manager.run, scheduler.run, execution.run):
         await settle()
-        yield Life(kvs, manager, scheduler, execution, bus)
+        yield Life(kvs, manager, scheduler, execution, bus, queues)

@@ -23,6 +23,7 @@ from warren.daemons.system import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
+from warren.instance import config as configuration
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.draining import drainer
@@ -32,6 +33,7 @@ from warren.instance.jobinfo import JobInfo, JobList
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
+from warren.instance.queues import Queues
 from warren.instance.resource import Resources
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
@@ -124,13 +126,17 @@ def instance(
     )
     manager.connect(scheduler, execution)
     perilog = Perilog(config.job_manager, commands, drain, manager.committed)
+    queues = Queues(kvs, manager, config)
     manager.load(DwsPlugin())
     manager.load(perilog)
     validator = _validator(informers, graph)
     bus.register("kvs", kvs.methods())
     bus.register("barrier", barriers.methods())
-    bus.register("job-manager", JobManagerService(manager, execution).methods())
-    bus.register("job-ingest", Ingest(manager, clock, [validator]).methods())
+    service = JobManagerService(manager, execution)
+    ingest = Ingest(kvs, manager, clock, config, queues, [validator])
+    bus.register("job-manager", {**service.methods(), **queues.methods()})
+    bus.register("job-ingest", ingest.methods())
+    bus.register("config", configuration.methods(config))
     bus.register("job-info", JobInfo(kvs, manager).methods())
     bus.register("job-list", JobList(manager).methods())
     bus.register("sched", scheduler.methods())

@@ -1,99 +1,171 @@
 """Where jobs come in: signed requests are unwrapped, checked, numbered and handed on.
 
 A job that is refused leaves no trace; one that is accepted is durable before its
-author hears its id.
+author hears its id. Signatures are not verified here: who starts the tasks does that, with
+the same request in its hands.
 """
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
-from warren.instance.kvs import put
+from warren.instance.config import Config
+from warren.instance.kvs import Kvs, put
 from warren.instance.manager import JobManager
-from warren.rfc import fluid, signed_request
+from warren.instance.numbers import Numbers
+from warren.instance.queues import Queues
+from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
 from warren.rpc.bus import Method, Methods
-from warren.rpc.message import Payload, Request, RpcError
+from warren.rpc.message import Cred, Payload, Request, RpcError
+
+Frobnicator = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Gives a jobspec, which is checked only afterwards, with what it lacks; or raises UserMistake.
+
+What it has added, it adds to no jobspec again.
+"""
 
 Validator = Callable[[Mapping[str, Any]], None]
 """Looks at a jobspec, and raises UserMistake where it must not be accepted."""
 
+DEBUG, WAITABLE, NOVALIDATE = 2, 4, 8
+"""Flags of a submission."""
+
+_FLAGS: Final = DEBUG | WAITABLE | NOVALIDATE
 _DEFAULT_URGENCY: Final = 16
-_FLAGS: Final = 2 | 4
-"""debug and waitable."""
+_LARGEST_URGENCY: Final = 31
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What a user sends."""
+
+    token: str = msgspec.field(name="J")
+    urgency: int = _DEFAULT_URGENCY
+    flags: int = 0
 
 
 class Ingest:
     """The `job-ingest` service."""
 
-    def __init__(self, manager: JobManager, clock: Clock, validators: Sequence[Validator]) -> None:
+    def __init__(
+        self,
+        kvs: Kvs,
+        manager: JobManager,
+        clock: Clock,
+        config: Config,
+        queues: Queues,
+        validators: Sequence[Validator] = (),
+        frobnicators: Sequence[Frobnicator] = (),
+    ) -> None:
+        """Frobnicators are asked after the site's defaults and the queue's constraints."""
         self._manager = manager
-        self._clock = clock
+        self._config = config
+        self._queues = queues
         self._validators = validators
-        self._generator: fluid.Generator | None = None
+        self._frobnicators = (queues.placed, *frobnicators)
+        self._numbers = Numbers(kvs, clock, manager.latest)
 
     def methods(self) -> Methods:
-        return {"submit": Method(self._submit, guest=True)}
+        return {
+            "submit": Method(self._submit, guest=True),
+            "getinfo": Method(self._getinfo),
+        }
 
     async def _submit(self, request: Request) -> Payload:
-        token = request.payload.get("J")
-        urgency = request.payload.get("urgency", _DEFAULT_URGENCY)
-        flags = request.payload.get("flags", 0)
-        if not isinstance(token, str) or not isinstance(urgency, int) or not isinstance(flags, int):
-            raise RpcError(errno.EPROTO, "job-ingest.submit takes J, urgency and flags")
-        if flags & ~_FLAGS:
-            raise RpcError(errno.EPROTO, f"unknown submission flags {flags & ~_FLAGS:#x}")
-        if not 0 <= urgency <= 31:
-            raise RpcError(errno.EINVAL, "urgency is a number from 0 to 31")
-        if urgency > _DEFAULT_URGENCY and not request.cred.owner:
-            raise RpcError(errno.EINVAL, "only the instance owner submits with urgency over 16")
-        spec = self._unwrapped(token, request)
-        for validator in self._validators:
-            try:
-                validator(spec)
-            except UserMistake as mistake:
-                shown = getattr(mistake, "shown", str(mistake))
-                raise RpcError(errno.EINVAL, shown) from mistake
-        job = self._next()
+        asked, cred = self._asked(request), request.cred
+        spec = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
+        job, mark = self._numbers.next()
         kept = jobspecs.without_environment(spec)
         submitted = {
-            "userid": request.cred.userid,
-            "urgency": urgency,
-            "flags": flags,
+            "userid": cred.userid,
+            "urgency": asked.urgency,
+            "flags": asked.flags,
             "version": 1,
         }
         stored = [
-            put(keys.of(job, "J"), token.encode()),
+            *mark,
+            put(keys.of(job, "J"), asked.token.encode()),
             put(keys.of(job, "jobspec"), orjson.dumps(kept)),
         ]
         await self._manager.submit(job, submitted, kept, stored)
+        self._numbers.committed(job)
         return {"id": job}
 
-    def _unwrapped(self, token: str, request: Request) -> Mapping[str, Any]:
+    async def _getinfo(self, request: Request) -> Payload:
+        return {"timestamp": self._numbers.timestamp}
+
+    def _asked(self, request: Request) -> _Asked:
+        """Read a submission, in the order in which Flux does, so that errors are the same."""
+        owner = request.cred.owner
         try:
-            signed = signed_request.unwrap(token)
-            if signed.userid != request.cred.userid:
-                raise RpcError(
-                    errno.EPERM,
-                    f"signer={signed.userid} != requestor={request.cred.userid}",
-                )
-            if not request.cred.owner:
-                # Mechanism none proves nothing when the tasks are to run as somebody else.
-                raise RpcError(errno.EPERM, "only instance owner can use sign-type=none")
-            return jobspecs.check(orjson.loads(signed.payload))
-        except orjson.JSONDecodeError as error:
-            raise RpcError(errno.EINVAL, f"jobspec: invalid JSON: {error}") from error
+            asked = msgspec.convert(request.payload, _Asked)
+        except msgspec.ValidationError as error:
+            what = f"job-ingest.submit takes J, urgency and flags: {error}"
+            raise RpcError(errno.EPROTO, what) from error
+        if asked.flags & ~_FLAGS:
+            unknown = f"unknown submission flags {asked.flags & ~_FLAGS:#x}"
+            raise RpcError(errno.EPROTO, unknown)
+        if asked.flags & NOVALIDATE and not owner:
+            raise RpcError(errno.EPERM, "only the instance owner submits without validation")
+        if not 0 <= asked.urgency <= _LARGEST_URGENCY:
+            raise RpcError(errno.EINVAL, f"urgency is a number from 0 to {_LARGEST_URGENCY}")
+        if asked.urgency > _DEFAULT_URGENCY and not owner:
+            over = f"only the instance owner submits with urgency over {_DEFAULT_URGENCY}"
+            raise RpcError(errno.EINVAL, over)
+        if asked.flags & WAITABLE and not owner:
+            raise RpcError(errno.EINVAL, "only the instance owner submits waitable jobs")
+        return asked
+
+    def _unwrapped(self, token: str, cred: Cred) -> Any:
+        """Give the payload of a request, if it is this user's to make."""
+        longest = self._config.ingest.max_payload
+        if len(token) > longest:
+            long = f"the signed request has {len(token)} bytes, over ingest.max-payload {longest}"
+            raise RpcError(errno.EFBIG, long)
+        try:
+            signed = signed_request.unwrap(token, mechanisms=signed_request.MECHANISMS)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
+        if signed.userid != cred.userid:
+            raise RpcError(errno.EPERM, f"signer={signed.userid} != requestor={cred.userid}")
+        if not cred.owner:
+            self._check_guest(signed.mechanism, cred.userid)
+        try:
+            return orjson.loads(signed.payload)
+        except orjson.JSONDecodeError as error:
+            raise RpcError(errno.EINVAL, f"jobspec: invalid JSON: {error}") from error
 
-    def _next(self) -> fluid.JobId:
-        now = int(self._clock.now() * 1000)
-        if self._generator is None:
-            # Not before the job manager has replayed: ids go on where they had ended.
-            self._generator = fluid.Generator(now, latest=self._manager.latest())
-        return self._generator.next(now)
+    def _check_guest(self, mechanism: str, userid: int) -> None:
+        """Refuse others than the owner, unless the site has let them in."""
+        access = self._config.access
+        if mechanism == "none":
+            # It proves nothing when the tasks are to run as somebody else.
+            raise RpcError(errno.EPERM, "only instance owner can use sign-type=none")
+        if userid == 0 and not access.allow_root_owner:
+            raise RpcError(errno.EPERM, "jobs of root run only where root owns the instance")
+        if userid != 0 and not access.allow_guest_user:
+            raise RpcError(errno.EPERM, "only the instance owner submits: access.allow-guest-user")
+
+    async def _accepted(self, spec: Any, asked: _Asked, cred: Cred) -> Mapping[str, Any]:
+        """Give a jobspec as it will be kept, or refuse it."""
+        judged = not asked.flags & NOVALIDATE
+        try:
+            for frobnicate in self._frobnicators:
+                spec = frobnicate(spec)
+            if judged:
+                canonical.check(spec)
+            # Also what is not judged has the form that all count on who will read it.
+            jobspecs.check(spec)
+            await self._queues.check(spec, cred.userid)
+            for validate in self._validators if judged else ():
+                validate(spec)
+        except UserMistake as mistake:
+            shown = getattr(mistake, "shown", str(mistake))
+            raise RpcError(errno.EINVAL, shown) from mistake
+        return spec  # type: ignore[no-any-return]

@@ -1,0 +1,74 @@
+"""Numbers of jobs: FLUIDs that never come twice, whatever the clock says and whoever is purged.
+
+Which ids may have been given is written down ahead, in the commit of a job that needs it
+(KVS key `checkpoint.job-ingest`); a restart counts on from there.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from warren.base.clock import Clock
+from warren.instance.kvs import Kvs, Operation, put
+from warren.rfc import fluid
+from warren.rfc.fluid import JobId
+
+log = structlog.get_logger()
+
+_KEPT: Final = "checkpoint.job-ingest"
+
+_AHEAD: Final = 1024
+"""Milliseconds of ids that are written down at once. A restart passes over what is left."""
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    max_jobid: int
+
+
+class Numbers:
+    """Gives numbers. The job manager must have replayed its jobs before."""
+
+    def __init__(self, kvs: Kvs, clock: Clock, latest: Callable[[], JobId]) -> None:
+        self._kvs = kvs
+        self._clock = clock
+        self._latest = latest
+        self._generator: fluid.Generator | None = None
+        self._durable = 0
+
+    def next(self) -> tuple[JobId, list[Operation]]:
+        """Give the next number, and what must be committed before anybody hears of it."""
+        now = int(self._clock.now() * 1000)
+        if self._generator is None:
+            latest = max(self._latest(), self._marked())
+            self._generator = fluid.Generator(now, latest=latest)
+        job = self._generator.next(now)
+        if job <= self._durable:
+            return job, []
+        return job, [put(_KEPT, msgspec.json.encode(_Mark(_ahead(job))))]
+
+    def committed(self, job: JobId) -> None:
+        """Take note that what came with a number is durable."""
+        if job > self._durable:
+            self._durable = _ahead(job)
+
+    @property
+    def timestamp(self) -> int:
+        """The part of the next number that is time: a generator elsewhere may start from it."""
+        return self.next()[0] >> 24
+
+    def _marked(self) -> int:
+        text = self._kvs.get(_KEPT)
+        if text is None:
+            return 0
+        try:
+            return msgspec.json.decode(text, type=_Mark).max_jobid
+        except msgspec.MsgspecError as error:
+            # Somebody has written into it by hand. The jobs that are left tell the most of it.
+            log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
+            return 0
+
+
+def _ahead(job: JobId) -> int:
+    return job + (_AHEAD << 24)

@@ -1,0 +1,255 @@
+"""The queues of the instance: how they stand, and what is asked of them over the bus.
+
+How they stand outlives a restart (KVS key `checkpoint.queues`), but for what was to last no
+longer than this life. What follows of it for a job is decided in `lifecycle`.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from warren.base.errors import UserMistake
+from warren.instance import users
+from warren.instance.config import Config
+from warren.instance.jobtap import Jobtap
+from warren.instance.kvs import Kvs, put
+from warren.instance.manager import Entry, JobManager
+from warren.instance.users import Who
+from warren.lifecycle import limits, placement, policy, queues
+from warren.lifecycle.job import Job
+from warren.lifecycle.queues import Change, Standings
+from warren.lifecycle.states import PENDING, RUNNING, State
+from warren.rfc import canonical
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Payload, Request, RpcError
+
+log = structlog.get_logger()
+
+_KEPT: Final = "checkpoint.queues"
+
+_LOOK: Final = 0.2
+"""Seconds between two looks at the jobs, while somebody waits for their end."""
+
+_MOVE: Final = "update its queue, or cancel it"
+
+
+class Queues:
+    """Governs which jobs come in, and which go to the scheduler. A plugin of the job manager."""
+
+    name = "queues"
+
+    def __init__(self, kvs: Kvs, manager: JobManager, config: Config, who: Who = users.who) -> None:
+        self._kvs = kvs
+        self._manager = manager
+        self._who = who
+        self._terms = policy.terms(config.queues, config.policy)
+        self._default = policy.default_queue(config.queues, config.policy)
+        self._kept = self._now = self._restored()
+        """As the next life will find them, and as they are in this one."""
+        manager.govern(self.eligible)
+        manager.load(self)
+
+    def _restored(self) -> Standings:
+        text = self._kvs.get(_KEPT)
+        if text is not None:
+            try:
+                return queues.decode(orjson.loads(text), self._terms)
+            except (BadFormat, ValueError) as error:
+                # Somebody has written into it by hand.
+                log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
+        return {name: queues.initial(name) for name in self._terms}
+
+    # Of jobs
+
+    def placed(self, spec: Any) -> Mapping[str, Any]:
+        """Give a jobspec with what its queue makes of it. Raises UserMistake."""
+        return placement.placed(spec, self._terms, self._default)
+
+    async def check(self, spec: Mapping[str, Any], userid: int) -> None:
+        """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
+        try:
+            terms = placement.terms_of(spec, self._terms)
+        except UserMistake as mistake:
+            raise RpcError(errno.EINVAL, str(mistake)) from mistake
+        if terms.restricted:
+            try:
+                user = await self._who(userid)
+            except TimeoutError:
+                late = "it cannot be found out now which groups you are in: submit again later"
+                raise RpcError(errno.EAGAIN, late) from None
+            barred = limits.barred(terms, user.name, user.groups)
+            if barred is not None:
+                raise RpcError(errno.EPERM, barred)
+        refusal = queues.refusal(self._now, terms.name) or limits.refusal(spec, terms)
+        if refusal is not None:
+            raise RpcError(errno.EINVAL, refusal)
+
+    async def updates(
+        self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
+    ) -> Mapping[str, Any]:
+        """Give what updates of a job come to, the constraints of a new queue included.
+
+        Raises RpcError where they do not go, where the job would be beyond its queue's limits,
+        or where another queue would not take it from its user. The instance's owner is held to
+        none of that but that the queue is there.
+        """
+        try:
+            updates = placement.remade(spec, asked, self._terms)
+            changed = canonical.check(jobspecs.updated(spec, updates))
+            terms = placement.terms_of(changed, self._terms)
+        except UserMistake as mistake:
+            raise RpcError(errno.EINVAL, str(mistake)) from mistake
+        if owner:
+            return updates
+        if placement.queue_of(changed) != placement.queue_of(spec):
+            await self.check(changed, userid)
+        # Where it is already, the queue may be closed by now.
+        beyond = limits.refusal(changed, terms)
+        if beyond is not None:
+            raise RpcError(errno.EINVAL, beyond)
+        return updates
+
+    def eligible(self, spec: Mapping[str, Any]) -> bool:
+        """Tell whether a job is for the scheduler now."""
+        return queues.eligible(self._now, self._terms, placement.queue_of(spec))
+
+    def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
+        """See to jobs after a restart."""
+
+        def restarted(job: Job) -> None:
+            queue = placement.queue_of(tap.jobspec(job.id))
+            if job.state not in PENDING or queue in self._terms:
+                return
+            note = f"its queue {queue} is not configured any more: {_MOVE}"
+            if queue is None:
+                note = f"it has no queue, and there are named ones now: {_MOVE}"
+            # Once: a job that waits for long has many restarts.
+            if all(problem.note != note for problem in job.problems):
+                tap.raise_exception(job.id, "queue", 4, note)
+
+        return {"job.restart": restarted}
+
+    # Of users
+
+    def methods(self) -> Methods:
+        """Give what is asked of the job manager, and answered here."""
+        return {
+            "queue-list": Method(self._list, guest=True),
+            "queue-status": Method(self._status, guest=True),
+            "queue-enable": Method(self._enable),
+            "queue-start": Method(self._start),
+            "drain": Method(self._drain),
+            "idle": Method(self._idle),
+            "alloc-query": Method(self._query, guest=True),
+        }
+
+    async def _list(self, request: Request) -> Payload:
+        return {"queues": [name for name in self._now if name is not None]}
+
+    async def _status(self, request: Request) -> Payload:
+        return queues.status(self._now, self._terms, self._named(request))
+
+    async def _enable(self, request: Request) -> Payload:
+        enable, reason = _truth(request, "enable"), _text(request, "reason")
+        await self._change(request, queues.enabled(enable, reason), keep=True)
+        return {}
+
+    async def _start(self, request: Request) -> Payload:
+        start, reason = _truth(request, "start"), _text(request, "reason")
+        keep = not _truth(request, "nocheckpoint", False)
+        await self._change(request, queues.started(start, reason), keep=keep)
+        # What is withdrawn from the scheduler is, when this is answered.
+        await self._manager.committed()
+        return {}
+
+    async def _change(self, request: Request, change: Change, *, keep: bool) -> None:
+        """Change queues. Nobody sees it before it is durable, and then also if nobody waits."""
+        try:
+            names = queues.chosen(
+                self._now, _text(request, "name"), all_=_truth(request, "all", False)
+            )
+        except UserMistake as mistake:
+            raise RpcError(errno.EINVAL, str(mistake)) from mistake
+
+        def enter() -> None:
+            self._now = queues.changed(self._now, names, change)
+            self._manager.reconsider()
+
+        if not keep:
+            enter()
+            return
+        self._kept = queues.changed(self._kept, names, change)
+        durable = self._kvs.commit([put(_KEPT, orjson.dumps(queues.encode(self._kept)))])
+        durable.add_done_callback(lambda _: enter())
+        await asyncio.shield(durable)
+
+    async def _drain(self, request: Request) -> Payload:
+        jobs = self._chosen(request)
+        await self._until(lambda: not any(True for _ in jobs()))
+        return {}
+
+    async def _idle(self, request: Request) -> Payload:
+        jobs = self._chosen(request)
+        await self._until(
+            lambda: not any(entry.allocating or entry.job.state in RUNNING for entry in jobs())
+        )
+        return {"pending": sum(1 for _ in jobs())}
+
+    async def _query(self, request: Request) -> Payload:
+        told = {"queue_length": 0, "alloc_pending": 0, "running": 0}
+        for entry in self._active():
+            if entry.allocating:
+                told["alloc_pending"] += 1
+            elif entry.job.state is State.SCHED:
+                told["queue_length"] += 1
+            elif entry.job.state in RUNNING:
+                told["running"] += 1
+        return told
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        # Not woken by the jobs: who waits for a quiet system has the time, and no job pays for it.
+        while not done():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)
+        await self._manager.committed()
+
+    def _chosen(self, request: Request) -> Callable[[], Iterator[Entry]]:
+        """Give what gives the active jobs: of the queue that is named, or all."""
+        if _text(request, "name") is None:
+            return self._active
+        queue = self._named(request)
+        return lambda: (
+            entry for entry in self._active() if placement.queue_of(entry.jobspec) == queue
+        )
+
+    def _active(self) -> Iterator[Entry]:
+        # The job manager gives them before those that are over.
+        for entry in takewhile(lambda each: isinstance(each, Entry), self._manager.jobs()):
+            assert isinstance(entry, Entry)
+            yield entry
+
+    def _named(self, request: Request) -> str | None:
+        try:
+            return queues.found(self._now, _text(request, "name"))
+        except UserMistake as mistake:
+            raise RpcError(errno.EINVAL, str(mistake)) from mistake
+
+
+def _text(request: Request, key: str) -> str | None:
+    value = request.payload.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise RpcError(errno.EPROTO, f"{request.topic} takes {key} as a string")
+
+
+def _truth(request: Request, key: str, default: bool | None = None) -> bool:
+    value = request.payload.get(key, default)
+    if isinstance(value, bool):
+        return value
+    raise RpcError(errno.EPROTO, f"{request.topic} takes {key} as true or false")
