@@ -26,6 +26,8 @@ _COMMANDS: Final = {
     "cancel": ("warren.cli.jobs", "cancel", "Cancel jobs."),
     "job": ("warren.cli.jobs", "job", "Look into one job."),
     "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
+    "queue": ("warren.cli.queue", "queue", "List, open and close, start and stop queues."),
+    "config": ("warren.cli.config", "config", "Show the configuration of the instance."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
     "doctor": ("warren.cli.doctor", "doctor", "Find what nothing owns, and give it back."),

@@ -1,0 +1,385 @@
+"""`warren queue`: which queues there are, which take jobs, and which are served.
+
+Commands and what they print are those of flux-queue(1).
+"""
+
+import asyncio
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.cli.common import (
+    F,
+    ask_instance,
+    json_option,
+    print_json,
+    print_table,
+    statedir_option,
+)
+from warren.daemons.statedir import StateDir
+from warren.instance.config import Config
+from warren.lifecycle import policy
+from warren.lifecycle.policy import SIZES, Terms
+from warren.rfc import duration
+from warren.rfc.errors import BadFormat
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+Status = Mapping[str, Any]
+"""A queue as `job-manager.queue-status` tells of it."""
+
+_LOOK: Final = 2.0
+"""Seconds between two lines of progress."""
+
+
+@click.group()
+def queue() -> None:
+    """List, open and close, start and stop queues.
+
+    An instance without named queues has one that has no name, and is named by nothing.
+    """
+
+
+def _queue_argument(command: F) -> F:
+    """Add QUEUE, which may be said as an option, too."""
+    command = click.option("-q", "--queue", "option", metavar="QUEUE", hidden=True)(command)
+    return click.argument("name", metavar="[QUEUE]", required=False)(command)
+
+
+def _change_options(command: F) -> F:
+    """Add what all commands have that change a queue."""
+    command = click.option("-a", "--all", "all_", is_flag=True, help="All queues.")(command)
+    command = click.option("-v", "--verbose", is_flag=True,
+                           help="Show all queues, and what waits and runs.")(command)  # fmt: skip
+    command = click.option("--quiet", is_flag=True, help="Print nothing but errors.")(command)
+    return json_option(statedir_option(_queue_argument(command)))
+
+
+def _message_option(command: F) -> F:
+    return click.option("-m", "--message", metavar="REASON", help="Why, for users to read.")(
+        command
+    )
+
+
+def _timeout_option(command: F) -> F:
+    return click.option("-t", "--timeout", metavar="FSD", callback=_seconds,
+                        help="How long to wait at most, as in 1.5h.")(command)  # fmt: skip
+
+
+def _seconds(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    try:
+        return None if text is None else duration.parse(text)
+    except BadFormat as error:
+        raise click.BadParameter(str(error)) from None
+
+
+# Looking
+
+
+@queue.command("list")
+@statedir_option
+@json_option
+@click.option("-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="Only these.")
+def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
+    """List queues with the time limits and sizes of their jobs.
+
+    The default queue has an asterisk. EN: takes jobs; ST: jobs are served, or p if they are as
+    soon as the parent's are.
+    """
+
+    async def asked(handle: "Handle") -> tuple[Config, dict[str | None, Status]]:
+        config = msgspec.convert(await handle.rpc("config.get"), Config)
+        return config, await _statuses(handle, None)
+
+    config, statuses = ask_instance(state, asked)
+    names = [name for word in wanted for name in word.split(",")]
+    for name in names:
+        if name not in statuses:
+            known = [each for each in statuses if each is not None]
+            raise UserMistake(f"There is no queue {name!r}: {policy.named(known)}.")
+    rows = listed(config, {n: s for n, s in statuses.items() if not names or n in names})
+    if as_json:
+        print_json({"queues": rows})
+        return
+    headers, cells = _table(rows, symbols=_symbols())
+    print_table(headers, cells, right="EN ST TDEFAULT TLIMIT NNODES NCORES NGPUS")
+
+
+def listed(config: Config, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
+    """Give what is told of each queue. A limit of None is none."""
+    terms = policy.terms(config.queues, config.policy)
+    default = policy.default_queue(config.queues, config.policy)
+    return [
+        {
+            "queue": name or "",
+            "default": name is not None and name == default,
+            **({"parent": held.parent} if held.parent is not None else {}),
+            **status,
+            "timelimit": {
+                "default": held.duration or None,
+                "max": None if math.isinf(held.longest) else held.longest,
+            },
+            **{
+                what: {"min": held.least.get(what, 0), "max": held.most.get(what)} for what in SIZES
+            },
+        }
+        for name, status in statuses.items()
+        for held in [terms.get(name, Terms())]
+    ]
+
+
+def _table(
+    rows: Sequence[Mapping[str, Any]], symbols: Mapping[str, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Give headers and cells. What no queue has, a name or a parent, has no column."""
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "QUEUE": lambda row: f"{row['queue']}{'*' * row['default']}",
+        "PARENT": lambda row: row.get("parent", ""),
+        "EN": lambda row: symbols["y" if row["enable"] else "n"],
+        "ST": lambda row: symbols[_started(row)],
+        "TDEFAULT": lambda row: _fsd(row["timelimit"]["default"]),
+        "TLIMIT": lambda row: _fsd(row["timelimit"]["max"]),
+        **{what.upper(): _range(what) for what in SIZES},
+    }
+    for header in ("QUEUE", "PARENT"):
+        if not any(columns[header](row) for row in rows):
+            del columns[header]
+    return list(columns), [[cell(row) for cell in columns.values()] for row in rows]
+
+
+def _range(what: str) -> Callable[[Mapping[str, Any]], str]:
+    def cell(row: Mapping[str, Any]) -> str:
+        most = row[what]["max"]
+        return f"{row[what]['min']}-{'inf' if most is None else most}"
+
+    return cell
+
+
+def _started(status: Status) -> str:
+    if status["start"]:
+        return "y"
+    return "p" if status.get("blocked") == "parent" else "n"
+
+
+def _symbols() -> Mapping[str, str]:
+    """Give what shows yes, no and paused where it can be printed."""
+    spelled = {"y": "✔", "n": "✗", "p": "⏸"}
+    try:
+        "".join(spelled.values()).encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return {symbol: symbol for symbol in spelled}
+    return spelled
+
+
+def _fsd(seconds: float | None) -> str:
+    return "inf" if seconds is None else duration.format_fsd(seconds)
+
+
+@queue.command("status")
+@statedir_option
+@json_option
+@_queue_argument
+@click.option("-v", "--verbose", is_flag=True, help="Show all queues, and what waits and runs.")
+def status(
+    state: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
+) -> None:
+    """Say of queues whether they take jobs, and whether these are served."""
+    _show(state, None, name or option, as_json, verbose, (_submission, _scheduling))
+
+
+# Changing
+
+
+@queue.command("enable")
+@_change_options
+def enable(**given: Any) -> None:
+    """Let jobs be submitted to a queue."""
+    _change(given, "enable", {"enable": True}, _submission)
+
+
+@queue.command("disable")
+@_message_option
+@_change_options
+def disable(message: str | None, **given: Any) -> None:
+    """Let no more jobs be submitted to a queue. Those that are in it stay."""
+    reason = message or "disabled by administrator"
+    _change(given, "enable", {"enable": False, "reason": reason}, _submission)
+
+
+@queue.command("start")
+@_change_options
+def start(**given: Any) -> None:
+    """Give a queue's jobs resources."""
+    _change(given, "start", {"start": True}, _scheduling)
+
+
+@queue.command("stop")
+@_message_option
+@click.option("--nocheckpoint", is_flag=True, help="Only until the instance is started again.")
+@_change_options
+def stop(message: str | None, nocheckpoint: bool, **given: Any) -> None:
+    """Give a queue's jobs no more resources. Those that run go on."""
+    request = {"start": False, "reason": message, "nocheckpoint": nocheckpoint}
+    _change(given, "start", request, _scheduling)
+
+
+def _change(
+    given: Mapping[str, Any], method: str, request: Mapping[str, Any], line: "_Line"
+) -> None:
+    name = given["name"] or given["option"]
+    told = {**request, "all": given["all_"], **({"name": name} if name else {})}
+
+    async def change(handle: "Handle") -> None:
+        await handle.rpc(f"job-manager.queue-{method}", told)
+
+    if given["quiet"]:
+        ask_instance(given["state"], change)
+    else:
+        _show(given["state"], change, name, given["as_json"], given["verbose"], (line,))
+
+
+_Line = Callable[[str | None, Status], str]
+
+
+def _show(
+    state: StateDir,
+    before: Callable[["Handle"], Any] | None,
+    name: str | None,
+    as_json: bool,
+    verbose: bool,
+    lines: Sequence[_Line],
+) -> None:
+    """Print queues, after having done something on the same connection."""
+
+    async def asked(handle: "Handle") -> tuple[dict[str | None, Status], Mapping[str, int]]:
+        if before is not None:
+            await before(handle)
+        waiting = await handle.rpc("job-manager.alloc-query") if verbose else {}
+        return await _statuses(handle, None if verbose else name), waiting
+
+    statuses, waiting = ask_instance(state, asked)
+    if as_json:
+        queues = [{"queue": each or "", **told} for each, told in statuses.items()]
+        print_json({"queues": queues, **waiting})
+        return
+    for each, told in statuses.items():
+        for line in lines:
+            click.echo(line(each, told))
+    if verbose:
+        click.echo(f"{waiting['queue_length']} alloc requests queued")
+        click.echo(f"{waiting['alloc_pending']} alloc requests pending to scheduler")
+        click.echo(f"{waiting['running']} running jobs")
+
+
+async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, Status]:
+    """Give one queue or, without a name, all of them."""
+    names: Sequence[str | None] = [name]
+    if name is None:
+        names = (await handle.rpc("job-manager.queue-list"))["queues"] or [None]
+    return {
+        each: await handle.rpc("job-manager.queue-status", {} if each is None else {"name": each})
+        for each in names
+    }
+
+
+def _submission(name: str | None, status: Status) -> str:
+    said = "enabled" if status["enable"] else f"disabled: {status['disable_reason']}"
+    return f"{_prefix(name)}Job submission is {said}"
+
+
+def _scheduling(name: str | None, status: Status) -> str:
+    said = "started" if status["start"] else "stopped"
+    if status.get("blocked") == "parent":
+        said += f" (parent {status['parent']})"
+    if "stop_reason" in status:
+        said += f": {status['stop_reason']}"
+    return f"{_prefix(name)}Scheduling is {said}"
+
+
+def _prefix(name: str | None) -> str:
+    return "" if name is None else f"{name}: "
+
+
+# Waiting
+
+
+@queue.command("drain")
+@statedir_option
+@json_option
+@_queue_argument
+@_timeout_option
+def drain(
+    state: StateDir, as_json: bool, name: str | None, option: str | None, timeout: float | None
+) -> None:
+    """Wait until there are no jobs, in one queue or in all.
+
+    Best after `disable`: jobs that come in the meantime are waited for, too.
+    """
+    told = _wait(state, "drain", name or option, timeout)
+    if as_json:
+        print_json(told)
+
+
+@queue.command("idle")
+@statedir_option
+@json_option
+@_queue_argument
+@_timeout_option
+@click.option("--quiet", is_flag=True, help="Print how many jobs are left only if some are.")
+def idle(
+    state: StateDir,
+    as_json: bool,
+    name: str | None,
+    option: str | None,
+    timeout: float | None,
+    quiet: bool,
+) -> None:
+    """Wait until no job runs, in one queue or in all, and print how many wait.
+
+    Best after `stop`: what is started in the meantime is waited for, too.
+    """
+    told = _wait(state, "idle", name or option, timeout)
+    if as_json:
+        print_json(told)
+    elif told["pending"] or not quiet:
+        click.echo(f"{told['pending']} jobs")
+
+
+def _wait(
+    state: StateDir, method: str, name: str | None, timeout: float | None
+) -> Mapping[str, Any]:
+    """Wait for an answer, and tell a person at a terminal meanwhile what there is to wait for."""
+
+    async def asked(handle: "Handle") -> Mapping[str, Any]:
+        request = {} if name is None else {"name": name}
+        answer = asyncio.ensure_future(handle.rpc(f"job-manager.{method}", request))
+        try:
+            async with asyncio.timeout(timeout):
+                while not (await asyncio.wait([answer], timeout=_LOOK))[0]:
+                    if _watched():
+                        click.echo(await _progress(handle), err=True)
+                return answer.result()
+        except TimeoutError:
+            raise UserMistake(f"{method}: the time is over, and there are still jobs.") from None
+        finally:
+            answer.cancel()
+
+    return ask_instance(state, asked)
+
+
+async def _progress(handle: "Handle") -> str:
+    left = await handle.rpc("job-manager.alloc-query")
+    waiting = left["queue_length"] + left["alloc_pending"]
+    return f"waiting: {left['running']} jobs run, {waiting} are ready to"
+
+
+def _watched() -> bool:
+    return sys.stderr.isatty()
