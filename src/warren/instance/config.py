@@ -35,6 +35,11 @@ class Access(Table, frozen=True):
     """Whether root may do what the owner may."""
 
 
+def _demand_moment(kill_timeout: Duration) -> None:
+    if policy.seconds(kill_timeout) == 0:
+        raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
+
+
 class Perilog(Table, frozen=True):
     """Tables `job-manager.prolog` and `job-manager.epilog`: a command around each job."""
 
@@ -91,11 +96,6 @@ class Exec(Table, frozen=True):
     def __post_init__(self) -> None:
         demand_durations(self, "kill_timeout")
         _demand_moment(self.kill_timeout)
-
-
-def _demand_moment(kill_timeout: Duration) -> None:
-    if policy.seconds(kill_timeout) == 0:
-        raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
 
 
 def _idset(text: str) -> bool:
