@@ -22,6 +22,7 @@ from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
 from warren.instance.queues import Queues
+from warren.instance.resource import configured
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
 from warren.instance.shell.shell import Shell, ShellPlugin
@@ -35,7 +36,6 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.client import Patient
 from warren.rpc.message import Handle, Payload, RpcError
-from warren.scheduling.graph import Graph
 
 NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
 
@@ -160,7 +160,7 @@ class Machine:
         kvs = Kvs(SeamJournal("jobs", self.journal, seam), OWNER)
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
-        graph = Graph(resource_set.encode(NODES))
+        graph = configured(resource_set.encode(NODES), settings)
         scheduler = FirstCome(kvs, self.clock, graph, manager.allocated)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)

@@ -1,7 +1,7 @@
 """Lives of a job manager on a journal, with a scheduler and an execution that are paper."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +70,7 @@ class PaperScheduler:
         if not self.deaf and self.waiting.pop(job, None) is not None:
             self._reply({"id": job, "type": CANCEL})
 
-    def prioritize(self, jobs: Iterable[Sequence[int]]) -> None:
+    def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
         pass
 
     def expiration(self, job: JobId, expiration: float) -> None:
@@ -79,7 +79,7 @@ class PaperScheduler:
     def free(self, job: JobId, r: Message, final: bool) -> None:
         assert r == self.given.pop(job)
 
-    def hello(self, job: JobId, r: Message, free: str) -> str | None:
+    def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
         self.given[job] = r
         return None
 

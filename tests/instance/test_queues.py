@@ -32,6 +32,9 @@ SITE = config.parse(
     [policy.limits]
     job-size.max.nnodes = 4
 
+    [resource.properties]
+    debug = "node[2-3]"
+
     [queues.batch]
     [queues.debug]
     requires = ["debug"]

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import orjson
@@ -13,41 +13,52 @@ from tests.harness.virtual import EPOCH, VirtualClock
 from tests.instance.lives import spec
 from tests.instance.parts import GUEST, OWNER, SlowDisk, living, refused, settle, virtually
 from warren.base.bytesize import GIB
-from warren.instance.kvs import Kvs, append
+from warren.base.errors import UserMistake
+from warren.instance.config import Config, Resource
+from warren.instance.kvs import Kvs, append, unlink
 from warren.instance.ports import SUCCESS, Message
-from warren.instance.resource import Resources
+from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import FirstCome
 from warren.journal import Journal, MemoryJournal
+from warren.lifecycle.policy import Queue
 from warren.rfc import eventlog, resource_set
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, RpcError
-from warren.scheduling.graph import Graph
 from warren.scheduling.system import Chassis, describe
 
 HOSTS = ("node0", "node1", "node2", "node3")
 LOG = "resource.eventlog"
 
 
+NOTHING = Config()
+
+
 class Desk:
     """The service on four nodes with two cores each, and the scheduler that it tells."""
 
-    def __init__(self, journal: Journal, hosts: tuple[str, ...]) -> None:
+    def __init__(
+        self, journal: Journal, hosts: tuple[str, ...] = HOSTS, config: Config = NOTHING
+    ) -> None:
         self.r = describe("test", [Chassis(rabbit="rabbit0", capacity=GIB, hosts=hosts)], cores=2)
         self.answers: list[Message] = []
         self.kvs = Kvs(journal, OWNER)
         self.bus = Bus(OWNER)
         self.kept_back: list[int] = []
         """The ranks that the scheduler must not give out."""
-        graph, clock = Graph(self.r), VirtualClock()
+        graph, clock = configured(self.r, config), VirtualClock()
         self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
-        self.resources = Resources(self.kvs, clock, self.r, graph, self._keep_back)
+        self.resources = Resources(self.kvs, clock, self.r, graph, self, config.queues)
         self.bus.register("resource", self.resources.methods())
+        self.bus.register("groups", self.resources.groups())
 
-    def _keep_back(self, ranks: Iterable[int]) -> None:
+    def set_drained(self, ranks: Iterable[int]) -> None:
         self.kept_back = sorted(ranks)
         self.scheduler.set_drained(self.kept_back)
+
+    def set_offline(self, ranks: Iterable[int]) -> None:
+        self.scheduler.set_offline(ranks)
 
     async def drain(self, targets: str, **options: Any) -> Payload:
         return await self.bus.handle().rpc("resource.drain", {"targets": targets, **options})
@@ -86,9 +97,9 @@ class Desk:
 
 @asynccontextmanager
 async def opened(
-    journal: Journal | None = None, hosts: tuple[str, ...] = HOSTS
+    journal: Journal | None = None, hosts: tuple[str, ...] = HOSTS, config: Config = NOTHING
 ) -> AsyncIterator[Desk]:
-    desk = Desk(journal or MemoryJournal(), hosts)
+    desk = Desk(journal or MemoryJournal(), hosts, config)
     async with living(desk.kvs.run, desk.scheduler.run, desk.resources.run):
         await settle()
         yield desk
@@ -130,9 +141,9 @@ async def test_of_each_node_it_is_told_what_it_does_and_of_a_drained_one_why() -
         await desk.drain("node2")
         status = await desk.nodes()
 
-    one = {"cores": 2, "allocated": 0}
+    one = {"cores": 2, "allocated": 0, "gpus": 0, "gpus_allocated": 0}
     assert status == [
-        {"rank": 0, "name": "node0", "state": "allocated", "cores": 2, "allocated": 2},
+        {"rank": 0, "name": "node0", "state": "allocated", **one, "allocated": 2},
         {"rank": 1, "name": "node1", "state": "drained", **one,
          "since": EPOCH + 5, "reason": "bad disk"},
         {"rank": 2, "name": "node2", "state": "drained", **one,
@@ -253,7 +264,7 @@ async def test_a_job_that_has_a_drained_node_still_has_it_after_a_restart() -> N
         await desk.drain("node0")
 
     async with opened(journal) as desk:
-        desk.scheduler.hello(JobId(1), r, "")
+        desk.scheduler.hello(JobId(1), r, ())
         assert (await desk.states())[0] == "draining"
         desk.scheduler.free(JobId(1), r, True)
         assert (await desk.states())[0] == "drained"
@@ -326,3 +337,202 @@ async def test_only_the_owner_drains_and_everybody_may_look() -> None:
 async def test_a_request_of_another_shape_is_refused(payload: Payload) -> None:
     async with opened() as desk:
         assert await refused(desk.bus.handle().rpc("resource.drain", payload)) == errno.EPROTO
+
+
+# What a site says of its nodes
+
+
+SITE = Config(
+    resource=Resource(exclude="node3", properties={"fast": "node[0-1]"}),
+    queues={
+        "batch": Queue(hosts="node[0-2]"),
+        "quick": Queue(requires=("fast",)),
+        "all": Queue(),
+        "night": Queue(parent="batch"),
+    },
+)
+
+
+@virtually
+async def test_an_excluded_node_is_given_to_no_job_and_cannot_be_drained() -> None:
+    async with opened(config=SITE) as desk:
+        await desk.ask(1, nodes=3)
+        await desk.ask(2, nodes=4)
+        assert desk.hosts(1) == ["node0", "node1", "node2"]
+        assert desk.answers[-1]["note"] == (
+            "4 nodes are asked for, and the cluster has 3. Some are excluded: node3."
+        )
+        assert await desk.states() == ["allocated"] * 3 + ["exclude"]
+        with pytest.raises(RpcError, match=r"^node3 is excluded by the configuration"):
+            await desk.drain("2-3")
+        assert await desk.states() == ["allocated"] * 3 + ["exclude"]
+
+
+def test_who_excludes_nodes_that_are_not_there_is_told_where() -> None:
+    with pytest.raises(UserMistake, match=r"^resource\.exclude: There is no node node9 here"):
+        Desk(MemoryJournal(), config=Config(resource=Resource(exclude="node9")))
+
+
+@virtually
+async def test_the_status_tells_all_that_is_known_of_the_nodes() -> None:
+    async with opened(config=SITE) as desk:
+        await desk.drain("0", reason="bad disk")
+        await desk.drain("2")
+        await desk.resources.set_down(["node1"])
+        status = await desk.bus.handle(GUEST).rpc("resource.status")
+
+    assert resource_set.decode(status["R"]) == resource_set.decode(desk.r)
+    assert "scheduling" not in status["R"]
+    assert status["drain"] == {
+        "0": {"timestamp": EPOCH, "reason": "bad disk"},
+        "2": {"timestamp": EPOCH, "reason": ""},
+    }
+    assert (status["online"], status["offline"], status["exclude"]) == ("0,2-3", "1", "3")
+    assert status["queues"] == {"batch": "0-2", "quick": "0-1", "all": "0-3", "night": "0-2"}
+    assert [node["state"] for node in status["nodes"]] == [
+        "drained", "offline", "drained", "exclude",
+    ]  # fmt: skip
+
+
+# Nodes that come and go
+
+
+@virtually
+async def test_a_node_that_is_gone_is_given_to_no_job_until_it_is_back() -> None:
+    async with opened() as desk:
+        await desk.resources.set_down(["node0", "node9"])
+        await desk.resources.set_down(["node0"])
+        await desk.ask(1, nodes=4)
+        assert desk.answers[-1]["annotations"]["sched"]["reason_pending"] == (
+            "waits for 1 more of 4 nodes; offline: node0"
+        )
+
+        await desk.resources.set_up(HOSTS)
+        await settle()
+        assert desk.hosts(1) == list(HOSTS)
+        assert [event.name for event in desk.events()][2:] == ["offline", "online"]
+
+
+@virtually
+async def test_a_new_life_begins_with_all_nodes() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.resources.set_down(["node0"])
+        await desk.drain("node1")
+    async with opened(journal) as desk:
+        assert await desk.states() == ["free", "drained", "free", "free"]
+
+
+# Streams
+
+
+async def following(
+    desk: Desk, topic: str, **payload: Any
+) -> tuple[list[Payload], asyncio.Task[None]]:
+    """Follow a stream, and give what it has said, and what ends it."""
+    heard: list[Payload] = []
+
+    async def follow() -> None:
+        async with aclosing(desk.bus.handle().stream(topic, payload)) as answers:
+            async for answer in answers:
+                heard.append(answer)
+
+    task = asyncio.ensure_future(follow())
+    await settle()
+    return heard, task
+
+
+async def left(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await settle()
+
+
+@virtually
+async def test_who_acquires_the_resources_hears_which_nodes_it_may_use() -> None:
+    async with opened(config=SITE) as desk:
+        await desk.drain("0")
+        heard, task = await following(desk, "resource.acquire")
+        await desk.drain("1-2")
+        await desk.undrain("0")
+        await desk.resources.set_down(["node0", "node2"])
+        await desk.undrain("1")
+        await settle()
+        await left(task)
+
+    first, *rest = heard
+    assert first["up"] == "1-2"
+    assert [each.host for each in resource_set.decode(first["resources"])] == list(HOSTS[:3])
+    assert first["resources"]["scheduling"] == desk.r["scheduling"]
+    assert rest == [{"down": "1-2"}, {"up": "0"}, {"down": "0"}, {"up": "1"}]
+
+
+@virtually
+async def test_one_at_a_time_acquires_the_resources() -> None:
+    async with opened() as desk:
+        _, task = await following(desk, "resource.acquire")
+        with pytest.raises(RpcError, match="there is one acquirer") as caught:
+            await anext(desk.bus.handle().stream("resource.acquire"))
+        assert caught.value.errnum == errno.EBUSY
+
+        await left(task)
+        heard, task = await following(desk, "resource.acquire")
+        assert heard == [{"resources": desk.r, "up": "0-3"}]
+        await left(task)
+
+
+@virtually
+async def test_the_journal_tells_the_past_then_an_entry_without_events_then_each_one() -> None:
+    journal = MemoryJournal()
+    async with opened(journal) as desk:
+        await desk.drain("0")
+    async with opened(journal) as desk:
+        heard, task = await following(desk, "resource.journal")
+        await desk.undrain("0")
+        await settle()
+        await left(task)
+
+    past, sentinel, undrained = heard
+    assert [event["name"] for event in past["events"]] == [
+        "restart", "resource-define", "drain", "restart", "resource-define",
+    ]  # fmt: skip
+    assert past["R"] == desk.r
+    assert sentinel == {"events": []}
+    assert undrained == {
+        "events": [{"timestamp": EPOCH, "name": "undrain",
+                    "context": {"idset": "0", "nodelist": "node0"}}],
+    }  # fmt: skip
+
+
+@virtually
+async def test_the_group_of_the_nodes_that_are_there_is_told_whenever_it_changes() -> None:
+    async with opened() as desk:
+        heard, task = await following(desk, "groups.get", name="broker.online")
+        await desk.drain("3")
+        await desk.resources.set_down(["node1"])
+        await desk.resources.set_up(["node1"])
+        await settle()
+        await left(task)
+        with pytest.raises(RpcError, match=r"no group 'x' here, but broker\.online"):
+            await anext(desk.bus.handle().stream("groups.get", {"name": "x"}))
+
+    assert heard == [{"members": "0-3"}, {"members": "0,2-3"}, {"members": "0-3"}]
+
+
+@virtually
+async def test_only_the_owner_follows_what_is_the_schedulers() -> None:
+    async with opened() as desk:
+        guest = desk.bus.handle(GUEST)
+        for topic in ("resource.acquire", "resource.journal"):
+            with pytest.raises(RpcError) as caught:
+                await anext(guest.stream(topic))
+            assert caught.value.errnum == errno.EPERM
+
+
+@virtually
+async def test_a_log_that_somebody_has_removed_says_nothing_any_more() -> None:
+    async with opened() as desk:
+        await desk.drain("0-3", reason="many words")
+        await desk.kvs.commit([unlink(LOG)])
+        assert await desk.states() == ["free"] * 4
+        await desk.drain("1")
+        assert await desk.states() == ["free", "drained", "free", "free"]

@@ -315,7 +315,7 @@ async def test_what_jobs_had_before_a_restart_they_still_have() -> None:
         r = orjson.loads(desk.kvs.lookup(keys.of(1, "R")))
 
     async with opened(journal) as desk:
-        assert desk.scheduler.hello(JobId(1), r, "") is None
+        assert desk.scheduler.hello(JobId(1), r, ()) is None
         desk.ask(2, nodes=2)
         await settle()
         assert desk.told == [(2, "waits for 1 more of 2 nodes")]

@@ -167,15 +167,48 @@ def test_a_drain_that_names_no_node_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drained_", "used", "state"),
+    ("facts", "state"),
     [
-        (False, False, State.FREE),
-        (False, True, State.ALLOCATED),
-        (True, True, State.DRAINING),
-        (True, False, State.DRAINED),
+        ("", State.FREE),
+        ("used", State.ALLOCATED),
+        ("drained used", State.DRAINING),
+        ("drained", State.DRAINED),
+        ("offline", State.OFFLINE),
+        ("offline used", State.OFFLINE),
+        ("drained offline", State.DRAINED),
+        ("excluded drained offline used", State.EXCLUDED),
     ],
 )
-def test_a_drained_node_that_a_job_still_has_is_draining(
-    drained_: bool, used: bool, state: State
+def test_of_a_node_that_is_several_things_the_most_lasting_is_told(
+    facts: str, state: State
 ) -> None:
-    assert drains.state(drained=drained_, used=used) is state
+    names = ("excluded", "drained", "offline", "used")
+    assert drains.state(**{name: name in facts.split() for name in names}) is state
+
+
+def test_nodes_that_are_excluded_are_not_drained() -> None:
+    with pytest.raises(UserMistake, match=r"^n1 is excluded by the configuration, and cannot be"):
+        drains.drain({}, HOSTS, [0, 1], "", None, excluded=[1])
+
+
+# Nodes that are gone
+
+
+def test_nodes_go_and_come_back_and_a_restart_tells_of_all_of_them_anew() -> None:
+    gone: frozenset[int] = frozenset()
+    for name, context, after in (
+        ("offline", {"idset": "0-1"}, {0, 1}),
+        ("offline", {"idset": "1-2,9"}, {0, 1, 2}),
+        ("drain", {"idset": "3", "nodelist": "n3"}, {0, 1, 2}),
+        ("online", {"idset": "1"}, {0, 2}),
+        ("restart", {"ranks": "0-3,9", "online": "0-2", "nodelist": "n[0-3,9]"}, {3}),
+        ("restart", {"ranks": "0-3", "online": "0-3", "nodelist": "n[0-3]"}, set()),
+    ):
+        gone = drains.offline(gone, Event(1.0, name, context), HOSTS)
+        assert gone == after
+
+
+@pytest.mark.parametrize("context", [{}, {"idset": 1}, {"idset": "x"}])
+def test_an_event_that_does_not_say_who_is_gone_is_malformed(context: dict[str, Any]) -> None:
+    with pytest.raises(BadFormat):
+        drains.offline(frozenset(), Event(1.0, "offline", context), HOSTS)

@@ -34,7 +34,7 @@ from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
 from warren.instance.queues import Queues
-from warren.instance.resource import Resources
+from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
 from warren.journal import Journal
@@ -112,14 +112,14 @@ def instance(
 ) -> Instance:
     """Build the instance. What its validator knows of the storage side, it reads in the API."""
     r = site.r()
-    graph = Graph(r)
+    graph = configured(r, config)
     bus = Bus(owner)
     handle = bus.handle()
     kvs = Kvs(jobs, owner)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle)
     scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
-    resources = Resources(kvs, clock, r, graph, scheduler.set_drained)
+    resources = Resources(kvs, clock, r, graph, scheduler, config.queues)
     drain = drainer(handle)
     execution = JobExec(
         kvs, clock, launcher(bus, handle), barriers, manager.executed, drain, config.exec
@@ -142,6 +142,7 @@ def instance(
     bus.register("sched", scheduler.methods())
     bus.register("feasibility", scheduler.feasibility())
     bus.register("resource", resources.methods())
+    bus.register("groups", resources.groups())
     return Instance(
         bus=bus,
         handle=handle,

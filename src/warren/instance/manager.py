@@ -411,7 +411,7 @@ class JobManager:
             self._restore(job)
         for entry in list(self._active.values()):
             if entry.job.allocated and entry.r is not None:
-                self._scheduler.hello(entry.job.id, entry.r, "")
+                self._scheduler.hello(entry.job.id, entry.r, ())
         for entry in list(self._active.values()):
             self._call("job.restart", entry)
             if entry.job.state is State.SCHED:

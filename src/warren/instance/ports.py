@@ -4,7 +4,7 @@ Their messages have the payloads of RFC 27 and RFC 32: requests are calls, and
 responses come back through `Replies`, any number of them, in any order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from warren.rfc.fluid import JobId
@@ -23,8 +23,8 @@ class Scheduler(Protocol):
         """Want them no more. Answered as any other request is."""
         ...
 
-    def prioritize(self, jobs: Iterable[Sequence[int]]) -> None:
-        """Change the priorities of jobs that wait: pairs of id and priority. Not answered."""
+    def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
+        """Say which jobs that wait have another priority now. Unknown ones are ignored."""
         ...
 
     def expiration(self, job: JobId, expiration: float) -> None:
@@ -38,9 +38,9 @@ class Scheduler(Protocol):
         """
         ...
 
-    def hello(self, job: JobId, r: Message, free: str) -> str | None:
-        """Say, after a restart, what a job still has: R as it was written, without the cores
-        of the ranks in `free`, an idset.
+    def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
+        """Say, after a restart, what a job still has: R as it was written, but for the ranks
+        in `free`, of which it has the flash alone.
 
         Answered by why it cannot have that any more, if so: the job has nothing then.
         """

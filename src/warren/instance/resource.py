@@ -1,24 +1,31 @@
-"""The `resource` service: nodes are drained and undrained, and what each one does is told.
+"""The `resource` service: what nodes there are, and which of them jobs may have.
 
-The truth is the KVS key `resource.eventlog` (RFC 44). Nothing of it is kept here: it is read
-again for each question, and whenever it has changed the scheduler is told what it says.
+Nodes are drained and undrained, come and go, and what each one does is told. The truth is the
+KVS key `resource.eventlog` (RFC 44): what it says is known here as far as it was read, and
+whenever more is in it, the scheduler is told.
 """
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Final, Protocol
 
+import msgspec
 import orjson
 import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
+from warren.instance.config import Config
 from warren.instance.kvs import Kvs, Operation, append, put
+from warren.lifecycle import queues
+from warren.lifecycle.policy import Queue
 from warren.rfc import eventlog, hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
-from warren.rpc.bus import Method, Methods
+from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling import drains
 from warren.scheduling.drains import Drains, Hosts
@@ -31,10 +38,35 @@ _Decide = Callable[[Drains, Hosts, Sequence[int], str, str | None], Mapping[str,
 
 _LOG: Final = "resource.eventlog"
 _R: Final = "resource.R"
+_GROUP: Final = "broker.online"
+
+
+class Told(Protocol):
+    """Who is told which nodes may not be given out, in place of what was said before."""
+
+    def set_drained(self, ranks: Iterable[int]) -> None: ...
+
+    def set_offline(self, ranks: Iterable[int]) -> None: ...
+
+
+def configured(r: Mapping[str, Any], config: Config) -> Graph:
+    """Make the graph of a system, with the properties and without the nodes that a site says.
+
+    Raises UserMistake where nodes are named that are none of the system.
+    """
+    hosts = {each.rank: each.host for each in resource_set.decode(r)}
+    named = config.resource.properties
+    properties = queues.properties(config.queues, named, frozenset(hosts.values()))
+    try:
+        exclude = config.resource.exclude
+        excluded = drains.targets(exclude, hosts) if exclude else ()
+    except UserMistake as mistake:
+        raise UserMistake(f"resource.exclude: {mistake}") from mistake
+    return Graph(r, properties, excluded)
 
 
 class Resources:
-    """Owns `resource.eventlog`. Keeps drained nodes from the scheduler from the beginning."""
+    """Owns `resource.eventlog`. Keeps nodes from the scheduler from the beginning."""
 
     def __init__(
         self,
@@ -42,18 +74,28 @@ class Resources:
         clock: Clock,
         r: Mapping[str, Any],
         graph: Graph,
-        set_drained: Callable[[Iterable[int]], None],
+        scheduler: Told,
+        queues: Mapping[str, Queue],
     ) -> None:
-        """`r` is the system as R; `set_drained` takes the ranks that may not be given out."""
+        """`r` is the system as R, of which `graph` is made."""
         self._kvs = kvs
         self._clock = clock
-        self._r = r
+        self._r = orjson.dumps(r)
         self._graph = graph
-        self._set_drained = set_drained
-        self._hosts = {each.rank: each.host for each in resource_set.decode(r)}
+        self._scheduler = scheduler
+        self._hosts = graph.hosts
+        self._queues = {
+            name: idset.encode(graph.meeting(_required(name, queues))) for name in queues
+        }
         self._turn = asyncio.Lock()
+        self._acquired = False
+        self._read = 0
+        """How much of the log is known, in bytes; it says this:"""
+        self._drains: Drains = {}
+        self._offline: frozenset[int] = frozenset()
         # Not in `run`: the scheduler may be running before.
-        self._tell()
+        self._learn()
+        self._say()
 
     async def run(self) -> None:
         """Write down that a life begins; tell the scheduler of every change, until cancelled."""
@@ -61,12 +103,43 @@ class Resources:
         async for _ in self._kvs.follow(_LOG):
             self._tell()
 
+    # Nodes that come and go
+
+    async def set_down(self, hosts: Iterable[str]) -> None:
+        """Say that nodes are gone: jobs get them no more. May be said again."""
+        await self._move("offline", lambda rank: rank not in self._offline, hosts)
+
+    async def set_up(self, hosts: Iterable[str]) -> None:
+        """Say that nodes are there, again."""
+        await self._move("online", lambda rank: rank in self._offline, hosts)
+
+    async def _move(self, name: str, moves: Callable[[int], bool], hosts: Iterable[str]) -> None:
+        meant = set(hosts)
+        async with self._turn:
+            self._tell()
+            ranks = [rank for rank, host in self._hosts.items() if host in meant and moves(rank)]
+            if ranks:
+                await self._commit(name, {"idset": idset.encode(ranks)})
+
+    # Services
+
     def methods(self) -> Methods:
+        """Give the service `resource`."""
         return {
-            "drain": Method(lambda request: self._change("drain", drains.drain, request)),
+            "drain": Method(self._drain),
             "undrain": Method(lambda request: self._change("undrain", drains.undrain, request)),
             "status": Method(self._status, guest=True),
+            "acquire": StreamingMethod(self._acquire),
+            "journal": StreamingMethod(self._journal),
         }
+
+    def groups(self) -> Methods:
+        """Give the service `groups`, which tells of the nodes that are there."""
+        return {"get": StreamingMethod(self._group, guest=True)}
+
+    async def _drain(self, request: Request) -> Payload:
+        decide = partial(drains.drain, excluded=self._graph.excluded)
+        return await self._change("drain", decide, request)
 
     async def _change(self, name: str, decide: _Decide, request: Request) -> Payload:
         """Write an event; answer when it is durable, and the scheduler knows."""
@@ -80,54 +153,161 @@ class Resources:
             raise RpcError(errno.EPROTO, f"{request.topic} takes targets, reason and mode")
         # One at a time: the next one is decided on what this one leaves in the log.
         async with self._turn:
+            self._tell()
             try:
                 ranks = drains.targets(wanted, self._hosts)
-                context = decide(self._drains(), self._hosts, ranks, reason, mode)
+                context = decide(self._drains, self._hosts, ranks, reason, mode)
             except UserMistake as mistake:
                 raise RpcError(errno.EINVAL, str(mistake)) from mistake
-            await self._kvs.commit([_appended(Event(self._clock.now(), name, context))])
-            self._tell()
+            await self._commit(name, context)
         return {"idset": context["idset"], "nodelist": context["nodelist"]}
 
     async def _status(self, request: Request) -> Payload:
-        drained = self._drains()
+        self._tell()
+        excluded = self._graph.excluded
         nodes = []
         for each in self._graph.use():
-            known = drained.get(each.rank)
+            known = self._drains.get(each.rank)
             node: dict[str, Any] = {
                 "rank": each.rank,
                 "name": each.host,
-                "state": drains.state(drained=known is not None, used=each.taken > 0),
+                "state": drains.state(
+                    excluded=each.rank in excluded,
+                    drained=known is not None,
+                    offline=each.rank in self._offline,
+                    used=each.taken > 0,
+                ),
                 "cores": each.cores,
                 "allocated": each.taken,
+                "gpus": each.gpus,
+                "gpus_allocated": each.gpus_taken,
             }
             if known is not None:
                 node |= {"since": known.since, "reason": known.reason}
             nodes.append(node)
-        return {"nodes": nodes}
+        return {
+            "nodes": nodes,
+            "R": resource_set.without_scheduling(orjson.loads(self._r)),
+            "drain": self._alike(),
+            "online": idset.encode(self._hosts.keys() - self._offline),
+            "offline": idset.encode(self._offline),
+            "exclude": idset.encode(excluded),
+            "torpid": "",
+            "queues": self._queues,
+        }
+
+    def _alike(self) -> dict[str, Any]:
+        """Give the drained nodes by those that were drained together."""
+        together: dict[drains.Drain, list[int]] = {}
+        for rank, known in self._drains.items():
+            together.setdefault(known, []).append(rank)
+        return {
+            idset.encode(ranks): {"timestamp": known.since, "reason": known.reason}
+            for known, ranks in together.items()
+        }
+
+    async def _acquire(self, request: Request) -> AsyncIterator[Payload]:
+        """Give all resources to one scheduler, then say which nodes come and go (RFC 28)."""
+        if self._acquired:
+            raise RpcError(errno.EBUSY, "the resources are acquired already: there is one acquirer")
+        self._acquired = True
+        try:
+            up = self._up()
+            yield {"resources": self._offered(), "up": idset.encode(up)}
+            async for now in self._changes(self._up, up):
+                for key, ranks in (("up", now - up), ("down", up - now)):
+                    if ranks:
+                        yield {key: idset.encode(ranks)}
+                up = now
+        finally:
+            self._acquired = False
+
+    async def _journal(self, request: Request) -> AsyncIterator[Payload]:
+        """Give all events, then an entry without any, then each event when it is durable."""
+        begun = False
+        async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
+                events = [msgspec.to_builtins(event) for event in _events(chunk)]
+                told: dict[str, Any] = {"events": events}
+                if any(event["name"] == "resource-define" for event in events):
+                    told["R"] = orjson.loads(self._kvs.lookup(_R))
+                if events:  # or it would be taken for the end of the past
+                    yield told
+                if not begun:
+                    begun = True
+                    yield {"events": []}
+
+    async def _group(self, request: Request) -> AsyncIterator[Payload]:
+        """Give the members of a group, and again whenever they have changed."""
+        name = request.payload.get("name")
+        if name != _GROUP:
+            raise RpcError(errno.ENOENT, f"there is no group {name!r} here, but {_GROUP}")
+        members = self._online()
+        yield {"members": idset.encode(members)}
+        async for online in self._changes(self._online, members):
+            yield {"members": idset.encode(online)}
+
+    async def _changes(
+        self, of: Callable[[], frozenset[int]], known: frozenset[int]
+    ) -> AsyncIterator[frozenset[int]]:
+        """Give a set of ranks whenever the log has made it another one than is known."""
+        async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
+            async for _ in chunks:
+                self._tell()
+                if of() != known:
+                    known = of()
+                    yield known
+
+    def _online(self) -> frozenset[int]:
+        return frozenset(self._hosts) - self._offline
+
+    def _up(self) -> frozenset[int]:
+        return self._online() - self._drains.keys() - self._graph.excluded
+
+    def _offered(self) -> Mapping[str, Any]:
+        """Give the system as R, without the nodes that are excluded."""
+        r: dict[str, Any] = orjson.loads(self._r)
+        excluded = self._graph.excluded
+        if not excluded:
+            return r
+        rest = resource_set.write(resource_set.without_ranks(resource_set.read(r), excluded))
+        return {**r, **rest}
 
     # The log
 
-    def _drains(self) -> Drains:
-        """Give what the log says."""
-        found: Drains = {}
-        text = (self._kvs.get(_LOG) or b"").decode(errors="replace")
-        for line in text.split("\n")[:-1]:
+    async def _commit(self, name: str, context: Mapping[str, Any]) -> None:
+        await self._kvs.commit([_appended(Event(self._clock.now(), name, context))])
+        self._tell()
+
+    def _tell(self) -> None:
+        """Read what is new in the log, and tell the scheduler if it changes anything."""
+        before = (self._drains, self._offline)
+        self._learn()
+        if (self._drains, self._offline) != before:
+            self._say()
+
+    def _learn(self) -> None:
+        text = self._kvs.get(_LOG) or b""
+        if len(text) < self._read:  # somebody has removed it, whole, as one may
+            self._read, self._drains, self._offline = 0, {}, frozenset()
+        new = text[self._read : text.rfind(b"\n") + 1]
+        for event in _events(new):
             try:
-                found = drains.update(found, eventlog.decode_line(line), self._hosts)
+                self._drains = drains.update(self._drains, event, self._hosts)
+                self._offline = drains.offline(self._offline, event, self._hosts)
             except BadFormat as error:
                 # Somebody has written into it by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG, reason=str(error))
-        return found
+        self._read += len(new)
 
-    def _tell(self) -> None:
-        self._set_drained(self._drains())
+    def _say(self) -> None:
+        self._scheduler.set_drained(self._drains)
+        self._scheduler.set_offline(self._offline)
 
     def _beginning(self) -> list[Operation]:
         operations = []
-        r = orjson.dumps(self._r)
-        if self._kvs.get(_R) != r:
-            operations.append(put(_R, r))
+        if self._kvs.get(_R) != self._r:
+            operations.append(put(_R, self._r))
         now = self._clock.now()
         ranks = idset.encode(self._hosts)
         restarted = {
@@ -140,6 +320,24 @@ class Resources:
             _appended(Event(now, "restart", restarted)),
             _appended(Event(now, "resource-define", {"method": "configuration"})),
         ]
+
+
+def _required(name: str, queues: Mapping[str, Queue]) -> Mapping[str, Any]:
+    """Give what the nodes of a queue have to meet."""
+    parent = queues[name].parent
+    if parent is not None:
+        return _required(parent, queues)
+    required = [f"+{name}"] if queues[name].hosts else list(queues[name].requires)
+    return {"properties": required} if required else {}
+
+
+def _events(text: bytes) -> Iterable[Event]:
+    """Read whole lines of the log. What is no event is passed over."""
+    for line in text.decode(errors="replace").split("\n")[:-1]:
+        try:
+            yield eventlog.decode_line(line)
+        except BadFormat as error:
+            log.error("event cannot be read", key=_LOG, reason=str(error))
 
 
 def _appended(event: Event) -> Operation:

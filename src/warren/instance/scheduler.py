@@ -8,7 +8,7 @@ job, so that it is given back once, however often and in how many parts it is sa
 import asyncio
 import errno
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any, Final
@@ -21,7 +21,7 @@ from warren.instance import keys
 from warren.instance.config import Sched
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
-from warren.rfc import canonical, idset, resource_set
+from warren.rfc import canonical, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
@@ -99,9 +99,8 @@ class FirstCome:
         )
         self._news.set()
 
-    def prioritize(self, jobs: Iterable[Sequence[int]]) -> None:
-        for number, priority in jobs:
-            job = JobId(number)
+    def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
+        for job, priority in jobs:
             if job in self._waiting:
                 queue, waiting = self._leave(job)
                 self._enter(queue, replace(waiting, place=(-priority, job)))
@@ -129,17 +128,15 @@ class FirstCome:
             self._graph.give_back(freed)
         self._news.set()
 
-    def hello(self, job: JobId, r: Message, free: str) -> str | None:
+    def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
         try:
-            allocation = self._graph.decode(r)
-            end = r["execution"].get("expiration") or inf
-            kept, _ = _parted(allocation, set(idset.decode(free)))
+            kept, _ = _parted(self._graph.decode(r), free)
         except BadFormat as error:
             return str(error)
         conflict = self._graph.conflict(kept)
         if conflict is None:
             self._graph.take(kept)
-            self._hold(Running(end, job, kept))
+            self._hold(Running(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
     def expiration(self, job: JobId, expiration: float) -> None:
@@ -270,7 +267,7 @@ class FirstCome:
         jobs = request.payload.get("jobs")
         if not isinstance(jobs, list) or not all(_is_pair(each) for each in jobs):
             raise RpcError(errno.EPROTO, "sched.prioritize takes jobs, as pairs of id and priority")
-        self.prioritize(jobs)
+        self.prioritize([(JobId(job), priority) for job, priority in jobs])
         return {}
 
     async def _check(self, request: Request) -> Payload:
@@ -288,7 +285,7 @@ def _is_pair(each: Any) -> bool:
     return isinstance(each, list) and [type(number) for number in each] == [int, int]
 
 
-def _parted(allocation: Allocation, ranks: set[int]) -> tuple[Allocation, Allocation]:
+def _parted(allocation: Allocation, ranks: Collection[int]) -> tuple[Allocation, Allocation]:
     """Part what stays taken from what is free when some nodes have been given back.
 
     Flash stays: it holds a job's data until the job is over.

@@ -1,11 +1,11 @@
-"""Which nodes are drained, since when and why: what the events of RFC 44 say of them.
+"""Which nodes are drained, since when and why, and which are gone: what RFC 44's events say.
 
 The log of these events is the truth, and is only ever added to: `update` reads one event,
 `drain` and `undrain` write the next one or say why not. Nodes are known by rank to those who
 ask, and by name in the log, so that a drain stays with its node when the ranks change.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -27,6 +27,9 @@ class State(StrEnum):
     DRAINING = "draining"
     """Drained, but a job still has some of it."""
     DRAINED = "drained"
+    OFFLINE = "offline"
+    EXCLUDED = "exclude"
+    """Kept from jobs by the configuration."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,14 @@ replaced; 2: the moment, too. A request without a mode is refused instead.
 """
 
 
-def state(*, drained: bool, used: bool) -> State:
-    """Give the state of a node that is drained or not, and of which a job has some or not."""
+def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> State:
+    """Give the state of a node: the one of them that lasts the longest."""
+    if excluded:
+        return State.EXCLUDED
     if drained:
         return State.DRAINING if used else State.DRAINED
+    if offline:
+        return State.OFFLINE
     return State.ALLOCATED if used else State.FREE
 
 
@@ -83,13 +90,25 @@ def targets(text: str, hosts: Hosts) -> tuple[int, ...]:
 
 
 def drain(
-    drains: Drains, hosts: Hosts, ranks: Sequence[int], reason: str, mode: str | None
+    drains: Drains,
+    hosts: Hosts,
+    ranks: Sequence[int],
+    reason: str,
+    mode: str | None,
+    excluded: Collection[int] = (),
 ) -> dict[str, Any]:
     """Give the context of the event `drain`.
 
-    Raises UserMistake where nodes are drained already, and no mode says what becomes of them.
+    Raises UserMistake where nodes are drained already, and no mode says what becomes of them;
+    and for nodes that no job gets anyway.
     """
     _check(mode, _OVERWRITE)
+    outside = [rank for rank in ranks if rank in excluded]
+    if outside:
+        raise UserMistake(
+            f"{_named(outside, hosts)} excluded by the configuration, and cannot be drained: "
+            "leave them out."
+        )
     already = [rank for rank in ranks if rank in drains]
     if already and mode is None:
         raise UserMistake(
@@ -137,6 +156,29 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
             new = Drain(event.timestamp, str(context.get("reason", "")))
             changed[rank] = _combined(drains.get(rank), new, context.get("overwrite", 0))
     return changed
+
+
+def offline(gone: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
+    """Give the nodes that are gone after an event of the log, of those that were before.
+
+    Their ranks are those of this life: with `restart`, all is told anew. Raises BadFormat.
+    """
+    match event.name:
+        case "restart":
+            online = _idset(event, "online")
+            return frozenset(rank for rank in _idset(event, "ranks") - online if rank in hosts)
+        case "offline":
+            return gone | (_idset(event, "idset") & hosts.keys())
+        case "online":
+            return gone - _idset(event, "idset")
+    return gone
+
+
+def _idset(event: Event, key: str) -> frozenset[int]:
+    found = event.context.get(key)
+    if not isinstance(found, str):
+        raise BadFormat(f"the event {event.name!r} at {event.timestamp} has no {key}")
+    return frozenset(idset.decode(found))
 
 
 def _combined(known: Drain | None, new: Drain, overwrite: object) -> Drain:

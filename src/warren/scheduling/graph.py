@@ -72,6 +72,12 @@ class Graph:
         """The nodes' names by rank."""
         return {node.rank: node.host for node in self._inventory.nodes}
 
+    @property
+    def excluded(self) -> frozenset[int]:
+        """The ranks of the nodes that are never given out."""
+        nodes = self._inventory.nodes
+        return frozenset(nodes[place].rank for place in ids(self._excluded))
+
     def _places(self, ranks: Iterable[int]) -> int:
         known = self._inventory.places
         return bits(known[rank] for rank in ranks if rank in known)
