@@ -82,6 +82,32 @@ def restart() -> Iterator[Result]:
     yield from simulated(deed, rabbits=4, before=before)
 
 
+def listing() -> Iterator[Result]:
+    """Lists of jobs, where 200,000 are over and 10,000 wait."""
+    asked = {
+        "the latest 1,000 of 210,000 jobs": {"constraint": {"states": ["inactive"]}},
+        "1,000 jobs that wait": {"constraint": {"states": ["pending"]}},
+        "every job of a name that none has": {"constraint": {"name": ["none"]}},
+    }
+
+    async def deed(world: World, control: Control) -> list[Result]:
+        ask = control.instance.bus.handle().rpc
+        await ask("job-list.list", {"max_entries": 1})
+        results = []
+        for name, request in asked.items():
+            began = time.perf_counter()
+            await ask("job-list.list", {"max_entries": 1000, "attrs": ["all"], **request})
+            milliseconds = (time.perf_counter() - began) * 1000
+            results.append(Result(name=f"list {name}", value=milliseconds, unit="ms"))
+        began = time.perf_counter()
+        await ask("job-list.job-stats")
+        milliseconds = (time.perf_counter() - began) * 1000
+        return [*results, Result(name="count 210,000 jobs", value=milliseconds, unit="ms")]
+
+    before = Before(inactive=200_000, active=10_000)
+    yield from simulated(deed, rabbits=4, before=before)
+
+
 async def throughput(
     world: World,
     control: Control,
@@ -225,4 +251,5 @@ ALL = {
     "plain jobs": plain,
     "jobs on an aged store": aged,
     "restart with many jobs": restart,
+    "lists of many jobs": listing,
 }

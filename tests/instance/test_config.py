@@ -37,6 +37,8 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         [job-manager.prolog]
         command = ["/bin/true"]
         per-rank = true
+        [job-list]
+        private = true
         """
     )
 
@@ -44,6 +46,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
     assert found.queues["batch"].policy.limits.job_size.max.nnodes == 4
     assert found.queues["debug"].policy.limits.duration == "30m"
     assert found.job_manager.prolog.per_rank
+    assert found.job_list.private
 
 
 @pytest.mark.parametrize(

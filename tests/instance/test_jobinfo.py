@@ -1,4 +1,4 @@
-"""What users may read, and ask, of jobs: job-info, job-list, job-manager."""
+"""What users may read, and ask, of their jobs: job-info, job-manager."""
 
 import asyncio
 import errno
@@ -7,49 +7,60 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.instance.lives import PLAIN, Life, R, alive, spec
+from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
 from warren.instance import keys
+from warren.instance.jobinfo import CURRENT, INITIAL_SENTINEL, JSON_DECODE, WAITCREATE
 from warren.instance.kvs import append, create_namespace, graft, link, put
+from warren.journal import MemoryJournal
 from warren.lifecycle.states import State
-from warren.rfc import eventlog, stdio
+from warren.rfc import eventlog, stdio, treeobj
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-from warren.rpc.message import Payload, RpcError
+from warren.rpc.message import RpcError
 
 OTHERS = JobId(9 << 24)
 """A job of the guest's."""
 
+SENTINEL = ""
+"""What a watch puts down where an answer has no event."""
+
 
 async def with_others(life: Life) -> JobId:
     """Submit a job of the owner's, when there is one of the guest's."""
-    submitted = {"userid": GUEST, "urgency": 16, "flags": 0, "version": 1}
-    kept = spec(name="others")
-    stored = [put(keys.of(OTHERS, "jobspec"), orjson.dumps(kept))]
-    await life.manager.submit(OTHERS, submitted, kept, stored)
+    await life.accept(OTHERS, GUEST, name="others")
     return await life.submit()
+
+
+async def execution_begins(life: Life, job: JobId, userid: int = OWNER) -> str:
+    """Make a job's guest namespace, as execution does."""
+    guest = keys.guest(job)
+    await life.kvs.commit([create_namespace(guest, userid), link(keys.of(job, "guest"), guest)])
+    return guest
 
 
 class Watch:
     """Somebody who watches a log of a job."""
 
-    def __init__(self, life: Life, job: JobId, path: str, userid: int = OWNER) -> None:
+    def __init__(
+        self, life: Life, job: JobId, path: str, userid: int = OWNER, **request: Any
+    ) -> None:
         self.lines: list[str] = []
         self.errnum: int | None = None
-        request = {"id": job, "path": path}
+        request = {"id": job, "path": path, **request}
         stream = life.bus.handle(userid).stream("job-info.eventlog-watch", request)
         self._task = asyncio.ensure_future(self._read(stream))
 
     async def _read(self, stream: Any) -> None:
         try:
             async for told in stream:
-                self.lines.append(told["event"])
+                self.lines.append(told.get("event", SENTINEL))
         except RpcError as error:
             self.errnum = error.errnum
 
     @property
     def names(self) -> list[str]:
-        return [eventlog.decode_line(line).name for line in self.lines]
+        return [eventlog.decode_line(line).name for line in self.lines if line != SENTINEL]
 
     async def ended(self) -> bool:
         await settle()
@@ -95,7 +106,6 @@ async def test_there_is_nothing_to_read_of_a_job_that_is_not_there(job: Any) -> 
         ask = life.bus.handle().rpc
 
         assert await refused(ask("job-info.lookup", {"id": job, "keys": []})) == errno.ENOENT
-        assert await refused(ask("job-list.list-id", {"id": job})) == errno.ENOENT
         for method in ("raise", "kill", "memo"):
             assert await refused(ask(f"job-manager.{method}", {"id": job})) == errno.ENOENT
 
@@ -124,6 +134,188 @@ async def test_the_owner_reads_and_ends_everybodys_jobs() -> None:
         assert await ask("job-info.lookup", {"id": OTHERS, "keys": ["jobspec"]})
         await ask("job-manager.raise", {"id": OTHERS})
         await life.until(OTHERS)
+
+
+@virtually
+async def test_directories_say_what_they_hold_and_missing_keys_that_they_are_missing() -> None:
+    async with alive(seconds=100) as life:
+        job = await life.submit()
+        guest = await execution_begins(life, job)
+        await life.kvs.commit(
+            [put("tools.totalview", b"t", guest), put("application", b"a", guest)]
+        )
+
+        async def told(key: str) -> str:
+            with pytest.raises(RpcError) as caught:
+                await life.bus.handle().rpc("job-info.lookup", {"id": job, "keys": [key]})
+            return f"{caught.value.errnum}: {caught.value}"
+
+        assert await told("nothing") == f"{errno.ENOENT}: the job has no nothing"
+        assert await told("guest") == (
+            f"{errno.EISDIR}: guest is a directory; it holds application, tools"
+        )
+
+
+@pytest.mark.parametrize("key", ["", ".", "..", ".R", "R.", "guest..output", "...R", "R\n"])
+@virtually
+async def test_what_is_no_key_leads_nowhere(key: str) -> None:
+    async with alive() as life:
+        job = await life.submit()
+        await life.until(job)
+        lookup = life.bus.handle().rpc("job-info.lookup", {"id": job, "keys": [key]})
+        watch = Watch(life, job, key, flags=0)
+
+        assert await refused(lookup) == errno.ENOENT
+        assert await watch.ended()
+        assert watch.errnum == errno.ENOENT
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"keys": None},
+        {"keys": "R"},
+        {"keys": [5]},
+        {"keys": ["R"], "flags": 4},
+        {"keys": ["R"], "flags": "2"},
+    ],
+)
+@virtually
+async def test_a_lookup_of_another_form_is_refused(wrong: dict[str, Any]) -> None:
+    async with alive() as life:
+        job = await life.submit()
+        ask = life.bus.handle().rpc("job-info.lookup", {"id": job, **wrong})
+
+        assert await refused(ask) == errno.EPROTO
+
+
+DATA = {
+    "data.trace": b"of a service",
+    "guest.output": b"printed",
+    "guest.rcd": b"of a guest's service",
+    "guest.application": b"of the application",
+    "guest.tools.totalview": b"of a tool",
+}
+
+
+@virtually
+async def test_whoever_owns_a_job_reads_all_of_it_while_it_lives_and_afterwards() -> None:
+    async with alive(generous=False) as life:
+        await with_others(life)
+        guest = await execution_begins(life, OTHERS, GUEST)
+        await life.kvs.commit([put(keys.of(OTHERS, "data.trace"), DATA["data.trace"])])
+        own = {key.removeprefix("guest."): value for key, value in DATA.items() if "guest" in key}
+        await life.kvs.commit([put(key, value, guest) for key, value in own.items()])
+        request = {"id": OTHERS, "keys": list(DATA)}
+        expected = {"id": OTHERS, **{key: value.decode() for key, value in DATA.items()}}
+
+        for _ in range(2):
+            for user in (OWNER, GUEST):
+                assert await life.bus.handle(user).rpc("job-info.lookup", request) == expected
+            stranger = life.bus.handle(GUEST + 1).rpc("job-info.lookup", request)
+            assert await refused(stranger) == errno.EPERM
+            await life.kvs.commit([graft(keys.of(OTHERS, "guest"), guest)])
+
+
+@virtually
+async def test_a_guest_can_make_no_link_out_of_its_job() -> None:
+    async with alive(generous=False) as life:
+        job = await with_others(life)
+        guest = await execution_begins(life, OTHERS, GUEST)
+        ask = life.bus.handle(GUEST).rpc
+        for target in (treeobj.symlink("."), treeobj.symlink(keys.of(job, "R"), "primary")):
+            operation = {"key": "way", "flags": 0, "dirent": target}
+            linking = ask("kvs.commit", {"namespace": guest, "ops": [operation]})
+            assert await refused(linking) == errno.EPROTO
+
+        for key in ("guest.way", "guest.way.R", f"guest.{keys.of(job, 'R')}"):
+            lookup = ask("job-info.lookup", {"id": OTHERS, "keys": [key]})
+            assert await refused(lookup) == errno.ENOENT
+
+
+# Updates
+
+
+async def update(life: Life, job: JobId, name: str, **context: Any) -> None:
+    """Post an update, and let it be durable."""
+    life.manager.post(job, name, context)
+    await life.manager.committed()
+    await settle()
+
+
+@virtually
+async def test_a_lookup_gives_the_first_version_or_the_current_one_as_text_or_as_json() -> None:
+    async with alive(seconds=100) as life:
+        job = await life.submit(duration=60.0)
+        await life.until(job, "start")
+        await update(life, job, "jobspec-update", **{"attributes.system.duration": 90.0})
+        await update(life, job, "resource-update", expiration=1000.0)
+        await update(life, job, "resource-update", expiration=2000.0)
+
+        async def looked_up(flags: int) -> tuple[Any, Any, Any]:
+            request = {"id": job, "keys": ["jobspec", "R", "eventlog"], "flags": flags}
+            found = await life.bus.handle().rpc("job-info.lookup", request)
+            return found["jobspec"], found["R"], found["eventlog"]
+
+        for flags, duration, expiration in ((0, 60.0, None), (CURRENT, 90.0, 2000.0)):
+            texts, values = await looked_up(flags), await looked_up(flags | JSON_DECODE)
+            assert orjson.loads(texts[0]) == values[0]
+            assert orjson.loads(texts[1]) == values[1]
+            assert texts[2] == values[2]
+            assert values[0]["attributes"]["system"]["duration"] == duration
+            assert expiration_of(values[1]) == (expiration or expiration_of(R))
+
+
+def expiration_of(r: Any) -> Any:
+    return r["execution"].get("expiration")
+
+
+@virtually
+async def test_updates_are_told_as_they_come_until_the_job_is_over() -> None:
+    async with alive(seconds=10) as life:
+        job = await life.submit()
+        await life.until(job, "start")
+        ask = life.bus.handle().stream
+        told: list[Any] = []
+
+        async def read() -> None:
+            async for answer in ask("job-info.update-watch", {"id": job, "key": "R", "flags": 0}):
+                told.append(expiration_of(answer["R"]))
+
+        reading = asyncio.ensure_future(read())
+        await settle()
+        await update(life, job, "memo", a=1)
+        await update(life, job, "resource-update", expiration=1000.0)
+        await update(life, job, "resource-update", expiration=2000.0)
+        await life.until(job)
+        await settle()
+
+        assert reading.done()
+        assert told == [expiration_of(R), 1000.0, 2000.0]
+        late = [
+            answer["R"] async for answer in ask("job-info.update-watch", {"id": job, "key": "R"})
+        ]
+        now = await life.bus.handle().rpc("job-info.update-lookup", {"id": job, "key": "R"})
+        assert late == [now["R"]]
+        assert now["R"]["execution"]["expiration"] == 2000.0
+
+
+@virtually
+async def test_only_what_can_be_updated_is_watched_and_by_whom_it_belongs_to() -> None:
+    async with alive(generous=False) as life:
+        job = await with_others(life)
+        for topic in ("job-info.update-lookup", "job-info.update-watch"):
+
+            def ask(userid: int, job: JobId, key: Any, topic: str = topic) -> Any:
+                handle, request = life.bus.handle(userid), {"id": job, "key": key}
+                if topic.endswith("lookup"):
+                    return handle.rpc(topic, request)
+                return anext(handle.stream(topic, request))
+
+            assert await refused(ask(OWNER, job, "J")) == errno.EINVAL
+            assert await refused(ask(OWNER, job, "R")) == errno.ENOENT
+            assert await refused(ask(GUEST, job, "jobspec")) == errno.EPERM
+            assert (await ask(GUEST, OTHERS, "jobspec"))["jobspec"]["version"] == 1
 
 
 # job-info.eventlog-watch
@@ -174,15 +366,6 @@ async def test_nobody_watches_the_jobs_of_others() -> None:
         await settle()
         assert own.names == PLAIN[:4]
         await own.stop()
-
-
-async def execution_begins(life: Life, job: JobId) -> str:
-    """Make a job's guest namespace, as execution does."""
-    guest = keys.guest(job)
-    await life.kvs.commit(
-        [create_namespace(guest, OWNER), link(keys.of(job, "guest"), guest)],
-    )
-    return guest
 
 
 @virtually
@@ -246,120 +429,103 @@ async def test_a_watch_of_an_output_that_is_cut_off_ends_with_the_job() -> None:
         assert watch.names == ["header"]
 
 
-# job-list
-
-
-async def listed(life: Life, userid: int = OWNER, **request: Any) -> list[Payload]:
-    answer = await life.bus.handle(userid).rpc("job-list.list", request)
-    jobs: list[Payload] = answer["jobs"]
-    return jobs
-
-
 @virtually
-async def test_others_jobs_are_not_in_a_users_list() -> None:
-    async with alive(generous=False) as life:
-        job = await with_others(life)
-
-        assert [each["id"] for each in await listed(life, GUEST)] == [OTHERS]
-        assert await listed(life, GUEST + 1) == []
-        assert {each["id"] for each in await listed(life)} == {OTHERS, job}
-        one = life.bus.handle(GUEST).rpc("job-list.list-id", {"id": job})
-        assert await refused(one) == errno.ENOENT
-
-
-@virtually
-async def test_a_job_is_described_with_the_attributes_of_rfc_43() -> None:
-    async with alive() as life:
-        asked = spec(name="solver", tasks=2, duration=60.0)
-        job = await life.submit_spec(asked, urgency=20)
-        await life.until(job)
-        answer = await life.bus.handle().rpc("job-list.list-id", {"id": job})
-
-        found = answer["job"]
-        times = [found[f"t_{name}"] for name in ("submit", "depend", "sched", "run", "inactive")]
-        assert times == sorted(times)
-        expected = {
-            "id": job,
-            "userid": OWNER,
-            "urgency": 20,
-            "priority": 20,
-            "state": 64,
-            "name": "solver",
-            "ntasks": 2,
-            "nnodes": 1,
-            "nodelist": "node0",
-            "ranks": "0",
-            "duration": 60.0,
-            "exception_occurred": False,
-            "result": 1,
-            "success": True,
-            "waitstatus": 0,
-        }
-        assert {name: found.get(name) for name in expected} == expected
-        assert "exception_type" not in found
-
-
-@virtually
-async def test_what_is_not_known_of_a_job_is_left_out() -> None:
+async def test_a_watch_waits_for_a_log_only_if_it_is_to() -> None:
     async with alive(generous=False) as life:
         job = await life.submit()
-        await life.until(job, "priority")
-        (found,) = await listed(life)
+        hasty, patient = (
+            Watch(life, job, "guest.output", flags=flags) for flags in (0, WAITCREATE)
+        )
+        assert await hasty.ended()
+        assert hasty.errnum == errno.ENOENT
+        assert not await patient.ended()
 
-        unknown = {"t_run", "nodelist", "ranks", "result", "waitstatus", "annotations"}
-        assert not unknown & set(found)
-        assert found["state"] == 8
+        there = Watch(life, job, "eventlog", flags=0)
+        assert not await there.ended()
+        assert there.names == PLAIN[:4]
+        for watch in (patient, there):
+            await watch.stop()
 
 
 @virtually
-async def test_annotations_and_memos_are_shown() -> None:
+async def test_a_sentinel_parts_what_was_there_from_what_comes() -> None:
     async with alive(generous=False) as life:
         job = await life.submit()
-        await life.until(job, "priority")
-        life.scheduler.explain(job, "waits")
-        request = {"id": job, "memo": {"note": "mine", "gone": None}}
-        await life.bus.handle().rpc("job-manager.memo", request)
-        (found,) = await listed(life)
-
-        expected = {"sched": {"reason_pending": "waits"}, "user": {"note": "mine"}}
-        assert found["annotations"] == expected
-
-
-@virtually
-async def test_the_gravest_exception_is_shown_and_of_equals_the_first() -> None:
-    async with alive(generous=False) as life:
-        job = await life.submit()
-        for type_, severity in (("light", 5), ("grave", 2), ("also", 2), ("lighter", 7)):
-            await life.cancel(job, type_, severity)
-        (found,) = await listed(life)
-
-        assert found["exception_occurred"] is True
-        shown = [found[f"exception_{name}"] for name in ("type", "severity", "note")]
-        assert shown == ["grave", 2, "enough"]
-
-
-@virtually
-async def test_those_who_wait_come_first_and_the_latest_of_those_who_do_not() -> None:
-    async with alive(generous=False, seconds=100) as life:
-        over = [await life.submit(), await life.submit()]
-        for job in over:
-            await life.cancel(job)
-            await life.until(job)
-            await asyncio.sleep(1)
-        running = [await life.submit(), await life.submit()]
-        for job in running:
-            await life.scheduler.give(job)
-            await life.until(job, "start")
-            await asyncio.sleep(1)
-        low = [await life.submit_spec(spec(), urgency=1) for _ in range(2)]
-        high = await life.submit_spec(spec(), urgency=31)
         await settle()
+        flags = WAITCREATE | INITIAL_SENTINEL
+        begun, empty = (
+            Watch(life, job, path, flags=flags) for path in ("eventlog", "guest.exec.eventlog")
+        )
+        await settle()
+        guest = await execution_begins(life, job)
+        await life.kvs.commit([keys.log_execution(job, Event(1.0, "done"))])
+        await life.kvs.commit([graft(keys.of(job, "guest"), guest)])
+        await life.cancel(job)
+        await life.until(job)
 
-        order = [each["id"] for each in await listed(life)]
-        assert order == [high, *low, *reversed(running), *reversed(over)]
-        assert [each["id"] for each in await listed(life, max_entries=2)] == order[:2]
-        assert [each["id"] for each in await listed(life, states=64)] == order[-2:]
-        assert [each["id"] for each in await listed(life, states=8 | 16)] == order[:-2]
+        for watch, before in ((begun, 4), (empty, 0)):
+            assert await watch.ended()
+            assert [line == SENTINEL for line in watch.lines].index(True) == before
+            assert watch.lines.count(SENTINEL) == 1
+            assert len(watch.lines) > before + 1
+
+
+@virtually
+async def test_the_input_ends_when_it_is_closed_and_other_logs_with_their_job() -> None:
+    async with alive(seconds=10) as life:
+        job = await life.submit()
+        guest = await execution_begins(life, job)
+        events = [Event(1.0, "header", {}), Event(1.0, "data", {"stream": "stdin", "eof": True})]
+        entries = "".join(map(eventlog.encode, events)).encode()
+        await life.kvs.commit([append(key, entries, guest) for key in ("input", "tools.log")])
+        closed, open_ = (Watch(life, job, f"guest.{key}") for key in ("input", "tools.log"))
+
+        assert await closed.ended()
+        assert not await open_.ended()
+        await life.until(job)
+        assert await open_.ended()
+        assert closed.names == open_.names == ["header", "data"]
+
+
+@virtually
+async def test_a_log_that_is_none_is_refused_where_its_end_is_looked_for() -> None:
+    async with alive(seconds=100) as life:
+        job = await life.submit()
+        guest = await execution_begins(life, job)
+        await life.kvs.commit([append("output", b"words\n", guest)])
+        watch = Watch(life, job, "guest.output")
+
+        assert await watch.ended()
+        assert (watch.lines, watch.errnum) == (["words\n"], errno.EPROTO)
+
+
+@pytest.mark.parametrize("wrong", [{"path": 5}, {"flags": 4}, {"flags": None}])
+@virtually
+async def test_a_watch_of_another_form_is_refused(wrong: dict[str, Any]) -> None:
+    async with alive(generous=False) as life:
+        job = await life.submit()
+        watch = Watch(life, job, **{"path": "eventlog", **wrong})
+
+        assert await watch.ended()
+        assert watch.errnum == errno.EPROTO
+
+
+@virtually
+async def test_a_watch_begun_after_a_restart_goes_on_where_the_log_was() -> None:
+    journal = MemoryJournal()
+    async with alive(journal, generous=False) as life:
+        job = await life.submit()
+        await execution_begins(life, job)
+        await life.kvs.commit([keys.log_execution(job, Event(1.0, "init"))])
+    async with alive(journal, generous=False) as life:
+        watch = Watch(life, job, "guest.exec.eventlog")
+        await settle()
+        assert watch.names == ["init"]
+        done = keys.log_execution(job, Event(1.0, "done"))
+        await life.kvs.commit([done, graft(keys.of(job, "guest"), keys.guest(job))])
+
+        assert await watch.ended()
+        assert watch.names == ["init", "done"]
 
 
 # job-manager

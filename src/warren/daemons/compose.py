@@ -29,7 +29,8 @@ from warren.instance.config import Config
 from warren.instance.draining import drainer
 from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
-from warren.instance.jobinfo import JobInfo, JobList
+from warren.instance.jobinfo import JobInfo
+from warren.instance.joblist import JobList
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
@@ -138,9 +139,10 @@ def instance(
     bus.register("job-ingest", ingest.methods())
     bus.register("config", configuration.methods(config))
     bus.register("job-info", JobInfo(kvs, manager).methods())
-    bus.register("job-list", JobList(manager).methods())
     bus.register("sched", scheduler.methods())
     bus.register("feasibility", scheduler.feasibility())
+    listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
+    bus.register("job-list", listing.methods())
     bus.register("resource", resources.methods())
     bus.register("groups", resources.groups())
     return Instance(

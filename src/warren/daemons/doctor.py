@@ -79,9 +79,9 @@ class Doctor:
         )
 
     async def _active(self) -> set[str]:
-        states = sum(state.bit for state in ACTIVE)
+        active = {"states": [sum(state.bit for state in ACTIVE)]}
         async with connect_to_instance(self._state.socket) as handle:
-            listed = await handle.rpc("job-list.list", {"max_entries": 0, "states": states})
+            listed = await handle.rpc("job-list.list", {"attrs": [], "constraint": active})
         return {fluid.f58(each["id"]) for each in listed["jobs"]}
 
 

@@ -140,6 +140,13 @@ class Ingest(Table, frozen=True):
     """Bytes of the longest signed request that is read."""
 
 
+class JobList(Table, frozen=True):
+    """Table `job-list`."""
+
+    private: bool = False
+    """Whether users see no jobs but their own."""
+
+
 class Config(Table, frozen=True):
     """A whole configuration."""
 
@@ -148,6 +155,7 @@ class Config(Table, frozen=True):
     queues: Mapping[str, Queue] = {}
     ingest: Ingest = Ingest()
     job_manager: JobManager = JobManager()
+    job_list: JobList = JobList()
     exec: Exec = Exec()
     resource: Resource = Resource()
     sched: Sched = Sched()

@@ -1,27 +1,47 @@
-"""What users may read of their jobs: `job-info` (RFC 41) and `job-list` (RFC 43)."""
+"""What users may read of their jobs: the `job-info` service (RFC 41).
+
+Everything below a job's directory, by whoever owns the job or the instance, and nothing
+beside it. Guests cannot make links, and a key has no way up, so that what a key is found
+under is the job's own: its directory, or its guest namespace while that lives.
+"""
 
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
+import orjson
+
 from warren.instance import keys
 from warren.instance.kvs import Kvs
-from warren.instance.manager import Entry, Inactive, JobManager
-from warren.lifecycle.states import PENDING, State
-from warren.rfc import eventlog, resource_set, stdio
+from warren.instance.manager import JobManager
+from warren.lifecycle.states import State
+from warren.rfc import eventlog, stdio
 from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
-_LAST: Final = {"eventlog": "clean", "guest.exec.eventlog": "done"}
-"""The event with which a log ends."""
+JSON_DECODE: Final = 1
+"""Flag of a lookup: jobspec and R as objects instead of texts."""
+
+CURRENT: Final = 2
+"""Flag of a lookup: jobspec and R as they are now, with every update since."""
+
+WAITCREATE: Final = 1
+"""Flag of a watch: wait for a log that is not there yet."""
+
+INITIAL_SENTINEL: Final = 2
+"""Flag of a watch: say with an answer without event that what was there has been told."""
 
 
 class JobInfo:
-    """The `job-info` service: the owner reads everything, a user its own jobs."""
+    """The `job-info` service: the owner reads everything, a user its own jobs.
+
+    Who wants no more of a watch closes its stream; there are no other cancellations.
+    """
 
     def __init__(self, kvs: Kvs, manager: JobManager) -> None:
         self._kvs = kvs
@@ -31,38 +51,127 @@ class JobInfo:
         return {
             "lookup": Method(self._lookup, guest=True),
             "eventlog-watch": StreamingMethod(self._watch, guest=True),
+            "update-lookup": Method(self._lookup_current, guest=True),
+            "update-watch": StreamingMethod(self._watch_updates, guest=True),
         }
 
+    # Values
+
     async def _lookup(self, request: Request) -> Payload:
+        """Give values as texts; bytes that are none are replaced."""
         job = self._permitted(request)
+        wanted = request.payload.get("keys")
+        if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
+            raise RpcError(errno.EPROTO, "job-info.lookup takes a list of keys")
+        flags = _flags(request, JSON_DECODE | CURRENT)
         found: dict[str, Any] = {"id": job}
-        for key in request.payload.get("keys") or ():
-            found[key] = self._kvs.lookup(keys.of(job, str(key))).decode(errors="replace")
+        for key in wanted:
+            value = self._value(job, key)
+            if key in _UPDATES and flags:
+                known = self._current(job, key) if flags & CURRENT else orjson.loads(value)
+                found[key] = known if flags & JSON_DECODE else orjson.dumps(known).decode()
+            else:
+                found[key] = value.decode(errors="replace")
         return found
+
+    def _value(self, job: JobId, key: str) -> bytes:
+        place = _place(job, key)
+        try:
+            return self._kvs.lookup(place)
+        except RpcError as error:
+            if error.errnum != errno.EISDIR:
+                raise RpcError(error.errnum, f"the job has no {key}") from None
+            within = ", ".join(self._kvs.names(place)) or "nothing yet"
+            raise RpcError(errno.EISDIR, f"{key} is a directory; it holds {within}") from None
+
+    def _current(self, job: JobId, key: str) -> Any:
+        """Give jobspec or R with the updates that the job's eventlog tells of."""
+        name, applied = _UPDATES[key]
+        value = orjson.loads(self._value(job, key))
+        log = self._kvs.lookup(keys.of(job, "eventlog"))
+        if name.encode() in log:
+            for event in eventlog.decode(log.decode()):
+                if event.name == name:
+                    value = applied(value, event.context)
+        return value
+
+    async def _lookup_current(self, request: Request) -> Payload:
+        job = self._permitted(request)
+        key = _updated_key(request)
+        return {"id": job, key: self._current(job, key)}
+
+    async def _watch_updates(self, request: Request) -> AsyncIterator[Payload]:
+        """Tell jobspec or R as it is, and again after each update, until the job is over."""
+        job = self._permitted(request)
+        key = _updated_key(request)
+        name, applied = _UPDATES[key]
+        value = orjson.loads(self._value(job, key))
+        told = False
+        async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
+            async for lines in batches:
+                updates = [
+                    event for event in map(eventlog.decode_line, lines) if event.name == name
+                ]
+                for update in updates:
+                    value = applied(value, update.context)
+                if updates or not told:
+                    yield {"id": job, key: value}
+                    told = True
+
+    # Logs
 
     async def _watch(self, request: Request) -> AsyncIterator[Payload]:
         job = self._permitted(request)
-        path = str(request.payload.get("path", "eventlog"))
-        end = _End(path)
+        path = request.payload.get("path", "eventlog")
+        if not isinstance(path, str):
+            raise RpcError(errno.EPROTO, "the path of a log is a key")
+        flags = _flags(request, WAITCREATE | INITIAL_SENTINEL, presumed=WAITCREATE)
+        length = self._length(job, path, waits=bool(flags & WAITCREATE))
+        ends = _end_of(path)
+        announced = not flags & INITIAL_SENTINEL
+        if not announced and not length:
+            announced = True
+            yield {}
+        async with aclosing(self._lines(job, path)) as batches:  # type: ignore[type-var]
+            async for lines in batches:
+                for line in lines:
+                    yield {"event": f"{line}\n"}
+                    if _comes_last(line, ends, path):
+                        return
+                if not announced:  # what was there comes at once
+                    announced = True
+                    yield {}
+
+    def _length(self, job: JobId, path: str, *, waits: bool) -> int:
+        """Give the bytes that a log has now. Raises RpcError where it is not to be watched."""
+        try:
+            return len(self._value(job, path))
+        except RpcError as error:
+            if not waits or error.errnum != errno.ENOENT:
+                raise
+            return 0
+
+    async def _lines(self, job: JobId, path: str) -> AsyncIterator[list[str]]:
+        """Give the lines of a log as they come, until nothing can come any more."""
         left = ""
         chunks = self._kvs.follow(
-            keys.of(job, path),
+            _place(job, path),
             # A log whose writer has died has no last entry, but ends with its job.
             final=lambda: self._over(job),
             also=keys.of(job, "eventlog"),
         )
         async with aclosing(chunks) as following:  # type: ignore[type-var]
             async for chunk in following:
-                *lines, left = (left + chunk.decode()).split("\n")
-                for line in lines:
-                    yield {"event": f"{line}\n"}
-                    if end.comes_with(eventlog.decode_line(line)):
-                        return
+                *lines, left = (left + chunk.decode(errors="replace")).split("\n")
+                yield lines
 
     def _over(self, job: JobId) -> bool:
         """Tell whether the last event of a job is durable: it is known a moment before that."""
+        found = self._manager.find(job)
+        if found is None:
+            return True  # purged in the meantime
         text = self._kvs.get(keys.of(job, "eventlog"))
-        if not text or not isinstance(self._manager.find(job), Inactive):
+        if not text or found.job.state is not State.INACTIVE:
             return False
         last = text[text.rfind(b"\n", 0, -1) + 1 :].decode()
         return eventlog.decode_line(last).name == _LAST["eventlog"]
@@ -77,100 +186,76 @@ class JobInfo:
         return found.job.id
 
 
-class _End:
-    """Sees the end of a log in its events."""
+def _place(job: JobId, key: str) -> str:
+    """Give where a key of a job's directory is. Raises RpcError(ENOENT) for what is no key."""
+    if not all(key.split(".")):
+        raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
+    return keys.of(job, key)
 
-    def __init__(self, path: str) -> None:
-        self._last = _LAST.get(path)
+
+def _flags(request: Request, known: int, presumed: int = 0) -> int:
+    flags = request.payload.get("flags", presumed)
+    if not isinstance(flags, int) or flags & ~known:
+        raise RpcError(errno.EPROTO, f"{request.topic} knows no flags {flags!r}")
+    return flags
+
+
+# Updates
+
+Context = Mapping[str, Any]
+
+
+def _prolonged(r: Context, update: Context) -> Context:
+    """Apply the context of a `resource-update` event to R."""
+    return {**r, "execution": {**r["execution"], **update}}
+
+
+_UPDATES: Final[Mapping[str, tuple[str, Callable[[Context, Context], Context]]]] = {
+    "jobspec": ("jobspec-update", jobspecs.updated),
+    "R": ("resource-update", _prolonged),
+}
+"""What changes a key, and how."""
+
+
+def _updated_key(request: Request) -> str:
+    key = request.payload.get("key")
+    if key not in _UPDATES:
+        raise RpcError(errno.EINVAL, f"{request.topic} takes the keys {' and '.join(_UPDATES)}")
+    return str(key)
+
+
+# Ends of logs
+
+_LAST: Final = {"eventlog": "clean", "guest.exec.eventlog": "done"}
+"""The event with which a log ends."""
+
+_Ends = Callable[[Event], bool]
+
+
+def _end_of(path: str) -> _Ends | None:
+    """Make what sees the end of a log in its events; None for logs that end with their job."""
+    if path in _LAST:
+        return lambda event: event.name == _LAST[path]
+    if path == "guest.input":
+        return lambda event: event.name == "data" and event.context.get("eof") is True
+    return _AllClosed() if path == "guest.output" else None
+
+
+class _AllClosed:
+    """Sees the last stream close."""
+
+    def __init__(self) -> None:
         self._opened = self._closed = 0
 
-    def comes_with(self, event: Event) -> bool:
-        """Tell whether a log ends with this event: by its name, or as the last stream to close."""
-        if self._last is not None:
-            return event.name == self._last
+    def __call__(self, event: Event) -> bool:
         opened, closed = stdio.streams([event])
         self._opened += opened
         self._closed += closed
         return 0 < self._opened == self._closed
 
 
-class JobList:
-    """The `job-list` service."""
-
-    def __init__(self, manager: JobManager) -> None:
-        self._manager = manager
-
-    def methods(self) -> Methods:
-        return {
-            "list": Method(self._list, guest=True),
-            "list-id": Method(self._list_one, guest=True),
-        }
-
-    async def _list(self, request: Request) -> Payload:
-        wanted = request.payload.get("states")
-        most = int(request.payload.get("max_entries", 0))
-        found = [
-            each
-            for each in self._manager.jobs()
-            if (not isinstance(wanted, int) or each.job.state.bit & wanted)
-            and (request.cred.owner or each.job.userid == request.cred.userid)
-        ]
-        found.sort(key=_order)
-        return {"jobs": [described(each) for each in (found[:most] if most else found)]}
-
-    async def _list_one(self, request: Request) -> Payload:
-        job = request.payload.get("id")
-        found = self._manager.find(JobId(job)) if isinstance(job, int) else None
-        visible = found is not None and (
-            request.cred.owner or found.job.userid == request.cred.userid
-        )
-        if found is None or not visible:
-            raise RpcError(errno.ENOENT, "unknown job id")
-        return {"job": described(found)}
-
-
-def _order(each: Entry | Inactive) -> tuple[int, float, int]:
-    """Pending by priority, then running and inactive by their time, the latest first."""
-    job = each.job
-    if job.state in PENDING or job.state is State.NEW:
-        return (0, -(job.priority or 0), job.id)
-    if job.state is not State.INACTIVE:
-        return (1, -job.times.get(State.RUN, 0.0), job.id)
-    return (2, -job.times[State.INACTIVE], job.id)
-
-
-def described(each: Entry | Inactive) -> Mapping[str, Any]:
-    """Give a job's attributes as job-list names them. What is not known is left out."""
-    job = each.job
-    times = {f"t_{state.lower()}": moment for state, moment in job.times.items()}
-    times["t_submit"] = times.pop("t_new")
-    counted = jobspecs.summary(each.jobspec)
-    gravest = min(job.problems, key=lambda each: each.severity, default=None)
-    found: dict[str, Any] = {
-        "id": job.id,
-        "userid": job.userid,
-        "urgency": job.urgency,
-        "priority": job.priority,
-        **times,
-        "state": job.state.bit,
-        "name": jobspecs.name(each.jobspec),
-        "ntasks": counted.tasks,
-        "nnodes": counted.nodes,
-        "duration": jobspecs.system(each.jobspec).get("duration"),
-        "dependencies": sorted(job.dependencies) or None,
-        "exception_occurred": gravest is not None,
-        "annotations": {**job.annotations, **({"user": job.memo} if job.memo else {})} or None,
-    }
-    if each.r is not None:
-        found["nodelist"] = ",".join(each.r["execution"]["nodelist"])
-        found["ranks"] = resource_set.ranks_text(resource_set.decode(each.r))
-        found["nnodes"] = len(resource_set.nodelist(each.r))
-    if gravest is not None:
-        found["exception_type"] = gravest.type
-        found["exception_severity"] = gravest.severity
-        found["exception_note"] = gravest.note
-    if job.result is not None:
-        found["result"] = job.result.bit
-        found["success"] = job.result.value == "COMPLETED"
-        found["waitstatus"] = job.status
-    return {name: value for name, value in found.items() if value is not None}
+def _comes_last(line: str, ends: _Ends | None, path: str) -> bool:
+    try:
+        return ends is not None and ends(eventlog.decode_line(line))
+    except BadFormat as error:
+        raise RpcError(errno.EPROTO, f"{path}: {error}") from None

@@ -154,7 +154,7 @@ class JobManager:
     # What others see
 
     def jobs(self) -> Iterator[Entry | Inactive]:
-        """Give all jobs that are known."""
+        """Give all jobs that are known, the active ones first."""
         yield from self._active.values()
         yield from self._inactive.values()
 

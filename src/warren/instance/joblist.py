@@ -1,0 +1,300 @@
+"""What there is to know of all jobs: the `job-list` service (RFC 43).
+
+Any user may list the jobs of any other, as with Flux, unless the instance is private: of
+a job's data, the listing has nothing that its author did not name, but everybody can see
+who holds up whom.
+"""
+
+import asyncio
+import errno
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Any, Final
+
+from warren.instance.ended import Ended
+from warren.instance.jobtap import Jobtap
+from warren.instance.manager import JobManager
+from warren.lifecycle import attributes
+from warren.lifecycle.attributes import Listed
+from warren.lifecycle.job import Job
+from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyComparisons
+from warren.lifecycle.states import PENDING, RUNNING, Result, State
+from warren.rfc.errors import BadFormat
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Answer, Answers, Method, Methods, StreamingMethod
+from warren.rpc.message import Cred, Payload, Request, RpcError
+
+_WAITING: Final = PENDING | {State.NEW}
+_PATIENCE: Final = 1000
+"""Jobs that are looked at before others have their turn."""
+_BATCH: Final = 500
+"""Jobs in one answer of a stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Either(Method, StreamingMethod):
+    """A topic that has one answer, or several where the request asks for a stream."""
+
+    answer: Answer
+    answers: Answers
+    guest: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Query:
+    """What `job-list.list` is asked."""
+
+    most: int
+    names: list[str]
+    since: float
+    selection: Selection
+
+
+class JobList:
+    """The `job-list` service. It hears from the job manager, as a plugin, what changes."""
+
+    name = "job-list"
+
+    def __init__(self, manager: JobManager, *, queues: bool = False, private: bool = False) -> None:
+        """Let nobody but the owner see others' jobs if `private`; count by queue if `queues`."""
+        self._manager = manager
+        self._queues = queues
+        self._private = private
+        self._ended = Ended()
+        self._counting = False
+        """Whether the index holds what was over before it was first read."""
+        self._purged = 0
+        self._waiting: dict[JobId, list[asyncio.Event]] = {}
+        manager.load(self)
+
+    def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
+        return {
+            **{f"job.state.{state.lower()}": self._changed for state in State},
+            "job.destroy": self._left,
+        }
+
+    def methods(self) -> Methods:
+        return {
+            "list": _Either(answer=self._list, answers=self._stream, guest=True),
+            "list-id": Method(self._list_one, guest=True),
+            "list-attrs": Method(self._list_attributes, guest=True),
+            "job-stats": Method(self._stats, guest=True),
+        }
+
+    def _changed(self, job: Job) -> None:
+        for changed in self._waiting.get(job.id, ()):
+            changed.set()
+
+    def _left(self, job: Job) -> None:
+        if self._counting and job.state is State.INACTIVE:
+            self._ended.add(job)
+
+    # Lists
+
+    async def _list(self, request: Request) -> Payload:
+        query = _query(request)
+        found = []
+        async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
+            async for each in jobs:
+                found.append(attributes.described(each, query.names))
+        return {"jobs": found}
+
+    async def _stream(self, request: Request) -> AsyncIterator[Payload]:
+        query = _query(request)
+        batch: list[dict[str, Any]] = []
+        head: dict[str, Any] = {"version": 1}
+        async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
+            async for each in jobs:
+                batch.append(attributes.described(each, query.names))
+                if len(batch) == _BATCH:
+                    yield {**head, "jobs": batch}
+                    batch, head = [], {}
+        if batch or head:
+            yield {**head, "jobs": batch}
+
+    async def _found(self, query: _Query, cred: Cred) -> AsyncIterator[Listed]:
+        """Give the selected jobs: waiting ones, then running ones, then those that are over."""
+        left = query.most
+        for number, each in enumerate(self._ordered(query), 1):
+            if number % _PATIENCE == 0:
+                await asyncio.sleep(0)
+            try:
+                if not self._visible(each, cred) or not query.selection.selects(each):
+                    continue
+            except TooManyComparisons as error:
+                raise RpcError(errno.EINVAL, str(error)) from None
+            yield each
+            left -= 1
+            if left == 0:
+                return
+
+    def _ordered(self, query: _Query) -> Iterator[Listed]:
+        """Give the jobs that may be selected, in order, and look at no more than are taken."""
+        wanted = query.selection.states
+        active = self._active()
+        if any(state.bit & wanted for state in _WAITING):
+            waiting = [each for each in active if each.job.state in _WAITING]
+            yield from sorted(waiting, key=lambda each: (-(each.job.priority or 0), each.job.id))
+        if any(state.bit & wanted for state in RUNNING):
+            running = [each for each in active if each.job.state in RUNNING]
+            yield from sorted(
+                running, key=lambda each: (-each.job.times.get(State.RUN, 0.0), each.job.id)
+            )
+        if State.INACTIVE.bit & wanted:
+            yield from self._over(query.since)
+
+    def _active(self) -> list[Listed]:
+        return list(takewhile(_lives, self._manager.jobs()))
+
+    def _over(self, since: float) -> Iterator[Listed]:
+        gone: set[JobId] = set()
+        for job in self._index().latest(since):
+            found = self._manager.find(job)
+            if found is None:
+                gone.add(job)
+            else:
+                yield found
+        self._forget(gone)
+
+    def _index(self) -> Ended:
+        if not self._counting:
+            self._ended = Ended(each.job for each in self._manager.jobs() if not _lives(each))
+            # An instance that has just begun may know its jobs a moment later.
+            self._counting = len(self._ended) > 0
+        return self._ended
+
+    def _forget(self, gone: set[JobId]) -> None:
+        if gone:
+            before = len(self._ended)
+            self._ended.drop(gone)
+            self._purged += before - len(self._ended)
+
+    # One job
+
+    async def _list_one(self, request: Request) -> Payload:
+        """Give a job; where a state is named, once it has been in that, or is over."""
+        job = request.payload.get("id")
+        names = _names(request)
+        state = request.payload.get("state")
+        if state is not None and state not in [each.bit for each in State]:
+            raise RpcError(errno.EPROTO, f"{state!r} is not the bit of a state")
+        found = self._one(job, request.cred)
+        if state is not None:
+            await self._reached(found.job.id, state)
+            # What is answered now is to be durable.
+            await self._manager.committed()
+            found = self._one(job, request.cred)
+        return {"job": attributes.described(found, names)}
+
+    def _one(self, job: Any, cred: Cred) -> Listed:
+        found = self._manager.find(JobId(job)) if isinstance(job, int) else None
+        if found is None or not self._visible(found, cred):
+            raise RpcError(errno.ENOENT, "unknown job id")
+        return found
+
+    async def _reached(self, job: JobId, bit: int) -> None:
+        changed = asyncio.Event()
+        self._waiting.setdefault(job, []).append(changed)
+        try:
+            while (found := self._manager.find(job)) is not None:
+                if _lives(found) and not any(state.bit == bit for state in found.job.times):
+                    await changed.wait()
+                    changed.clear()
+                else:
+                    return
+        finally:
+            self._waiting[job].remove(changed)
+            if not self._waiting[job]:
+                del self._waiting[job]
+
+    def _visible(self, each: Listed, cred: Cred) -> bool:
+        return not self._private or cred.owner or each.job.userid == cred.userid
+
+    async def _list_attributes(self, request: Request) -> Payload:
+        return {"attrs": ["id", *attributes.ATTRIBUTES]}
+
+    # Counts
+
+    async def _stats(self, request: Request) -> Payload:
+        index = self._index()
+        self._forget({job for job in index.latest() if self._manager.find(job) is None})
+        counts: Counter[tuple[str, State]] = Counter()
+        for each in self._active():
+            counts[self._queue(each), each.job.state] += 1
+        ended: Counter[tuple[str, int]] = Counter(
+            index.counted(self._queue_of if self._queues else None)
+        )
+        told = {**_counted(counts, ended), "inactive_purged": self._purged}
+        if self._queues:
+            names = sorted({queue for queue, _ in (*counts, *ended)} - {""})
+            told["queues"] = [{"name": name, **_counted(counts, ended, name)} for name in names]
+        return told
+
+    def _queue(self, each: Listed) -> str:
+        return (attributes.queue(each) or "") if self._queues else ""
+
+    def _queue_of(self, job: JobId) -> str | None:
+        found = self._manager.find(job)
+        return None if found is None else attributes.queue(found)
+
+
+def _lives(each: Listed) -> bool:
+    return each.job.state is not State.INACTIVE
+
+
+def _counted(
+    active: Mapping[tuple[str, State], int],
+    ended: Mapping[tuple[str, int], int],
+    only: str | None = None,
+) -> dict[str, Any]:
+    """Count jobs by state and result, of one queue or of all; canceled ones have failed, too."""
+
+    def with_result(*results: Result) -> int:
+        bits = {result.bit for result in results}
+        return sum(
+            count for (queue, bit), count in ended.items() if bit in bits and only in (None, queue)
+        )
+
+    states = {
+        state.lower(): sum(
+            count for (queue, each), count in active.items()
+            if each is state and only in (None, queue)
+        )
+        for state in islice(State, 1, None)
+    }  # fmt: skip
+    states["inactive"] = with_result(*Result)
+    return {
+        "job_states": {**states, "total": sum(states.values())},
+        "successful": with_result(Result.COMPLETED),
+        "failed": with_result(Result.FAILED, Result.CANCELED, Result.TIMEOUT),
+        "canceled": with_result(Result.CANCELED),
+        "timeout": with_result(Result.TIMEOUT),
+    }
+
+
+def _query(request: Request) -> _Query:
+    payload = request.payload
+    most, since = payload.get("max_entries", 0), payload.get("since", 0.0)
+    if type(most) is not int or most < 0:
+        raise RpcError(errno.EPROTO, "max_entries is a number of jobs; 0 is no limit")
+    if isinstance(since, bool) or not isinstance(since, int | float):
+        raise RpcError(errno.EPROTO, "since is a moment in seconds")
+    try:
+        selection = Selection(payload.get("constraint"), MOST_COMPARISONS)
+    except BadFormat as error:
+        raise RpcError(errno.EPROTO, str(error)) from None
+    return _Query(most=most, names=_names(request), since=since, selection=selection)
+
+
+def _names(request: Request) -> list[str]:
+    """Give the attributes that are asked for; all of them where nothing is said."""
+    names = request.payload.get("attrs", [attributes.ALL])
+    if not isinstance(names, list):
+        raise RpcError(errno.EPROTO, "attrs is a list of attributes")
+    try:
+        return attributes.chosen(each for each in names if each != "id")
+    except BadFormat as error:
+        raise RpcError(errno.EINVAL, str(error)) from None

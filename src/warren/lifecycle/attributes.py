@@ -1,0 +1,179 @@
+"""What a listing says of a job: attributes by the names of RFC 43, computed when asked for."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from warren.lifecycle.job import Job, Problem
+from warren.lifecycle.states import Result, State
+from warren.rfc import jobspec as jobspecs
+from warren.rfc import resource_set
+from warren.rfc.errors import BadFormat
+
+ALL: Final = "all"
+"""The name that stands for every attribute."""
+
+
+class Listed(Protocol):
+    """A job; what it asks for and what it has may have to be read from the disk first."""
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def jobspec(self) -> Mapping[str, Any]: ...
+
+    @property
+    def r(self) -> Mapping[str, Any] | None: ...
+
+
+def chosen(names: Iterable[Any]) -> list[str]:
+    """Give the attributes that names stand for. Raises BadFormat for a name of none."""
+    found: list[str] = []
+    for name in names:
+        if name == ALL:
+            found.extend(ATTRIBUTES)
+        elif not isinstance(name, str) or name not in ATTRIBUTES:
+            raise BadFormat(f"jobs have no attribute {name!r}")
+        else:
+            found.append(name)
+    return found
+
+
+def described(each: Listed, names: Iterable[str]) -> dict[str, Any]:
+    """Give a job's id and attributes. What is not known is left out."""
+    found = {"id": each.job.id}
+    for name in names:
+        value = ATTRIBUTES[name](each)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def moment(each: Listed, name: str) -> float | None:
+    """Give when a job was last in a state, by the attribute's name: `t_run`."""
+    return each.job.times.get(_MOMENTS[name])
+
+
+def nodes(each: Listed) -> list[str]:
+    """Give the names of the nodes that a job has or had."""
+    return [] if each.r is None else resource_set.nodelist(each.r)
+
+
+def ranks(each: Listed) -> frozenset[int]:
+    """Give the ranks that a job has or had."""
+    if each.r is None:
+        return frozenset()
+    return frozenset(rank.rank for rank in resource_set.decode(each.r))
+
+
+def name(each: Listed) -> str:
+    """Give a job's name."""
+    return jobspecs.name(each.jobspec)
+
+
+def queue(each: Listed) -> str | None:
+    """Give the queue that a job is in; None where there are no queues."""
+    found: str | None = jobspecs.system(each.jobspec).get("queue")
+    return found
+
+
+def returncode(result: Result, status: int | None) -> int:
+    """Give the return code of a job that is over, as Flux computes it.
+
+    The exit code, or minus the signal that ended it. A job that never ran has -128 if it was
+    canceled, and 1 otherwise.
+    """
+    if status is None:
+        return -128 if result is Result.CANCELED else 1
+    return -(status & 0x7F) if status & 0x7F else status >> 8
+
+
+def _system(each: Listed, key: str) -> Any:
+    return jobspecs.system(each.jobspec).get(key)
+
+
+def _ncores(each: Listed) -> int | None:
+    if each.r is not None:
+        return sum(len(rank.cores) for rank in resource_set.decode(each.r))
+    counted = jobspecs.summary(each.jobspec)
+    # Of whole nodes, nobody knows the cores before there are some.
+    return None if counted.exclusive else counted.slots * counted.cores_per_slot
+
+
+def _nnodes(each: Listed) -> int | None:
+    return len(nodes(each)) if each.r is not None else jobspecs.summary(each.jobspec).nodes
+
+
+def _expiration(each: Listed) -> float | None:
+    return None if each.r is None else each.r["execution"].get("expiration") or None
+
+
+def _gravest(each: Listed) -> Problem | None:
+    """The exception of the lowest severity number; of equals, the first."""
+    return min(each.job.problems, key=lambda problem: problem.severity, default=None)
+
+
+def _of_gravest(part: Callable[[Problem], Any]) -> Callable[[Listed], Any]:
+    def found(each: Listed) -> Any:
+        gravest = _gravest(each)
+        return None if gravest is None else part(gravest)
+
+    return found
+
+
+def _success(each: Listed) -> bool | None:
+    result = each.job.result
+    return None if result is None else result is Result.COMPLETED
+
+
+def _result(each: Listed) -> int | None:
+    result = each.job.result
+    return None if result is None else result.bit
+
+
+def _annotations(each: Listed) -> Mapping[str, Any] | None:
+    job = each.job
+    return {**job.annotations, **({"user": job.memo} if job.memo else {})} or None
+
+
+_MOMENTS: Final[Mapping[str, State]] = {
+    "t_submit": State.NEW,
+    **{f"t_{state.lower()}": state for state in State if state is not State.NEW},
+}
+
+
+def _moment(name: str) -> Callable[[Listed], float | None]:
+    return lambda each: moment(each, name)
+
+
+ATTRIBUTES: Final[Mapping[str, Callable[[Listed], Any]]] = {
+    "userid": lambda each: each.job.userid,
+    "urgency": lambda each: each.job.urgency,
+    "priority": lambda each: each.job.priority,
+    **{each: _moment(each) for each in _MOMENTS},
+    "state": lambda each: each.job.state.bit,
+    "name": name,
+    "cwd": lambda each: _system(each, "cwd"),
+    "queue": queue,
+    "project": lambda each: _system(each, "project"),
+    "bank": lambda each: _system(each, "bank"),
+    "ntasks": lambda each: jobspecs.summary(each.jobspec).tasks,
+    "ncores": _ncores,
+    "nnodes": _nnodes,
+    "ranks": lambda each: (
+        None if each.r is None else resource_set.ranks_text(resource_set.decode(each.r))
+    ),
+    "nodelist": lambda each: None if each.r is None else ",".join(each.r["execution"]["nodelist"]),
+    "duration": lambda each: _system(each, "duration"),
+    "expiration": _expiration,
+    "success": _success,
+    "result": _result,
+    "waitstatus": lambda each: each.job.status,
+    "exception_occurred": lambda each: bool(each.job.problems),
+    "exception_type": _of_gravest(lambda problem: problem.type),
+    "exception_severity": _of_gravest(lambda problem: problem.severity),
+    "exception_note": _of_gravest(lambda problem: problem.note),
+    "annotations": _annotations,
+    "dependencies": lambda each: sorted(each.job.dependencies) or None,
+}
+"""Every attribute but the id, in the order of RFC 43; None where it is not known."""

@@ -1,0 +1,296 @@
+"""Which jobs a listing is about: constraints on jobs as JSON objects (RFC 43, RFC 31).
+
+A constraint is read once, into a `Selection` that is asked about each job. It also says
+which states the jobs can be in that it selects, so that nobody looks through those that
+are over for one that runs.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from reprlib import repr as brief
+from typing import Any, Final
+
+from warren.lifecycle import attributes
+from warren.lifecycle.attributes import Listed
+from warren.lifecycle.states import PENDING, RUNNING, Result, State
+from warren.rfc import hostlist, idset
+from warren.rfc.errors import BadFormat
+
+EVERY: Final = sum(state.bit for state in State)
+"""The bits of all states."""
+
+MOST_COMPARISONS: Final = 1_000_000
+"""Checks of single values that one listing may take."""
+
+_MOST_NODES: Final = 4096
+"""Of one `hostlist` or `ranks`."""
+
+_DEEPEST: Final = 100
+
+_WITH_RESOURCES: Final = State.RUN.bit | State.CLEANUP.bit | State.INACTIVE.bit
+
+_GROUPS: Final[Mapping[str, int]] = {
+    "pending": sum(state.bit for state in PENDING),
+    "running": sum(state.bit for state in RUNNING),
+    "active": sum(state.bit for state in PENDING | RUNNING),
+}
+"""States that go by one name."""
+
+_Test = Callable[[Listed], bool]
+
+
+class TooManyComparisons(BadFormat):
+    """A listing that looked at more jobs than one may."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of a constraint: its test, and the states of which it certainly tells something."""
+
+    test: _Test
+    may: int = EVERY
+    """In no other states are jobs that pass."""
+    must: int = 0
+    """In these states, all jobs pass."""
+
+
+class Selection:
+    """A constraint, and how many comparisons are left to it."""
+
+    def __init__(self, constraint: Any, most: int) -> None:
+        """Read a constraint; None selects all jobs. Raises BadFormat with the mistake's path."""
+        self._left = most
+        self._most = most
+        part = self._read({} if constraint is None else constraint, "constraint", 0)
+        self._test = part.test
+        self.states = part.may
+        """The states that selected jobs can be in, as bits."""
+
+    def selects(self, each: Listed) -> bool:
+        """Tell whether a job is selected. Raises TooManyComparisons when none is left."""
+        return self._test(each)
+
+    def _read(self, constraint: Any, path: str, depth: int) -> _Part:
+        _demand(isinstance(constraint, Mapping), path, "is not an object")
+        _demand(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
+        if not constraint:
+            return _Part(lambda each: True, must=EVERY)
+        _demand(len(constraint) == 1, path, "holds several operators: join them with and")
+        ((operator, values),) = constraint.items()
+        path = f"{path}.{operator}"
+        known = (*_JOINTS, *_LEAVES)
+        _demand(operator in known, path, f"is not an operator: they are {', '.join(known)}")
+        _demand(isinstance(values, list), path, "is not a list")
+        if operator in _JOINTS:
+            parts = [
+                self._read(value, f"{path}[{index}]", depth + 1)
+                for index, value in enumerate(values)
+            ]
+            return _JOINTS[operator](parts)
+        return self._counted(_LEAVES[operator](operator, values, path))
+
+    def _counted(self, part: _Part) -> _Part:
+        def test(each: Listed) -> bool:
+            if self._left <= 0:
+                raise TooManyComparisons(
+                    f"the search takes more than {self._most} comparisons: limit it to states, "
+                    "or to jobs that ended since a moment"
+                )
+            self._left -= 1
+            return part.test(each)
+
+        return _Part(test, part.may, part.must)
+
+
+# Joints
+
+
+def _and(parts: list[_Part]) -> _Part:
+    may = must = EVERY
+    for part in parts:
+        may &= part.may
+        must &= part.must
+    return _Part(lambda each: all(part.test(each) for part in parts), may, must)
+
+
+def _or(parts: list[_Part]) -> _Part:
+    if not parts:
+        return _and(parts)
+    may = must = 0
+    for part in parts:
+        may |= part.may
+        must |= part.must
+    return _Part(lambda each: any(part.test(each) for part in parts), may, must)
+
+
+def _not(parts: list[_Part]) -> _Part:
+    whole = _and(parts)
+    return _Part(lambda each: not whole.test(each), EVERY & ~whole.must, EVERY & ~whole.may)
+
+
+_JOINTS: Final[Mapping[str, Callable[[list[_Part]], _Part]]] = {
+    "and": _and,
+    "or": _or,
+    "not": _not,
+}
+
+
+# Leaves
+
+
+def _userid(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = _checked(values, path, lambda value: type(value) is int, "a user's number")
+    if {-1, 2**32 - 1} & wanted:  # Flux's name for any user
+        return _Part(lambda each: True, must=EVERY)
+    return _Part(lambda each: each.job.userid in wanted)
+
+
+def _name(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = _checked(values, path, lambda value: isinstance(value, str), "a string")
+    return _Part(lambda each: attributes.name(each) in wanted)
+
+
+def _queue(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = _checked(values, path, lambda value: isinstance(value, str), "a string")
+    return _Part(lambda each: attributes.queue(each) in wanted)
+
+
+def _states(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = 0
+    for index, value in enumerate(values):
+        if type(value) is int:
+            wanted |= value
+        else:
+            wanted |= _named(states, value, f"{path}[{index}]")
+    wanted &= EVERY
+    return _Part(lambda each: bool(each.job.state.bit & wanted), may=wanted, must=wanted)
+
+
+def _results(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = 0
+    for index, value in enumerate(values):
+        wanted |= value if type(value) is int else _named(results, value, f"{path}[{index}]")
+
+    def test(each: Listed) -> bool:
+        result = each.job.result
+        return result is not None and bool(result.bit & wanted)
+
+    return _Part(test, may=State.INACTIVE.bit)
+
+
+def _hostlist(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = frozenset(_decoded(hostlist.decode, values, path))
+    return _Part(lambda each: not wanted.isdisjoint(attributes.nodes(each)), may=_WITH_RESOURCES)
+
+
+def _ranks(operator: str, values: list[Any], path: str) -> _Part:
+    wanted = frozenset(_decoded(idset.decode, values, path))
+    return _Part(lambda each: not wanted.isdisjoint(attributes.ranks(each)), may=_WITH_RESOURCES)
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    # The longer ones first: they begin like the others.
+    ">=": lambda one, other: one >= other,
+    "<=": lambda one, other: one <= other,
+    ">": lambda one, other: one > other,
+    "<": lambda one, other: one < other,
+}
+
+_REACHED: Final[Mapping[str, int]] = {
+    "t_submit": EVERY,
+    "t_depend": EVERY,
+    "t_run": _WITH_RESOURCES,
+    "t_cleanup": State.CLEANUP.bit | State.INACTIVE.bit,
+    "t_inactive": State.INACTIVE.bit,
+}
+"""The states of jobs that can have a moment."""
+
+
+def _moment(operator: str, values: list[Any], path: str) -> _Part:
+    _demand(len(values) == 1 and isinstance(values[0], str), path, "is not a list of one string")
+    text = values[0].strip()
+    sign = next((sign for sign in _COMPARISONS if text.startswith(sign)), None)
+    _demand(sign is not None, f"{path}[0]",
+            f"{brief(text)} begins with none of {', '.join(_COMPARISONS)}")  # fmt: skip
+    assert sign is not None
+    try:
+        limit = float(text[len(sign) :])
+    except ValueError:
+        limit = math.nan
+    _demand(limit >= 0, f"{path}[0]", f"{brief(text)} names no moment: seconds since the epoch do")
+    compared = _COMPARISONS[sign]
+
+    def test(each: Listed) -> bool:
+        known = attributes.moment(each, operator)
+        return known is not None and compared(known, limit)
+
+    return _Part(test, may=_REACHED[operator])
+
+
+_LEAVES: Final[Mapping[str, Callable[[str, list[Any], str], _Part]]] = {
+    "userid": _userid,
+    "name": _name,
+    "queue": _queue,
+    "states": _states,
+    "results": _results,
+    "hostlist": _hostlist,
+    "ranks": _ranks,
+    **dict.fromkeys(_REACHED, _moment),
+}
+
+
+# Names
+
+
+def states(name: str) -> int:
+    """Give the bits that a name of states stands for: `RUN`, `r`, `pending`.
+
+    Raises BadFormat for a name of none.
+    """
+    if name.lower() in _GROUPS:
+        return _GROUPS[name.lower()]
+    for state in State:
+        if name.upper() in (state.value, state.letter):
+            return state.bit
+    known = ", ".join([*(state.lower() for state in State), *_GROUPS])
+    raise BadFormat(f"{name!r} is no state of a job: they are {known}")
+
+
+def results(name: str) -> int:
+    """Give the bit of a result's name or abbreviation. Raises BadFormat for a name of none."""
+    for result in Result:
+        if name.upper() in (result.value, result.abbreviation):
+            return result.bit
+    known = ", ".join(result.lower() for result in Result)
+    raise BadFormat(f"{name!r} is no result of a job: they are {known}")
+
+
+def _named(read: Callable[[str], int], value: Any, path: str) -> int:
+    _demand(isinstance(value, str), path, "is neither a name nor bits")
+    try:
+        return read(value)
+    except BadFormat as error:
+        raise BadFormat(f"{path}: {error}") from None
+
+
+def _checked(values: list[Any], path: str, fits: Callable[[Any], bool], what: str) -> set[Any]:
+    for index, value in enumerate(values):
+        _demand(fits(value), f"{path}[{index}]", f"is not {what}")
+    return set(values)
+
+
+def _decoded(decode: Callable[..., Iterable[Any]], values: list[Any], path: str) -> list[Any]:
+    found: list[Any] = []
+    for index, value in enumerate(values):
+        _demand(isinstance(value, str), f"{path}[{index}]", "is not a string")
+        try:
+            found.extend(decode(value, limit=_MOST_NODES))
+        except BadFormat as error:
+            raise BadFormat(f"{path}[{index}]: {error}") from None
+    return found
+
+
+def _demand(condition: bool, path: str, problem: str) -> None:
+    if not condition:
+        raise BadFormat(f"{path} {problem}")
