@@ -83,11 +83,11 @@ def restart() -> Iterator[Result]:
 
 
 def listing() -> Iterator[Result]:
-    """Lists of jobs, where 200,000 are over and 10,000 wait."""
+    """Lists of jobs, where 200,000 are over."""
     asked = {
-        "the latest 1,000 of 210,000 jobs": {"constraint": {"states": ["inactive"]}},
-        "1,000 jobs that wait": {"constraint": {"states": ["pending"]}},
-        "every job of a name that none has": {"constraint": {"name": ["none"]}},
+        "list the latest 1,000 of 200,000 jobs": {},
+        "list the active ones of 200,000 jobs": {"constraint": {"states": ["active"]}},
+        "search 200,000 jobs for a name": {"constraint": {"name": ["none"]}},
     }
 
     async def deed(world: World, control: Control) -> list[Result]:
@@ -98,14 +98,13 @@ def listing() -> Iterator[Result]:
             began = time.perf_counter()
             await ask("job-list.list", {"max_entries": 1000, "attrs": ["all"], **request})
             milliseconds = (time.perf_counter() - began) * 1000
-            results.append(Result(name=f"list {name}", value=milliseconds, unit="ms"))
+            results.append(Result(name=name, value=milliseconds, unit="ms"))
         began = time.perf_counter()
         await ask("job-list.job-stats")
         milliseconds = (time.perf_counter() - began) * 1000
-        return [*results, Result(name="count 210,000 jobs", value=milliseconds, unit="ms")]
+        return [*results, Result(name="count 200,000 jobs", value=milliseconds, unit="ms")]
 
-    before = Before(inactive=200_000, active=10_000)
-    yield from simulated(deed, rabbits=4, before=before)
+    yield from simulated(deed, rabbits=4, before=Before(inactive=200_000))
 
 
 async def throughput(

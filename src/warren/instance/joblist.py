@@ -28,7 +28,7 @@ from warren.rpc.bus import Answer, Answers, Method, Methods, StreamingMethod
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _WAITING: Final = PENDING | {State.NEW}
-_PATIENCE: Final = 1000
+_PATIENCE: Final = 250
 """Jobs that are looked at before others have their turn."""
 _BATCH: Final = 500
 """Jobs in one answer of a stream."""

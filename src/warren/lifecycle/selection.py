@@ -164,19 +164,16 @@ def _states(operator: str, values: list[Any], path: str) -> _Part:
         else:
             wanted |= _named(states, value, f"{path}[{index}]")
     wanted &= EVERY
-    return _Part(lambda each: bool(each.job.state.bit & wanted), may=wanted, must=wanted)
+    chosen = frozenset(state for state in State if state.bit & wanted)
+    return _Part(lambda each: each.job.state in chosen, may=wanted, must=wanted)
 
 
 def _results(operator: str, values: list[Any], path: str) -> _Part:
     wanted = 0
     for index, value in enumerate(values):
         wanted |= value if type(value) is int else _named(results, value, f"{path}[{index}]")
-
-    def test(each: Listed) -> bool:
-        result = each.job.result
-        return result is not None and bool(result.bit & wanted)
-
-    return _Part(test, may=State.INACTIVE.bit)
+    chosen = frozenset(result for result in Result if result.bit & wanted)
+    return _Part(lambda each: each.job.result in chosen, may=State.INACTIVE.bit)
 
 
 def _hostlist(operator: str, values: list[Any], path: str) -> _Part:
