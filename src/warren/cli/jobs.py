@@ -1,249 +1,183 @@
-"""`warren jobs`, `warren cancel`, `warren job`: listed, ended and looked into."""
+"""`warren jobs`: jobs listed, chosen and laid out as `flux jobs` does."""
 
-import pwd
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from warren.base.errors import UserMistake
-from warren.cli.common import ask_instance, json_option, print_json, print_table, statedir_option
+from warren.cli import jobfields, selecting
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.outputformat import Format, ordered
 from warren.daemons.statedir import StateDir
-from warren.lifecycle.states import ACTIVE, Result, State
-from warren.rfc import duration, eventlog, fluid
-from warren.rfc.eventlog import Event
+from warren.rfc import fluid
+from warren.rfc.errors import BadFormat
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
+Attributes = Mapping[str, Any]
+
 
 @click.command()
 @statedir_option
-@click.option("-a", "--all", "everything", is_flag=True, help="Inactive jobs, too.")
-@click.option("-c", "--count", type=click.IntRange(1), default=1000, metavar="N",
-              help="How many jobs at the most.")  # fmt: skip
+@click.option("-a", "all_states", is_flag=True, help="Inactive jobs, too.")
+@click.option("-A", "all_users", is_flag=True, help="The jobs of all users.")
+@click.option("-u", "--user", metavar="USER",
+              help="The jobs of this user, by name or number; all for everybody's.")  # fmt: skip
+@click.option("-f", "--filter", "status", metavar="STATE|RESULT,...",
+              help="Jobs in these states or with these results: pending, failed, ...")  # fmt: skip
+@click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
+              help="How many jobs at the most; 0 for all. Default: 1000.")  # fmt: skip
+@click.option("-o", "--format", "form", default="default", metavar="FORMAT",
+              help="How to lay them out: a name (help lists them), or a format.")  # fmt: skip
+@click.option("--sort", metavar="FIELD,...", help="Sort by fields; downwards after a '-'.")
+@click.option("--since", metavar="WHEN",
+              help="Jobs that were active since then: 2026-01-31, -2h, yesterday, ...")  # fmt: skip
+@click.option("-n", "--no-header", "--suppress-header", "headless", is_flag=True,
+              help="Print no headings.")  # fmt: skip
+@click.option("-q", "--queue", metavar="QUEUE,...", help="Jobs of these queues.")
+@click.option("-i", "--include", metavar="HOSTS|RANKS", help="Jobs that have or had these nodes.")
+@click.option("--name", metavar="NAME", help="Jobs of this name.")
+@click.option("--stats", is_flag=True, help="Print how many jobs there are, first.")
+@click.option("--stats-only", is_flag=True,
+              help="Print nothing else; fail where no job is active.")  # fmt: skip
 @json_option
-def jobs(state: StateDir, everything: bool, count: int, as_json: bool) -> None:
-    """List jobs: active ones, or all with -a."""
-    states = 0 if everything else sum(each.bit for each in ACTIVE)
-    request: dict[str, Any] = {"max_entries": count}
-    if states:
-        request["states"] = states
+@click.argument("ids", nargs=-1, metavar="[JOBID...]")
+def jobs(
+    state: StateDir,
+    all_states: bool,
+    all_users: bool,
+    user: str | None,
+    status: str | None,
+    count: int,
+    form: str,
+    sort: str | None,
+    since: str | None,
+    headless: bool,
+    queue: str | None,
+    include: str | None,
+    name: str | None,
+    stats: bool,
+    stats_only: bool,
+    as_json: bool,
+    ids: tuple[str, ...],
+) -> None:
+    """List your active jobs, or the jobs that are named or chosen.
 
-    async def listed(handle: "Handle") -> Mapping[str, Any]:
-        return await handle.rpc("job-list.list", request)
-
-    found = ask_instance(state, listed)["jobs"]
-    if as_json:
-        print_json({"jobs": found})
+    A FORMAT is text with fields in braces, such as '{id.f58:>12} {name:<10.10+} {runtime!F:h}
+    {user.rabbits}'. With --json, jobs have the attributes of job-list as they are.
+    """
+    if form == "help":
+        _print_formats()
         return
-    headers = ("JOBID", "USER", "NAME", "ST", "NTASKS", "NNODES", "TIME", "INFO")
-    rows = [
-        (
-            fluid.f58(each["id"]),
-            _user(each["userid"]),
-            each["name"][:20],
-            _status(each),
-            each["ntasks"],
-            each.get("nnodes", "-"),
-            _time(each),
-            _info(each),
-        )
-        for each in found
+    layout = _layout(form)
+    order = layout.sorting(sort) if sort else layout.order
+    wanted = [fluid.parse(each) for each in ids]
+    now = time.time()
+    parts = [
+        *([] if all_users else selecting.by_user(selecting.userid(user))),
+        *([selecting.by_status(_status(status, all_states, since))]),
+        *([selecting.by_names("queue", queue)] if queue else []),
+        *([selecting.by_place(include)] if include else []),
+        *([{"name": [name]}] if name else []),
     ]
-    print_table(headers, rows, right="JOBID ST NTASKS NNODES TIME")
+    asked = [*layout.fields, *(key.removeprefix("-") for key in order)]
+    attributes = ["all"] if as_json else jobfields.needed(asked)
+    request = {
+        "max_entries": count,
+        "attrs": attributes,
+        "since": selecting.moment(since, now) if since else 0.0,
+        "constraint": {"and": parts},
+    }
+
+    async def listed(handle: "Handle") -> tuple[list[Attributes], Attributes, list[str]]:
+        counts = await handle.rpc("job-list.job-stats") if stats or stats_only else {}
+        if stats_only:
+            return [], counts, []
+        if not wanted:
+            return await _listed(handle, request), counts, []
+        found, missing = await _named(handle, wanted, attributes)
+        return found, counts, missing
+
+    found, counts, missing = ask_instance(state, listed)
+    if as_json:
+        print_json({"jobs": found, **({"stats": counts} if counts else {})})
+    else:
+        if counts:
+            click.echo(counted(counts))
+        if not stats_only:
+            rows = [jobfields.row(each, now, selecting.username) for each in found]
+            for line in layout.lines(ordered(rows, order), header=not headless):
+                click.echo(line)
+    if missing:
+        raise UserMistake("; ".join(missing))
+    if stats_only and not _active(counts):
+        sys.exit(1)
 
 
-def _user(userid: int) -> str:
-    try:
-        return pwd.getpwuid(userid).pw_name
-    except KeyError:
-        return str(userid)
+def _status(status: str | None, all_states: bool, since: str | None) -> str:
+    if status is not None:
+        return status
+    return "pending,running,inactive" if all_states or since else "pending,running"
 
 
-def _state(each: Mapping[str, Any]) -> State:
-    return next(state for state in State if state.bit == each["state"])
+def _layout(form: str) -> Format:
+    if "{" in form:
+        return Format(form, jobfields.heading)
+    if form not in jobfields.FORMATS:
+        raise BadFormat(
+            f"there is no format {form!r}: they are {', '.join(jobfields.FORMATS)}; "
+            "or write fields in braces, such as '{id} {name}'."
+        )
+    return Format(jobfields.FORMATS[form][1], jobfields.heading)
 
 
-def _status(each: Mapping[str, Any]) -> str:
-    state = _state(each)
-    if state is State.INACTIVE:
-        return next(result for result in Result if result.bit == each["result"]).abbreviation
-    return state.letter
+def _print_formats() -> None:
+    for name, (what, form) in jobfields.FORMATS.items():
+        click.echo(f"{name:<10} {what}\n           {form}")
 
 
-def _time(each: Mapping[str, Any]) -> str:
-    if "t_run" not in each:
-        return "-"
-    ended = each.get("t_cleanup", time.time())
-    # The clock may have been set back since: no time has passed, then.
-    return duration.format_fsd(float(f"{max(0.0, ended - each['t_run']):.3g}"))
+async def _listed(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:
+    found: list[Attributes] = []
+    stream = handle.stream("job-list.list", request)
+    async with aclosing(stream) as answers:  # type: ignore[type-var]
+        async for answer in answers:
+            found.extend(answer["jobs"])
+    return found
 
 
-def _info(each: Mapping[str, Any]) -> str:
-    state = _state(each)
-    if state is State.DEPEND:
-        return f"depends:{','.join(each.get('dependencies', ()))}"
-    if state is State.SCHED:
-        return str(each.get("annotations", {}).get("sched", {}).get("reason_pending", ""))
-    if state is State.INACTIVE and each.get("exception_type"):
-        return f"{each['exception_type']}: {each.get('exception_note', '')}".splitlines()[0]
-    return str(each.get("nodelist", ""))
-
-
-@click.command()
-@statedir_option
-@click.option("-m", "--message", default="", metavar="NOTE", help="Why, for the job's record.")
-@click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
-def cancel(state: StateDir, message: str, ids: tuple[str, ...]) -> None:
-    """Cancel jobs."""
-    found = [fluid.parse(each) for each in ids]
-
-    async def cancelled(handle: "Handle") -> list[str]:
-        failures = []
-        for each in found:
-            refused = await _raise(handle, each, message)
-            if refused:
-                failures.append(f"{fluid.f58(each)}: {refused}")
-        return failures
-
-    failures = ask_instance(state, cancelled)
-    if failures:
-        raise UserMistake("; ".join(failures))
-
-
-async def _raise(handle: "Handle", job: int, note: str) -> str | None:
+async def _named(
+    handle: "Handle", ids: Sequence[int], attributes: Sequence[str]
+) -> tuple[list[Attributes], list[str]]:
+    """Give the jobs with these ids, and a sentence for each that there is not."""
     from warren.rpc.message import RpcError
 
-    try:
-        await handle.rpc(
-            "job-manager.raise", {"id": job, "type": "cancel", "severity": 0, "note": note}
-        )
-    except RpcError as error:
-        return str(error)
-    return None
-
-
-@click.group()
-def job() -> None:
-    """Look into one job."""
-
-
-@job.command("id")
-@click.option("--to", "spelling", default="f58",
-              type=click.Choice(list(fluid.SPELLINGS)),
-              help="How to spell it.")  # fmt: skip
-@click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
-def job_id(spelling: str, ids: tuple[str, ...]) -> None:
-    """Spell job ids in another way."""
-    spell = fluid.SPELLINGS[spelling]
+    found, missing = [], []
     for each in ids:
-        click.echo(spell(fluid.parse(each)))
-
-
-@job.command("info")
-@statedir_option
-@click.argument("id_", metavar="JOBID")
-@click.argument("key")
-def job_info(state: StateDir, id_: str, key: str) -> None:
-    """Print a key of a job's record: J, jobspec, R, eventlog, rabbit_workflow, ..."""
-    found = fluid.parse(id_)
-
-    async def looked_up(handle: "Handle") -> Mapping[str, Any]:
-        from warren.rpc.message import RpcError
-
         try:
-            return await handle.rpc("job-info.lookup", {"id": found, "keys": [key]})
+            answer = await handle.rpc("job-list.list-id", {"id": each, "attrs": attributes})
+            found.append(answer["job"])
         except RpcError as error:
-            raise UserMistake(f"{id_} {key}: {error}") from error
-
-    click.echo(ask_instance(state, looked_up)[key].removesuffix("\n"))
-
-
-@job.command("attach")
-@statedir_option
-@click.argument("id_", metavar="JOBID")
-def job_attach(state: StateDir, id_: str) -> None:
-    """Show a job's output until it ends, and exit as it does."""
-    from warren.cli.attach import attach
-
-    found = fluid.parse(id_)
-    code = ask_instance(state, lambda handle: attach(handle, found, shown=sys.stderr.isatty()))
-    sys.exit(code)
+            missing.append(f"{fluid.f58(each)}: {error}")
+    return found, missing
 
 
-@job.command("eventlog")
-@statedir_option
-@click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text")
-@json_option
-@click.option("-T", "--time-format", "times", default="raw",
-              type=click.Choice(["raw", "iso", "offset", "human"]))  # fmt: skip
-@click.option("-F", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("-p", "--path", default="eventlog", show_default=True,
-              help="Which log: eventlog, guest.exec.eventlog, guest.output.")  # fmt: skip
-@click.argument("id_", metavar="JOBID")
-def job_eventlog(
-    state: StateDir, form: str, as_json: bool, times: str, follow: bool, path: str, id_: str
-) -> None:
-    """Print a job's eventlog."""
-    found = fluid.parse(id_)
-    printer = _Printer("json" if as_json else form, times)
-
-    async def printed(handle: "Handle") -> None:
-        from warren.rpc.message import RpcError
-
-        try:
-            if follow:
-                watch = handle.stream("job-info.eventlog-watch", {"id": found, "path": path})
-                async with aclosing(watch) as entries:  # type: ignore[type-var]
-                    async for entry in entries:
-                        printer.show(eventlog.decode_line(entry["event"]))
-            else:
-                answer = await handle.rpc("job-info.lookup", {"id": found, "keys": [path]})
-                for event in eventlog.decode(answer[path]):
-                    printer.show(event)
-        except RpcError as error:
-            raise UserMistake(f"{id_} {path}: {error}") from error
-
-    ask_instance(state, printed)
+def counted(stats: Attributes) -> str:
+    """Tell how many jobs there are, as `flux jobs --stats` does."""
+    states = stats["job_states"]
+    pending = sum(states[name] for name in ("depend", "priority", "sched"))
+    told = (
+        f"{states['run'] + states['cleanup']} running, {stats['successful']} completed, "
+        f"{stats['failed']} failed, {pending} pending"
+    )
+    purged = stats.get("inactive_purged", 0)
+    return f"{told}, {purged} inactive purged" if purged else told
 
 
-class _Printer:
-    """Prints events one by one, as `flux job eventlog` does."""
-
-    def __init__(self, form: str, times: str) -> None:
-        self._form = form
-        self._times = times
-        self._first: float | None = None
-        self._minute = ""
-
-    def show(self, event: Event) -> None:
-        if self._form == "json":
-            click.echo(eventlog.encode(event), nl=False)
-            return
-        pairs = [f"{name}={_compact(value)}" for name, value in event.context.items()]
-        click.echo(" ".join([self._moment(event.timestamp), event.name, *pairs]))
-
-    def _moment(self, timestamp: float) -> str:
-        self._first = timestamp if self._first is None else self._first
-        offset = timestamp - self._first
-        if self._times == "raw":
-            return f"{timestamp:.6f}"
-        if self._times == "iso":
-            return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        if self._times == "offset":
-            return f"{offset:.6f}"
-        minute = datetime.fromtimestamp(timestamp).astimezone().strftime("%b%d %H:%M")
-        if minute != self._minute:
-            self._minute = minute
-            return f"[{minute}]"
-        return f"[{f'+{offset:.6f}':>11}]"
-
-
-def _compact(value: Any) -> str:
-    return orjson.dumps(value).decode()
+def _active(stats: Attributes) -> int:
+    states = stats["job_states"]
+    return int(states["total"] - states["inactive"])

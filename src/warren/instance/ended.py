@@ -51,6 +51,11 @@ class Ended:
         for job in reversed(self._ids[first:]):
             yield JobId(job)
 
+    @property
+    def first(self) -> JobId | None:
+        """The job that ended first."""
+        return JobId(self._ids[0]) if self._ids else None
+
     def drop(self, gone: Collection[JobId]) -> None:
         """Forget jobs."""
         kept = [place for place, job in enumerate(self._ids) if job not in gone]

@@ -220,7 +220,10 @@ class JobList:
 
     async def _stats(self, request: Request) -> Payload:
         index = self._index()
-        self._forget({job for job in index.latest() if self._manager.find(job) is None})
+        first = index.first
+        # Jobs are purged from the oldest on.
+        if first is not None and self._manager.find(first) is None:
+            self._forget({job for job in index.latest() if self._manager.find(job) is None})
         counts: Counter[tuple[str, State]] = Counter()
         for each in self._active():
             counts[self._queue(each), each.job.state] += 1

@@ -1,0 +1,99 @@
+"""`warren cancel`: jobs ended, by their ids or by what they are."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli import selecting
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.daemons.statedir import StateDir
+from warren.rfc import fluid
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+_AT_ONCE = 100
+"""Requests that wait for their answers together."""
+
+
+@click.command()
+@statedir_option
+@click.option("--all", "everything", is_flag=True, help="All of your active jobs.")
+@click.option("-u", "--user", metavar="USER",
+              help="All active jobs of this user; all for everybody's.")  # fmt: skip
+@click.option("-S", "--states", metavar="STATE,...",
+              help="All of your jobs in these states: pending, running, sched, ...")  # fmt: skip
+@click.option("-m", "--message", default="", metavar="NOTE", help="Why, for the job's record.")
+@click.option("-n", "--dry-run", is_flag=True, help="Cancel nothing; print how many would be.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing where there are no such jobs.")
+@json_option
+@click.argument("ids", nargs=-1, metavar="[JOBID...]")
+def cancel(
+    state: StateDir,
+    everything: bool,
+    user: str | None,
+    states: str | None,
+    message: str,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    ids: tuple[str, ...],
+) -> None:
+    """Cancel jobs: those with the ids, or all that the options choose."""
+    chosen = everything or user is not None or states is not None
+    if bool(ids) == chosen:
+        raise click.UsageError("name jobs by their ids, or choose them with --all, -u or -S.")
+    named = [fluid.parse(each) for each in ids]
+    constraint = {
+        "and": [
+            *selecting.by_user(selecting.userid(user)),
+            selecting.by_states(states or "pending,running"),
+        ]
+    }
+
+    async def cancelled(handle: "Handle") -> tuple[list[int], list[str]]:
+        found: list[int] = list(named)
+        if chosen:
+            request = {"max_entries": 0, "attrs": [], "constraint": constraint}
+            found = [each["id"] for each in (await handle.rpc("job-list.list", request))["jobs"]]
+        if dry_run:
+            return found, []
+        return found, await raised(
+            handle, found, {"type": "cancel", "severity": 0, "note": message}
+        )
+
+    found, failures = ask_instance(state, cancelled)
+    if as_json:
+        told = {"jobs": [fluid.f58(each) for each in found], "dry_run": dry_run}
+        print_json({**told, "errors": failures})
+    elif dry_run:
+        click.echo(f"{_counted(len(found))} would be canceled.")
+    elif chosen and (found or not quiet):
+        click.echo(f"{_counted(len(found) - len(failures))} canceled.")
+    if failures:
+        raise UserMistake("; ".join(failures))
+
+
+def _counted(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"
+
+
+async def raised(handle: "Handle", jobs: Sequence[int], exception: Mapping[str, Any]) -> list[str]:
+    """Raise an exception on jobs; give a sentence for each that refuses it."""
+    from warren.rpc.message import RpcError
+
+    async def one(job: int) -> str | None:
+        try:
+            await handle.rpc("job-manager.raise", {"id": job, **exception})
+        except RpcError as error:
+            return f"{fluid.f58(job)}: {error}"
+        return None
+
+    failures: list[str] = []
+    for start in range(0, len(jobs), _AT_ONCE):
+        told = await asyncio.gather(*map(one, jobs[start : start + _AT_ONCE]))
+        failures.extend(each for each in told if each is not None)
+    return failures

@@ -1,0 +1,69 @@
+"""Events as `flux job eventlog` prints them: one line each, the time in one of four ways."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from warren.rfc import eventlog
+from warren.rfc.eventlog import Event
+
+FORMS: Final = ("text", "json")
+TIMES: Final = ("raw", "iso", "offset", "human", "reltime")
+
+
+class Writer:
+    """Writes the events of one log, in order: some times are told from those before."""
+
+    def __init__(self, form: str = "text", times: str = "raw") -> None:
+        self._form = form
+        self._times = times
+        self._first: float | None = None
+        self._minute = ""
+        self._turn = 0.0
+
+    def line(self, event: Event) -> str:
+        """Write an event, without a newline."""
+        moment = self._moment(event.timestamp)
+        if self._form == "json":
+            return eventlog.encode(event).removesuffix("\n")
+        pairs = [f"{name}={_compact(value)}" for name, value in event.context.items()]
+        return " ".join([moment, event.name, *pairs])
+
+    def skip(self, event: Event) -> None:
+        """Go by an event that is not written: others are told from its time."""
+        self._moment(event.timestamp)
+
+    def _moment(self, timestamp: float) -> str:
+        self._first = timestamp if self._first is None else self._first
+        match self._times:
+            case "raw":
+                return f"{timestamp:.6f}"
+            case "iso":
+                local = datetime.fromtimestamp(timestamp).astimezone()
+                text = local.isoformat(timespec="microseconds")
+                return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+            case "offset":
+                return f"{timestamp - self._first:.6f}"
+        return self._human(timestamp)
+
+    def _human(self, timestamp: float) -> str:
+        """Tell each new minute, and the seconds since it was told from then on."""
+        minute = datetime.fromtimestamp(timestamp).astimezone().strftime("%b%d %H:%M")
+        if minute != self._minute:
+            self._minute, self._turn = minute, timestamp
+            return f"[{minute}]"
+        return f"[{f'+{timestamp - self._turn:.6f}':>11}]"
+
+
+def matches(event: Event, pairs: Mapping[str, str]) -> bool:
+    """Tell whether the context has these values, each written as JSON or as a plain string."""
+    return all(
+        key in event.context and value in (_compact(event.context[key]), event.context[key])
+        for key, value in pairs.items()
+    )
+
+
+def _compact(value: Any) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,104 @@
+"""`warren job`: what there is to see of jobs, and to do with them, one command each.
+
+The commands are spelled as those of `flux job`. They stand by their subject: `jobread` has
+what only reads, `jobwait` what waits, `jobchange` what changes jobs.
+"""
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.daemons.statedir import StateDir
+from warren.rfc import fluid
+
+_COMMANDS: Final = {
+    "attach": ("job", "job_attach", "Show a job's output until it ends, and exit as it does."),
+    "eventlog": ("jobread", "job_eventlog", "Print a job's eventlog."),
+    "id": ("job", "job_id", "Spell job ids in another way."),
+    "info": ("jobread", "job_info", "Print a key of a job's record."),
+    "kill": ("jobchange", "job_kill", "Send a signal to running jobs."),
+    "last": ("jobread", "job_last", "Print the ids of the jobs you submitted last."),
+    "list": ("jobread", "job_list", "List jobs, one JSON object a line."),
+    "list-ids": ("jobread", "job_list_ids", "List jobs by their ids, one JSON object a line."),
+    "memo": ("jobchange", "job_memo", "Put notes down with a job."),
+    "namespace": ("job", "job_namespace", "Print the names of jobs' guest namespaces."),
+    "purge": ("jobchange", "job_purge", "Remove jobs that ended long ago."),
+    "raise": ("jobchange", "job_raise", "Raise an exception on jobs."),
+    "stats": ("jobread", "job_stats", "Count jobs, as JSON."),
+    "status": ("jobwait", "job_status", "Wait for jobs, and exit as the worst of them did."),
+    "taskmap": ("jobread", "job_taskmap", "Print which task runs on which node."),
+    "timeleft": ("jobread", "job_timeleft", "Print the seconds that are left to a job."),
+    "update": ("jobchange", "job_update", "Change attributes of a job."),
+    "urgency": ("jobchange", "job_urgency", "Set how urgent a job is."),
+    "wait": ("jobwait", "job_wait", "Wait for jobs that were submitted as waitable."),
+    "wait-event": ("jobwait", "job_wait_event", "Wait for an event of a job."),
+}
+
+
+class _Commands(click.Group):
+    """A group that knows its commands' help without loading them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"warren.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_Commands)
+def job() -> None:
+    """Look into jobs, and change them.
+
+    A JOBID may be spelled in any way that 'warren job id' knows.
+    """
+
+
+@click.command("id")
+@click.option("--to", "spelling", default="f58", type=click.Choice(list(fluid.SPELLINGS)),
+              help="How to spell it. Default: f58.")  # fmt: skip
+@json_option
+@click.argument("ids", nargs=-1, metavar="[JOBID...]")
+def job_id(spelling: str, as_json: bool, ids: tuple[str, ...]) -> None:
+    """Spell job ids in another way. Without any, they are read from standard input."""
+    spell = fluid.SPELLINGS[spelling]
+    spelled = [spell(fluid.parse(each)) for each in ids or sys.stdin.read().split()]
+    _print_lines(spelled, as_json)
+
+
+@click.command("namespace")
+@json_option
+@click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
+def job_namespace(as_json: bool, ids: tuple[str, ...]) -> None:
+    """Print the names of the KVS namespaces that jobs have while they run."""
+    _print_lines([f"job-{fluid.parse(each)}" for each in ids], as_json)
+
+
+def _print_lines(lines: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json(lines)
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+@click.command("attach")
+@statedir_option
+@click.argument("id_", metavar="JOBID")
+def job_attach(state: StateDir, id_: str) -> None:
+    """Show a job's output until it ends, and exit as it does."""
+    from warren.cli.attach import attach
+
+    found = fluid.parse(id_)
+    code = ask_instance(state, lambda handle: attach(handle, found, shown=sys.stderr.isatty()))
+    sys.exit(code)

@@ -1,0 +1,284 @@
+"""The commands of `warren job` that change jobs."""
+
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.cancel import raised
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.jobread import asked
+from warren.daemons.statedir import StateDir
+from warren.rfc import duration, fluid
+from warren.rfc.errors import BadFormat
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+_URGENCIES: Final[Mapping[str, int]] = {"hold": 0, "default": 16, "expedite": 31}
+_PLACES: Final = ("attributes.", "tasks.", "resources.")
+_ALIASES: Final[Mapping[str, str]] = {"name": "attributes.system.job.name"}
+_DURATION: Final = "attributes.system.duration"
+
+
+@click.command("raise")
+@statedir_option
+@json_option
+@click.option("-t", "--type", "type_", default="cancel", metavar="TYPE", show_default=True,
+              help="The kind of exception.")  # fmt: skip
+@click.option("-s", "--severity", type=click.IntRange(0, 7), default=0, show_default=True,
+              help="How grave it is: 0 ends the job, 7 is the least.")  # fmt: skip
+@click.option("-m", "--message", metavar="NOTE", help="Why, for the job's record.")
+@click.argument("words", nargs=-1, required=True, metavar="JOBID... [NOTE...]")
+def job_raise(
+    state: StateDir,
+    as_json: bool,
+    type_: str,
+    severity: int,
+    message: str | None,
+    words: tuple[str, ...],
+) -> None:
+    """Raise an exception on jobs. The words after the ids say why, unless -m does."""
+    jobs, note = _jobs_and_note(words)
+    if note and message is not None:
+        raise click.UsageError(f"say why by -m, or by words, not by both: {note!r}.")
+    exception = {"type": type_, "severity": severity, "note": message or note}
+
+    failures = ask_instance(state, lambda handle: raised(handle, jobs, exception))
+    _report(jobs, failures, as_json)
+
+
+def _jobs_and_note(words: Sequence[str]) -> tuple[list[int], str]:
+    """Part ids from the words after them: the first that is no id begins the note."""
+    jobs = [int(fluid.parse(words[0]))]
+    for place, word in enumerate(words[1:], 1):
+        try:
+            jobs.append(fluid.parse(word))
+        except BadFormat:
+            return jobs, " ".join(words[place:])
+    return jobs, ""
+
+
+@click.command("kill")
+@statedir_option
+@json_option
+@click.option("-s", "--signal", "name", default="SIGTERM", metavar="SIG", show_default=True,
+              help="The signal, by name or number.")  # fmt: skip
+@click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
+def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) -> None:
+    """Send a signal to the tasks of running jobs."""
+    signum = _signum(name)
+    jobs = [int(fluid.parse(each)) for each in ids]
+
+    async def killed(handle: "Handle") -> list[str]:
+        from warren.rpc.message import RpcError
+
+        failures = []
+        for each in jobs:
+            try:
+                await handle.rpc("job-manager.kill", {"id": each, "signum": signum})
+            except RpcError as error:
+                failures.append(f"{fluid.f58(each)}: {error}")
+        return failures
+
+    _report(jobs, ask_instance(state, killed), as_json)
+
+
+def _signum(name: str) -> int:
+    if name.isdecimal():
+        return int(name)
+    word = name.upper()
+    found = signal.Signals.__members__.get(word if word.startswith("SIG") else f"SIG{word}")
+    if found is None:
+        raise UserMistake(f"there is no signal {name!r}: write SIGTERM, TERM or 15.")
+    return int(found)
+
+
+def _report(jobs: Sequence[int], failures: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print_json({"jobs": [fluid.f58(each) for each in jobs], "errors": list(failures)})
+    if failures:
+        raise UserMistake("; ".join(failures))
+
+
+@click.command("urgency")
+@statedir_option
+@json_option
+@click.option("-v", "--verbose", is_flag=True, help="Tell what it was before.")
+@click.argument("id_", metavar="JOBID")
+@click.argument("urgency", metavar="N|hold|default|expedite")
+def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency: str) -> None:
+    """Set how urgent a job is: 0 holds it, 16 is usual, 31 lets it go before all others.
+
+    Only the instance's owner gives more than 16.
+    """
+    job, wanted = fluid.parse(id_), _urgency(urgency)
+
+    async def changed(handle: "Handle") -> Any:
+        request = {"id": job, "attrs": ["urgency"]}
+        before = (await asked(handle, "job-list.list-id", request, id_))["job"]["urgency"]
+        await asked(handle, "job-manager.urgency", {"id": job, "urgency": wanted}, id_)
+        return before
+
+    before = ask_instance(state, changed)
+    if as_json:
+        print_json({"id": fluid.f58(job), "urgency": wanted, "before": before})
+    elif verbose:
+        click.echo(f"the urgency was {before}")
+
+
+def _urgency(text: str) -> int:
+    if text in _URGENCIES:
+        return _URGENCIES[text]
+    if text.isdecimal() and int(text) <= 31:
+        return int(text)
+    raise UserMistake(f"{text!r} is no urgency: write 0 to 31, {', '.join(_URGENCIES)}.")
+
+
+@click.command("memo")
+@statedir_option
+@json_option
+@click.option("--volatile", is_flag=True, help="Keep it in memory alone; a restart forgets it.")
+@click.argument("id_", metavar="JOBID")
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VAL...")
+def job_memo(
+    state: StateDir, as_json: bool, volatile: bool, id_: str, pairs: tuple[str, ...]
+) -> None:
+    """Put notes down with a job, where 'warren jobs -o "{user.KEY}"' shows them.
+
+    A VAL is JSON where it can be, and text where not; null removes the note. Dots in a KEY
+    lead into objects.
+    """
+    job = fluid.parse(id_)
+    memo: dict[str, Any] = {}
+    for pair in pairs:
+        _put(memo, *_setting(pair))
+    request = {"id": job, "memo": memo, "volatile": volatile}
+    ask_instance(state, lambda handle: asked(handle, "job-manager.memo", request, id_))
+    if as_json:
+        print_json({"id": fluid.f58(job), "memo": memo})
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read KEY=VAL."""
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.split(".")):
+        raise UserMistake(f"{text!r} is not of the form KEY=VAL.")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _put(target: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        target = target.setdefault(parent, {})
+        if not isinstance(target, dict):
+            raise UserMistake(f"{key}: {parent} is a value already, and has nothing below it.")
+    target[last] = value
+
+
+@click.command("update")
+@statedir_option
+@json_option
+@click.option("-n", "--dry-run", is_flag=True, help="Change nothing; print the updates as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell what was changed.")
+@click.argument("id_", metavar="JOBID")
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VAL...")
+def job_update(
+    state: StateDir,
+    as_json: bool,
+    dry_run: bool,
+    verbose: bool,
+    id_: str,
+    pairs: tuple[str, ...],
+) -> None:
+    """Change attributes of a job: all of them, or none if one is refused.
+
+    A KEY is a path in the jobspec, below attributes.system unless it says otherwise; name is
+    the job's name. duration is a DURATION, or +DURATION or -DURATION to change it by.
+    """
+    job = fluid.parse(id_)
+    updates = dict(_update(*_setting(pair), pair) for pair in pairs)
+
+    async def changed(handle: "Handle") -> None:
+        wanted = updates.get(_DURATION)
+        if isinstance(wanted, str):
+            updates[_DURATION] = await _duration(handle, job, id_, wanted)
+        if not dry_run:
+            await asked(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
+
+    ask_instance(state, changed)
+    if as_json or dry_run:
+        print_json(updates)
+    elif verbose:
+        for key, value in updates.items():
+            click.echo(f"{key} is now {json.dumps(value)}")
+
+
+def _update(key: str, value: Any, pair: str) -> tuple[str, Any]:
+    path = _ALIASES.get(key, key)
+    if not path.startswith(_PLACES):
+        path = f"attributes.system.{path}"
+    # A sign is not for JSON to read: it makes a change of a number.
+    return path, pair.partition("=")[2] if path == _DURATION else value
+
+
+async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
+    """Give the duration that a text stands for, which may begin with what the job has now."""
+    sign = text[:1] if text[:1] in ("+", "-") else ""
+    seconds = duration.parse(text.removeprefix(sign))
+    if not sign:
+        return seconds
+    request = {"id": job, "attrs": ["duration"]}
+    before = (await asked(handle, "job-list.list-id", request, id_))["job"].get("duration") or 0.0
+    if not before:
+        raise UserMistake(f"{id_}: the job has no time limit that {text} could change.")
+    after: float = before + seconds if sign == "+" else before - seconds
+    if after <= 0:
+        raise UserMistake(f"{id_}: {text} leaves nothing of {duration.format_fsd(before)}.")
+    return after
+
+
+@click.command("purge")
+@statedir_option
+@json_option
+@click.option("--age-limit", metavar="DURATION", help="Jobs that ended longer ago than this.")
+@click.option("--num-limit", type=click.IntRange(0), metavar="N",
+              help="The oldest jobs, until there are N left.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1), default=50, metavar="N", show_default=True,
+              help="How many are removed at once.")  # fmt: skip
+@click.option("-f", "--force", is_flag=True, help="Remove them; else they are only counted.")
+def job_purge(
+    state: StateDir,
+    as_json: bool,
+    age_limit: str | None,
+    num_limit: int | None,
+    batch: int,
+    force: bool,
+) -> None:
+    """Remove all data of jobs that ended long ago. For the instance's owner."""
+    if age_limit is None and num_limit is None:
+        raise click.UsageError("say which jobs: give --age-limit, --num-limit, or both.")
+    limits = {
+        **({} if age_limit is None else {"age_limit": duration.parse(age_limit)}),
+        **({} if num_limit is None else {"num_limit": num_limit}),
+    }
+    request = {**limits, "batch": batch, "force": force}
+
+    async def purged(handle: "Handle") -> tuple[int, int]:
+        answer = await asked(handle, "job-manager.purge", request, "purge")
+        stats = await handle.rpc("job-list.job-stats")
+        return answer["count"], stats["job_states"]["inactive"]
+
+    count, left = ask_instance(state, purged)
+    if as_json:
+        print_json({"count": count, "inactive": left, "force": force})
+    elif force:
+        click.echo(f"purged {count} inactive jobs, {left} remaining")
+    else:
+        click.echo(f"use --force to purge {count} of {left} inactive jobs")

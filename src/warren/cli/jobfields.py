@@ -1,0 +1,285 @@
+"""The fields of a job as `flux jobs` names them, from the attributes that job-list tells."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from signal import NSIG, strsignal
+from typing import Any, Final
+
+from warren.cli.outputformat import Row, fsd
+from warren.lifecycle.attributes import returncode
+from warren.lifecycle.states import PENDING, RUNNING, Result, State
+from warren.rfc import fluid
+
+Attributes = Mapping[str, Any]
+
+FORMATS: Final[Mapping[str, tuple[str, str]]] = {
+    "default": (
+        "What is usually wanted",
+        "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+} {status_abbrev:>2.2} "
+        "{ntasks:>6} {nnodes:>6h} {contextual_time!F:>8h} {contextual_info}",
+    ),
+    "cute": (
+        "The same, with pictures",
+        "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+} {status_emoji:>5.5} "
+        "{ntasks:>6} {nnodes:>6h} {contextual_time!F:>8h} {contextual_info}",
+    ),
+    "long": (
+        "More, with when it was submitted and the time that is left",
+        "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+} {status:>9.9} "
+        "{ntasks:>6} {nnodes:>6h} {t_submit!d:%b%d %R::>12} {t_remaining!F:>12h} "
+        "{contextual_time!F:>8h} {contextual_info}",
+    ),
+    "deps": (
+        "Urgency, priority and dependencies",
+        "{id.f58:>12} ?:{queue:<8.8} {name:<10.10+} {urgency:<3} {priority:<12} {state:<8.8} "
+        "{dependencies}",
+    ),
+    "endreason": (
+        "When and why jobs ended",
+        "{id.f58:>12} ?:{queue:<8.8} +:{username:<8} {name:<10.10+} {status_abbrev:>2.2} "
+        "{t_inactive!d:%b%d %R::>12h} {inactive_reason}",
+    ),
+}
+"""The formats that have a name: what each shows, and the format."""
+
+_EMOJI: Final = {
+    State.NEW: "🌱",
+    State.DEPEND: "⛓️",
+    State.PRIORITY: "🎟️",
+    State.SCHED: "⌚",
+    State.RUN: "🏃",
+    State.CLEANUP: "🧹",
+    Result.COMPLETED: "✅",
+    Result.FAILED: "❌",
+    Result.CANCELED: "🛑",
+    Result.TIMEOUT: "⌛",
+}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A job's attributes, at a moment."""
+
+    attributes: Attributes
+    now: float
+    username: Callable[[int], str]
+
+    def get(self, name: str) -> Any:
+        return self.attributes.get(name, "")
+
+    @property
+    def state(self) -> State:
+        return next(state for state in State if state.bit == self.attributes["state"])
+
+    @property
+    def result(self) -> Result | None:
+        bit = self.attributes.get("result")
+        return next((result for result in Result if result.bit == bit), None)
+
+    @property
+    def status(self) -> State | Result:
+        return self.result or self.state
+
+    @property
+    def runtime(self) -> float:
+        began, ended = self.attributes.get("t_run"), self.attributes.get("t_cleanup", self.now)
+        # The clock may have been set back since: no time has passed, then.
+        return 0.0 if began is None else max(0.0, ended - began)
+
+
+@dataclass(frozen=True)
+class _Field:
+    heading: str
+    needs: tuple[str, ...]
+    """The attributes that it is made of."""
+    value: Callable[[_Seen], Any]
+
+
+def heading(name: str) -> str | None:
+    """Give the heading of a field; None where there is no such field."""
+    if name in _FIELDS:
+        return _FIELDS[name].heading
+    top, _, below = name.partition(".")
+    if top == "annotations" and below:
+        return _FIELDS[below].heading if below in _FIELDS and "." in below else below.upper()
+    return name.upper() if top in ("sched", "user") and below else None
+
+
+def needed(names: Iterable[str]) -> list[str]:
+    """Give the attributes that fields are made of."""
+    found: dict[str, None] = {}
+    for name in names:
+        for attribute in _FIELDS[name].needs if name in _FIELDS else ("annotations",):
+            found[attribute] = None
+    return list(found)
+
+
+def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> Row:
+    """Give what tells a job's fields by name, as they are at a moment."""
+    seen = _Seen(attributes, now, username)
+
+    def value(name: str) -> Any:
+        if name in _FIELDS:
+            return _FIELDS[name].value(seen)
+        return _annotation(seen, name.removeprefix("annotations."))
+
+    return value
+
+
+def _annotation(seen: _Seen, path: str) -> Any:
+    found: Any = seen.attributes.get("annotations", {})
+    for name in path.split(".") if path else ():
+        found = found.get(name, "") if isinstance(found, Mapping) else ""
+    if isinstance(found, Mapping | list):
+        return json.dumps(found, ensure_ascii=False) if found else ""
+    return "" if found is None else found
+
+
+# Values that are made of several attributes
+
+
+def _remaining(seen: _Seen) -> float:
+    if seen.state not in RUNNING or "expiration" not in seen.attributes:
+        return 0.0
+    left: float = seen.attributes["expiration"] - seen.now
+    return max(0.0, left)
+
+
+def _contextual_time(seen: _Seen) -> Any:
+    """The time limit of a job that waits, the time that any other one has run."""
+    return seen.get("duration") if seen.state in PENDING else seen.runtime
+
+
+def _contextual_info(seen: _Seen) -> str:
+    """What one wants to know next: what a job waits for, or where it is."""
+    match seen.state:
+        case State.DEPEND:
+            return f"depends:{','.join(seen.attributes.get('dependencies', ()))}"
+        case State.PRIORITY:
+            return "priority-wait"
+        case State.SCHED:
+            return _scheduled(seen)
+        case _:
+            return str(seen.get("nodelist"))
+
+
+def _scheduled(seen: _Seen) -> str:
+    estimate = _annotation(seen, "sched.t_estimate")
+    if isinstance(estimate, int | float):
+        return "eta:now" if estimate <= seen.now else f"eta:{fsd(estimate - seen.now)}"
+    if seen.attributes.get("priority") == 0:
+        return "held" if seen.attributes.get("urgency") == 0 else "priority-hold"
+    return str(_annotation(seen, "sched.reason_pending"))
+
+
+def _inactive_reason(seen: _Seen) -> str:
+    result, status = seen.result, seen.attributes.get("waitstatus")
+    note = str(seen.get("exception_note")).partition("\n")[0]
+    match result:
+        case None:
+            return ""
+        case Result.CANCELED:
+            return f"Canceled: {note}" if note else "Canceled"
+        case Result.TIMEOUT:
+            return "Timeout"
+        case Result.FAILED if status is None or (
+            status == 0 and "exception_type" in seen.attributes
+        ):
+            return f"Exception: type={seen.get('exception_type')} note={note}"
+    code = returncode(result, status)
+    # A shell that says how a task was ended by a signal says it as shells do.
+    signum = -code if code < 0 else code - 128
+    return (strsignal(signum) if 0 < signum < NSIG else None) or f"Exit {code}"
+
+
+def _returncode(seen: _Seen) -> Any:
+    result = seen.result
+    return "" if result is None else returncode(result, seen.attributes.get("waitstatus"))
+
+
+def _plain(heading: str, attribute: str) -> _Field:
+    return _Field(heading, (attribute,), lambda seen: seen.get(attribute))
+
+
+def _annotated(heading: str, path: str) -> _Field:
+    return _Field(heading, ("annotations",), lambda seen: _annotation(seen, path))
+
+
+def _of_id(spelled: Callable[[int], Any]) -> _Field:
+    return _Field("JOBID", (), lambda seen: spelled(seen.attributes["id"]))
+
+
+_STATUS: Final = ("state", "result")
+
+_FIELDS: Final[Mapping[str, _Field]] = {
+    "id": _of_id(int),
+    **{f"id.{name}": _of_id(spelled) for name, spelled in fluid.SPELLINGS.items()},
+    "userid": _plain("UID", "userid"),
+    "username": _Field("USER", ("userid",), lambda seen: seen.username(seen.attributes["userid"])),
+    "urgency": _plain("URG", "urgency"),
+    "priority": _plain("PRI", "priority"),
+    "state": _Field("STATE", ("state",), lambda seen: seen.state.value),
+    "state_single": _Field("S", ("state",), lambda seen: seen.state.letter),
+    "state_emoji": _Field("STATE", ("state",), lambda seen: _EMOJI.get(seen.state, "💀")),
+    "name": _plain("NAME", "name"),
+    "cwd": _plain("CWD", "cwd"),
+    "queue": _plain("QUEUE", "queue"),
+    "project": _plain("PROJECT", "project"),
+    "bank": _plain("BANK", "bank"),
+    "ntasks": _plain("NTASKS", "ntasks"),
+    "ncores": _plain("NCORES", "ncores"),
+    "nnodes": _plain("NNODES", "nnodes"),
+    "ranks": _plain("RANKS", "ranks"),
+    "nodelist": _plain("NODELIST", "nodelist"),
+    "success": _plain("SUCCESS", "success"),
+    "result": _Field("RESULT", ("result",), lambda seen: seen.result.value if seen.result else ""),
+    "result_abbrev": _Field(
+        "RS", ("result",), lambda seen: seen.result.abbreviation if seen.result else ""
+    ),
+    "result_emoji": _Field(
+        "RESULT", ("result",), lambda seen: _EMOJI[seen.result] if seen.result else ""
+    ),
+    **{
+        f"t_{name}": _plain(f"T_{name.upper()}", f"t_{name}")
+        for name in ("submit", "depend", "priority", "sched", "run", "cleanup", "inactive")
+    },
+    "runtime": _Field("RUNTIME", ("t_run", "t_cleanup"), lambda seen: seen.runtime),
+    "duration": _plain("DURATION", "duration"),
+    "expiration": _plain("EXPIRATION", "expiration"),
+    "t_remaining": _Field("T_REMAINING", ("expiration", "state"), _remaining),
+    "status": _Field("STATUS", _STATUS, lambda seen: seen.status.value),
+    "status_abbrev": _Field(
+        "ST", _STATUS, lambda seen: seen.result.abbreviation if seen.result else seen.state.letter
+    ),
+    "status_emoji": _Field("STATUS", _STATUS, lambda seen: _EMOJI[seen.status]),
+    "waitstatus": _plain("WSTATUS", "waitstatus"),
+    "returncode": _Field("RC", ("waitstatus", "result"), _returncode),
+    "exception.occurred": _plain("EXCEPTION-OCCURRED", "exception_occurred"),
+    "exception.severity": _plain("EXCEPTION-SEVERITY", "exception_severity"),
+    "exception.type": _plain("EXCEPTION-TYPE", "exception_type"),
+    "exception.note": _plain("EXCEPTION-NOTE", "exception_note"),
+    "inactive_reason": _Field(
+        "INACTIVE-REASON",
+        ("result", "waitstatus", "exception_type", "exception_note"),
+        _inactive_reason,
+    ),
+    "contextual_time": _Field(
+        "TIME", ("state", "duration", "t_run", "t_cleanup"), _contextual_time
+    ),
+    "contextual_info": _Field(
+        "INFO",
+        ("state", "dependencies", "annotations", "priority", "urgency", "nodelist"),
+        _contextual_info,
+    ),
+    "annotations": _annotated("ANNOTATIONS", ""),
+    "sched": _annotated("SCHED", "sched"),
+    "user": _annotated("USER", "user"),
+    "sched.t_estimate": _annotated("T_ESTIMATE", "sched.t_estimate"),
+    "sched.reason_pending": _annotated("REASON", "sched.reason_pending"),
+    "sched.resource_summary": _annotated("RESOURCES", "sched.resource_summary"),
+    "dependencies": _Field(
+        "DEPENDENCIES", ("dependencies",), lambda seen: ",".join(seen.get("dependencies") or ())
+    ),
+}
+"""Every field but those below `annotations`, `sched` and `user`, which anybody may add to."""

@@ -1,0 +1,412 @@
+"""The commands of `warren job` that read."""
+
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import orjson
+
+from warren.base.errors import UserMistake
+from warren.cli import selecting
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.events import FORMS, TIMES, Writer
+from warren.daemons.statedir import StateDir
+from warren.lifecycle.states import State
+from warren.rfc import duration, eventlog, fluid, hostlist, idset, signed_request, taskmap
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+from warren.rfc.taskmap import Block
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+NO_LIMIT: Final = 2**32 - 1
+"""What `timeleft` prints for a job that has all the time in the world."""
+
+_CURRENT: Final = 2
+
+
+async def asked(
+    handle: "Handle", topic: str, request: Mapping[str, Any], about: str
+) -> Mapping[str, Any]:
+    """Ask the instance. A refusal is a UserMistake that says what it is about."""
+    from warren.rpc.message import RpcError
+
+    try:
+        return await handle.rpc(topic, request)
+    except RpcError as error:
+        raise UserMistake(f"{about}: {error}") from error
+
+
+async def followed(
+    handle: "Handle", job: int, path: str, about: str, *, flags: int = 1
+) -> AsyncIterator[Event]:
+    """Give the events of a job's log as they come, until there can be no more."""
+    from warren.rpc.message import RpcError
+
+    watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": path, "flags": flags})
+    try:
+        async with aclosing(watch) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                yield eventlog.decode_line(entry["event"])
+    except RpcError as error:
+        raise UserMistake(f"{about} {path}: {error}") from error
+
+
+# Records
+
+
+@click.command("info")
+@statedir_option
+@json_option
+@click.option("-o", "--original", is_flag=True, help="The jobspec as its author has signed it.")
+@click.option("-b", "--base", is_flag=True, help="jobspec or R without later updates.")
+@click.argument("id_", metavar="JOBID")
+@click.argument("key")
+def job_info(
+    state: StateDir, as_json: bool, original: bool, base: bool, id_: str, key: str
+) -> None:
+    """Print a key of a job's record: J, jobspec, R, eventlog, guest.output, rabbit_workflow, ...
+
+    jobspec and R are printed as they are now, unless -o or -b ask for an earlier version.
+    """
+    if original and key != "jobspec":
+        raise click.UsageError("only the jobspec has an original: its author signs nothing else.")
+    if original and base:
+        raise click.UsageError("--original and --base are two versions: ask for one of them.")
+    found = fluid.parse(id_)
+    wanted = "J" if original else key
+    request = {"id": found, "keys": [wanted], "flags": 0 if base or original else _CURRENT}
+
+    async def looked_up(handle: "Handle") -> str:
+        answer = await asked(handle, "job-info.lookup", request, f"{id_} {key}")
+        return str(answer[wanted])
+
+    text = ask_instance(state, looked_up)
+    if original:
+        text = signed_request.unwrap(text, mechanisms=("none", "munge")).payload.decode()
+    if as_json:
+        print_json({"id": fluid.f58(found), key: _json_or_text(text)})
+    else:
+        click.echo(text.removesuffix("\n"))
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
+
+
+@click.command("eventlog")
+@statedir_option
+@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text")
+@json_option
+@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES))
+@click.option("-H", "--human", is_flag=True, help="The same as -T human.")
+@click.option("-F", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("-p", "--path", default="eventlog", show_default=True,
+              help="Which log: eventlog, guest.exec.eventlog, guest.output.")  # fmt: skip
+@click.argument("id_", metavar="JOBID")
+def job_eventlog(
+    state: StateDir,
+    form: str,
+    as_json: bool,
+    times: str,
+    human: bool,
+    follow: bool,
+    path: str,
+    id_: str,
+) -> None:
+    """Print a job's eventlog, or another log of the job."""
+    found = fluid.parse(id_)
+    writer = Writer("json" if as_json else form, "human" if human else times)
+
+    async def printed(handle: "Handle") -> None:
+        if follow:
+            log = followed(handle, found, path, id_)
+            async with aclosing(log) as events:  # type: ignore[type-var]
+                async for event in events:
+                    click.echo(writer.line(event))
+        else:
+            request = {"id": found, "keys": [path], "flags": 0}
+            answer = await asked(handle, "job-info.lookup", request, f"{id_} {path}")
+            for event in eventlog.decode(answer[path]):
+                click.echo(writer.line(event))
+
+    ask_instance(state, printed)
+
+
+# Lists
+
+
+@click.command("list")
+@statedir_option
+@click.option("-a", "--all", "everything", is_flag=True, help="Inactive jobs, too.")
+@click.option("-A", "--all-users", is_flag=True, help="The jobs of all users.")
+@click.option("-u", "--user", metavar="USER", help="The jobs of this user.")
+@click.option("-s", "--states", default="pending,running", metavar="STATE,...",
+              help="Jobs in these states.")  # fmt: skip
+@click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
+              help="How many jobs at the most; 0 for all.")  # fmt: skip
+@click.option("--since", metavar="WHEN", help="Jobs that were active since then.")
+def job_list(
+    state: StateDir,
+    everything: bool,
+    all_users: bool,
+    user: str | None,
+    states: str,
+    count: int,
+    since: str | None,
+) -> None:
+    """List jobs with all their attributes, one JSON object a line."""
+    parts = [] if all_users else selecting.by_user(selecting.userid(user))
+    parts.append(selecting.by_status("pending,running,inactive" if everything else states))
+    request = {
+        "max_entries": count,
+        "attrs": ["all"],
+        "since": selecting.moment(since, time.time()) if since else 0.0,
+        "constraint": {"and": parts},
+    }
+
+    async def listed(handle: "Handle") -> None:
+        stream = handle.stream("job-list.list", request)
+        async with aclosing(stream) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                for each in answer["jobs"]:
+                    click.echo(orjson.dumps(each))
+
+    ask_instance(state, listed)
+
+
+@click.command("list-ids")
+@statedir_option
+@click.option("-W", "--wait-state", metavar="STATE", help="Wait until they are in this state.")
+@click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
+def job_list_ids(state: StateDir, wait_state: str | None, ids: tuple[str, ...]) -> None:
+    """List jobs by their ids with all their attributes, one JSON object a line."""
+    waited = None if wait_state is None else selecting.state(wait_state)
+    wanted = [(each, fluid.parse(each)) for each in ids]
+
+    async def listed(handle: "Handle") -> None:
+        for id_, job in wanted:
+            request = {"id": job, "attrs": ["all"], "state": waited}
+            answer = await asked(handle, "job-list.list-id", request, id_)
+            click.echo(orjson.dumps(answer["job"]))
+
+    ask_instance(state, listed)
+
+
+@click.command("stats")
+@statedir_option
+def job_stats(state: StateDir) -> None:
+    """Count the jobs of all users by state, result and queue, as JSON."""
+    print_json(ask_instance(state, lambda handle: handle.rpc("job-list.job-stats")))
+
+
+_SLICE: Final = re.compile(r"\[?(-?[0-9]*):(-?[0-9]*)(?::(-?[0-9]*))?\]?")
+
+
+@click.command("last", context_settings={"ignore_unknown_options": True})
+@statedir_option
+@json_option
+@click.argument("which", default="1", metavar="[N|SLICE]")
+def job_last(state: StateDir, as_json: bool, which: str) -> None:
+    """Print the id of the job that you submitted last, the ids of the last N, or of a SLICE.
+
+    A SLICE is one of Python's of all your jobs, the latest first: [0:3], [:].
+    """
+    piece = _piece(which)
+    forward = (piece.start or 0) >= 0 and (piece.step or 1) > 0
+    most = piece.stop if forward and (piece.stop or 0) > 0 else None
+    found = ask_instance(state, lambda handle: _latest(handle, os.getuid(), most))[piece]
+    if as_json:
+        print_json([fluid.f58(each) for each in found])
+    elif not found:
+        raise UserMistake("you have submitted no such job.")
+    else:
+        for each in found:
+            click.echo(fluid.f58(each))
+
+
+def _piece(which: str) -> slice:
+    if which.isdecimal():
+        return slice(int(which))
+    match = _SLICE.fullmatch(which)
+    if match is None or match[3] == "0":
+        raise UserMistake(f"{which!r} is neither a number nor a slice such as [0:3].")
+    return slice(*(int(each) if each else None for each in match.groups()))
+
+
+async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
+    """Give the jobs of a user, the one that was submitted last first; all, or enough for `most`."""
+
+    async def submitted(count: int, since: float) -> list[tuple[float, int]]:
+        request = {
+            "max_entries": count,
+            "attrs": ["t_submit"],
+            "since": since,
+            "constraint": {"userid": [user]},
+        }
+        found: list[tuple[float, int]] = []
+        stream = handle.stream("job-list.list", request)
+        async with aclosing(stream) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                found.extend((each["t_submit"], each["id"]) for each in answer["jobs"])
+        return sorted(found, reverse=True)
+
+    since = 0.0
+    if most is not None:
+        some = await submitted(most, 0.0)
+        if len(some) == most:
+            # Whatever was submitted later has not ended before that.
+            since = some[-1][0] - 1e-6
+    return [job for _, job in await submitted(0, since)]
+
+
+# Questions
+
+
+@click.command("timeleft")
+@statedir_option
+@json_option
+@click.option("-H", "--human", is_flag=True, help="Print a duration such as 1.5h.")
+@click.argument("id_", default="", metavar="[JOBID]")
+def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
+    """Print the whole seconds that are left to a job: by default the one this command runs in."""
+    given = id_ or os.environ.get("FLUX_JOB_ID", "")
+    if not given:
+        raise UserMistake("name a job: this command does not run in one, FLUX_JOB_ID is not set.")
+    found = fluid.parse(given)
+    request = {"id": found, "attrs": ["state", "expiration"]}
+
+    async def listed(handle: "Handle") -> Mapping[str, Any]:
+        job: Mapping[str, Any] = (await asked(handle, "job-list.list-id", request, given))["job"]
+        return job
+
+    left = _left(ask_instance(state, listed), time.time(), given)
+    if as_json:
+        print_json({"id": fluid.f58(found), "timeleft": None if left == inf else int(left)})
+    elif human:
+        click.echo(duration.format_fsd(left if left == inf else int(left)))
+    else:
+        click.echo(NO_LIMIT if left == inf else int(left))
+
+
+def _left(job: Mapping[str, Any], now: float, given: str) -> float:
+    if job["state"] == State.INACTIVE.bit:
+        return 0.0
+    if job["state"] not in (State.RUN.bit, State.CLEANUP.bit):
+        raise UserMistake(f"{given}: the job has not started yet.")
+    expiration = job.get("expiration")
+    return inf if expiration is None else max(0.0, expiration - now)
+
+
+@click.command("taskmap")
+@statedir_option
+@json_option
+@click.option("--taskids", type=click.IntRange(0), metavar="NODEID", help="The tasks of a node.")
+@click.option("--ntasks", type=click.IntRange(0), metavar="NODEID",
+              help="How many tasks a node has.")  # fmt: skip
+@click.option("--nodeid", "--nodeids", type=click.IntRange(0), metavar="TASKID",
+              help="The node of a task.")  # fmt: skip
+@click.option("--hostname", type=click.IntRange(0), metavar="TASKID",
+              help="The name of the node of a task.")  # fmt: skip
+@click.option("--to", "form", type=click.Choice(["raw", "pmi", "multiline", "hosts"]),
+              help="Print the whole map in another form.")  # fmt: skip
+@click.argument("what", metavar="JOBID|TASKMAP")
+def job_taskmap(
+    state: StateDir,
+    as_json: bool,
+    taskids: int | None,
+    ntasks: int | None,
+    nodeid: int | None,
+    hostname: int | None,
+    form: str | None,
+    what: str,
+) -> None:
+    """Print which task runs on which node, of a job that starts, or of a map as JSON, raw or PMI.
+
+    Nodes are counted from 0 within the job.
+    """
+    questions = [taskids, ntasks, nodeid, hostname, form]
+    if sum(question is not None for question in questions) > 1:
+        raise click.UsageError("ask one question at a time.")
+    named = hostname is not None or form == "hosts"
+    blocks = None if named else _given(what)
+    hosts: list[str] = []
+    if blocks is None:
+        found = fluid.parse(what)
+        blocks, hosts = ask_instance(
+            state, lambda handle: _mapped(handle, found, what, named=named)
+        )
+    if taskids is not None or ntasks is not None:
+        node = taskids if taskids is not None else ntasks
+        assert node is not None
+        if node >= taskmap.nodes(blocks):
+            raise UserMistake(f"there is no node {node}: the tasks have {taskmap.nodes(blocks)}.")
+        ranks = list(taskmap.ranks_of(blocks, node))
+        answer: Any = idset.encode(ranks) if taskids is not None else len(ranks)
+    elif nodeid is not None:
+        answer = taskmap.node_of(blocks, nodeid)
+    elif hostname is not None:
+        answer = hosts[taskmap.node_of(blocks, hostname)]
+    else:
+        answer = _whole(blocks, form, hosts)
+    print_json({"taskmap": answer}) if as_json else click.echo(_text(answer))
+
+
+def _text(answer: Any) -> str:
+    return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
+
+
+def _whole(blocks: Sequence[Block], form: str | None, hosts: Sequence[str]) -> Any:
+    match form:
+        case "raw":
+            return taskmap.to_raw(blocks)
+        case "pmi":
+            return taskmap.to_pmi(blocks)
+        case "multiline" | "hosts":
+            nodes = [taskmap.node_of(blocks, rank) for rank in range(taskmap.total(blocks))]
+            shown = [hosts[node] if form == "hosts" else str(node) for node in nodes]
+            return "\n".join(f"{rank}: {node}" for rank, node in enumerate(shown))
+    return taskmap.wrap(blocks)
+
+
+def _given(text: str) -> list[Block] | None:
+    """Read a map from the command line; None for what is a job's id."""
+    try:
+        if text.startswith(("{", "[")):
+            return taskmap.decode(orjson.loads(text))
+        if text.startswith("("):
+            return taskmap.from_pmi(text)
+    except orjson.JSONDecodeError as error:
+        raise UserMistake(f"{text!r} is not JSON: {error}.") from None
+    try:
+        fluid.parse(text)
+    except BadFormat:
+        if set(text) <= set("0123456789,-;"):
+            return taskmap.from_raw(text)
+    return None
+
+
+async def _mapped(
+    handle: "Handle", job: int, given: str, *, named: bool
+) -> tuple[list[Block], list[str]]:
+    """Give a job's map, once it starts, and the names of its nodes."""
+    log = followed(handle, job, "guest.exec.eventlog", given)
+    async with aclosing(log) as events:  # type: ignore[type-var]
+        async for event in events:
+            if event.name == "shell.start":
+                hosts = ""
+                if named:
+                    request = {"id": job, "attrs": ["nodelist"]}
+                    answer = await asked(handle, "job-list.list-id", request, given)
+                    hosts = answer["job"]["nodelist"]
+                return taskmap.decode(event.context["taskmap"]), hostlist.decode(hosts)
+    raise UserMistake(f"{given}: the job has no tasks, and will have none.")

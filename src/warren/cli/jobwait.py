@@ -1,0 +1,216 @@
+"""The commands of `warren job` that wait: for the end of jobs, and for events."""
+
+import asyncio
+import errno
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import orjson
+
+from warren.base.errors import UserMistake
+from warren.cli.common import ask_instance, json_option, statedir_option
+from warren.cli.events import FORMS, TIMES, Writer, matches
+from warren.cli.jobread import asked, followed
+from warren.daemons.statedir import StateDir
+from warren.lifecycle.attributes import returncode
+from warren.lifecycle.states import Result, State
+from warren.rfc import duration, fluid
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+_ANY: Final = -1
+"""FLUX_JOBID_ANY: whichever job ends next."""
+
+_ENDING: Final = (
+    *("result", "waitstatus", "exception_occurred"),
+    *("exception_type", "exception_severity", "exception_note"),
+)
+
+
+@click.command("status")
+@statedir_option
+@click.option("-e", "--exception-exit-code", type=click.IntRange(0, 255), metavar="N",
+              help="The exit code for jobs that a fatal exception has ended.")  # fmt: skip
+@click.option("-j", "--json", "as_json", is_flag=True, help="Print how each job ended, as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell the exit code of each job.")
+@click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
+def job_status(
+    state: StateDir,
+    exception_exit_code: int | None,
+    as_json: bool,
+    verbose: bool,
+    ids: tuple[str, ...],
+) -> None:
+    """Wait until jobs are over, and exit with the greatest of their exit codes."""
+    wanted = [(each, fluid.parse(each)) for each in ids]
+
+    async def ended(handle: "Handle") -> list[Mapping[str, Any]]:
+        async def one(given: str, job: int) -> Mapping[str, Any]:
+            request = {"id": job, "attrs": _ENDING, "state": State.INACTIVE.bit}
+            answer = await asked(handle, "job-list.list-id", request, given)
+            found: Mapping[str, Any] = answer["job"]
+            return found
+
+        return await asyncio.gather(*(one(*each) for each in wanted))
+
+    codes = []
+    for (given, _), found in zip(wanted, ask_instance(state, ended), strict=True):
+        code = exit_code(found, exception_exit_code)
+        codes.append(code)
+        if as_json:
+            click.echo(orjson.dumps({**found, "exit_code": code}))
+        if verbose:
+            click.echo(f"{given}: exit code {code}", err=True)
+    sys.exit(max(codes))
+
+
+def exit_code(ended: Mapping[str, Any], of_exception: int | None) -> int:
+    """Give the exit code that the end of a job stands for."""
+    result = next(each for each in Result if each.bit == ended["result"])
+    fatal = ended.get("exception_severity") == 0 and result is not Result.COMPLETED
+    if fatal and of_exception is not None:
+        return of_exception
+    status = ended.get("waitstatus")
+    if status is None:
+        return 1
+    code = returncode(result, status)
+    return 128 - code if code < 0 else code or int(result is not Result.COMPLETED)
+
+
+@click.command("wait")
+@statedir_option
+@json_option
+@click.option("-a", "--all", "everything", is_flag=True, help="Wait for all waitable jobs.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell of jobs that succeeded, too.")
+@click.argument("id_", default="", metavar="[JOBID]")
+def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id_: str) -> None:
+    """Wait for a job that was submitted as waitable; or for the next one that ends.
+
+    Each job can be waited for once. Exits with 0 if it succeeded, with 1 if not, and with 2 if
+    there is none to wait for.
+    """
+    if everything and id_:
+        raise click.UsageError("--all waits for every job: name none.")
+    job = fluid.parse(id_) if id_ else _ANY
+
+    async def waited(handle: "Handle") -> int:
+        code = 0
+        while True:
+            found = await _waited(handle, job)
+            if isinstance(found, str):
+                if everything:
+                    return code
+                raise _NoneToWaitFor(f"{id_}: {found}" if id_ else found)
+            _tell(found, as_json=as_json, named=job != _ANY, verbose=verbose)
+            code = max(code, 0 if found["success"] else 1)
+            if not everything:
+                return code
+
+    try:
+        sys.exit(ask_instance(state, waited))
+    except _NoneToWaitFor as error:
+        click.echo(f"warren: {error}", err=True)
+        sys.exit(2)
+
+
+class _NoneToWaitFor(UserMistake):
+    """There is no such job, or nobody may wait for it."""
+
+
+async def _waited(handle: "Handle", job: int) -> Mapping[str, Any] | str:
+    """Give how a job ended; the reason where there is none to wait for."""
+    from warren.rpc.message import RpcError
+
+    try:
+        return await handle.rpc("job-manager.wait", {"id": job})
+    except RpcError as error:
+        if error.errnum in (errno.ECHILD, errno.ENOENT, errno.EINVAL):
+            return str(error)
+        raise
+
+
+def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool) -> None:
+    job = fluid.f58(found["id"])
+    if as_json:
+        click.echo(orjson.dumps({**found, "id": job}))
+        return
+    if not named:
+        click.echo(job)
+    if not found["success"]:
+        click.echo(f"warren: {job}: {found.get('errstr') or 'the job has failed'}", err=True)
+    elif verbose:
+        click.echo(f"{job}: the job has succeeded", err=True)
+
+
+@click.command("wait-event")
+@statedir_option
+@click.option("-t", "--timeout", metavar="DURATION", help="Wait no longer than this.")
+@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text")
+@json_option
+@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES))
+@click.option("-H", "--human", is_flag=True, help="The same as -T human.")
+@click.option("-m", "--match-context", "pairs", multiple=True, metavar="KEY=VAL",
+              help="Wait for one with this in its context, as JSON or as plain text.")  # fmt: skip
+@click.option("-p", "--path", default="eventlog", show_default=True,
+              help="Which log: eventlog, guest.exec.eventlog, guest.output.")  # fmt: skip
+@click.option("-c", "--count", type=click.IntRange(1), default=1, metavar="N",
+              help="Wait until there have been N of them.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all events before it, too.")
+@click.argument("id_", metavar="JOBID")
+@click.argument("name", metavar="EVENT")
+def job_wait_event(
+    state: StateDir,
+    timeout: str | None,
+    form: str,
+    as_json: bool,
+    times: str,
+    human: bool,
+    pairs: tuple[str, ...],
+    path: str,
+    count: int,
+    quiet: bool,
+    verbose: bool,
+    id_: str,
+    name: str,
+) -> None:
+    """Wait for an event of a job, and print it. It may have been there before."""
+    found = fluid.parse(id_)
+    limit = None if timeout is None else duration.parse(timeout)
+    wanted = dict(_pair(each) for each in pairs)
+    writer = Writer("json" if as_json else form, "human" if human else times)
+
+    async def waited(handle: "Handle") -> None:
+        left = count
+        log = followed(handle, found, path, id_)
+        async with aclosing(log) as events:  # type: ignore[type-var]
+            async for event in events:
+                hit = event.name == name and matches(event, wanted)
+                left -= hit
+                if (left == 0 and not quiet) or verbose:
+                    click.echo(writer.line(event))
+                else:
+                    writer.skip(event)
+                if left == 0:
+                    return
+        raise UserMistake(f"{id_}: the event {name!r} has not come, and will not.")
+
+    async def limited(handle: "Handle") -> None:
+        try:
+            async with asyncio.timeout(limit):
+                await waited(handle)
+        except TimeoutError:
+            raise UserMistake(f"{id_}: the event {name!r} has not come within {timeout}.") from None
+
+    ask_instance(state, limited)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UserMistake(f"{text!r} is not of the form KEY=VAL.")
+    return key, value

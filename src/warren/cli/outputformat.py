@@ -1,0 +1,300 @@
+"""Output formats of listings, spelled as `flux jobs -o` spells them.
+
+A format is text with fields in braces: `{id.f58:>12} ?:{queue:<8.8} {runtime!F:>8h}`. A
+field is a name, a conversion after `!`, and a layout after `:`, as Python has them, with
+what Flux adds to both:
+
+    !D !d !F !H !P    a moment as ISO 8601 or by strftime, a duration as FSD or h:mm:ss, a share
+    h                 at the end of a layout: a hyphen for what is empty
+    .10+              cut off after 10 characters, with a `+` in the last place
+    ?: +: ?+:         before a field: leave it out if it is empty in all rows; widen it to fit
+    sort:NAME,-NAME   before everything: the fields to sort by, downwards after a `-`
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from reprlib import repr as brief
+from typing import Any, Final, NoReturn
+
+from warren.rfc.errors import BadFormat
+
+Row = Callable[[str], Any]
+"""Gives the value of a field by its name; "" where there is none."""
+
+EMPTY: Final = ("", "-", "0", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00")
+"""What is as good as nothing, as text."""
+
+_LAYOUT: Final = re.compile(
+    r"(?:(?P<fill>[^{}])?(?P<align>[<>=^]))?(?P<sign>[ +-])?(?P<zero>0)?(?P<width>[0-9]{1,4})?"
+    r"(?P<comma>,)?(?:\.(?P<precision>[0-9]{1,4}))?(?P<cut>\+)?(?P<kind>[bcdeEfFgGnosxX%])?"
+    r"(?P<hyphen>h)?"
+)
+_SORT: Final = re.compile(r"sort:(\S*)\s*")
+_PREFIX: Final = re.compile(r"(\?\+|\+\?|\?|\+):$")
+_CONVERSIONS: Final = "DdFHPrs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """One field, with the text before it."""
+
+    lead: str
+    name: str
+    heading: str
+    conversion: str = ""
+    droppable: bool = False
+    widens: bool = False
+    fill: str = ""
+    align: str = ""
+    sign: str = ""
+    width: int = 0
+    precision: int | None = None
+    cut: bool = False
+    kind: str = ""
+    """The type of Python's layouts, of numbers or of text."""
+    hyphen: bool = False
+    strftime: str = ""
+
+    def text(self, value: Any) -> str:
+        """Write a value as wide as it is."""
+        converted = self._converted(value)
+        text = converted if isinstance(converted, str) else self._number(converted)
+        return "-" if self.hyphen and text in EMPTY else text
+
+    def laid_out(self, text: str, align: str = "<") -> str:
+        """Cut a text off, and put it where it belongs in its column."""
+        if self.precision is not None and self.kind in ("", "s") and len(text) > self.precision:
+            text = text[: self.precision]
+            if self.cut:
+                text = text[:-1] + "+"
+        align = self.align or align
+        padding = self.width - len(text)
+        if padding <= 0:
+            return text
+        fill = self.fill or " "
+        if align == "^":
+            return fill * (padding // 2) + text + fill * (padding - padding // 2)
+        return text + fill * padding if align == "<" else fill * padding + text
+
+    def cell(self, value: Any) -> str:
+        """Write a value as it stands in its column; numbers are to the right, as Python has it."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        right = number and not self.conversion and not self.hyphen
+        return self.laid_out(self.text(value), ">" if right else "<")
+
+    def _converted(self, value: Any) -> Any:
+        if self.conversion in ("", "s", "r"):
+            return repr(value) if self.conversion == "r" else value
+        if not isinstance(value, int | float):
+            return str(value)
+        match self.conversion:
+            case "D":
+                return _local(value).strftime("%Y-%m-%dT%H:%M:%S") if value else ""
+            case "d":
+                return _local(value).strftime(self.strftime or "%Y-%m-%d %H:%M:%S") if value else ""
+            case "F":
+                return fsd(value)
+            case "H":
+                return str(timedelta(seconds=1 if 0 < value < 1 else round(value)))
+            case _:
+                return share(value)
+
+    def _number(self, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return str(value)
+        if self.kind in ("", "s", "c"):
+            return f"{value:{self.sign}}" if self.sign else str(value)
+        digits = "" if self.precision is None else f".{self.precision}"
+        try:
+            return format(value, f"{self.sign}{digits}{self.kind}")
+        except (ValueError, OverflowError):
+            return str(value)
+
+
+class Format:
+    """A format, read once. `heading` gives a field's heading, or None for what is no field."""
+
+    def __init__(self, text: str, heading: Callable[[str], str | None]) -> None:
+        """Read a format. Raises BadFormat with the place of the mistake."""
+        self._text = text
+        self._heading = heading
+        start = 0
+        self.order: tuple[str, ...] = ()
+        """The fields to sort by, downwards after a `-`."""
+        sort = _SORT.match(text)
+        if sort is not None:
+            self.order = self.sorting(sort[1])
+            start = sort.end()
+        self._columns: list[_Column] = []
+        self._tail = self._read(start)
+        if not self._columns:
+            self._refuse(start, "there is no field in braces")
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of all fields that are to be known."""
+        return [
+            *(column.name for column in self._columns),
+            *(key.lstrip("-") for key in self.order),
+        ]
+
+    def sorting(self, keys: str) -> tuple[str, ...]:
+        """Read the names of fields to sort by. Raises BadFormat for one of none."""
+        order = tuple(key.strip() for key in keys.split(","))
+        for key in order:
+            if self._heading(key.removeprefix("-")) is None:
+                raise BadFormat(f"there is no field {key.removeprefix('-')!r} to sort by")
+        return order
+
+    def lines(self, rows: Sequence[Row], *, header: bool = True) -> Iterator[str]:
+        """Write rows, after their headings."""
+        columns = self._fitted(rows)
+        if header:
+            yield self._line(columns, [each.laid_out(each.heading) for each in columns])
+        for row in rows:
+            yield self._line(columns, [each.cell(row(each.name)) for each in columns])
+
+    def _line(self, columns: Sequence[_Column], cells: Sequence[str]) -> str:
+        pieces = [piece for column, cell in zip(columns, cells, strict=True)
+                  for piece in (column.lead, cell)]  # fmt: skip
+        return "".join([*pieces, self._tail]).rstrip()
+
+    def _fitted(self, rows: Sequence[Row]) -> list[_Column]:
+        """Leave out columns that are empty, and widen those that are to be."""
+        fitted: list[_Column] = []
+        for column in self._columns:
+            if column.droppable or column.widens:
+                texts = [column.text(row(column.name)) for row in rows]
+                if column.droppable and all(text in EMPTY for text in texts):
+                    continue
+                if column.widens:
+                    widest = max(map(len, texts), default=0)
+                    width = max(column.width, widest, len(column.heading))
+                    column = replace(column, width=width, precision=None)
+            if not fitted and self._columns[0] is not column:
+                column = replace(column, lead=column.lead.lstrip())
+            fitted.append(column)
+        return fitted
+
+    # Reading
+
+    def _read(self, start: int) -> str:
+        """Read the columns, and give the text after the last one."""
+        text, lead, place = self._text, "", start
+        while place < len(text):
+            letter = text[place]
+            if text[place : place + 2] in ("{{", "}}"):
+                lead += letter
+                place += 2
+            elif letter == "}":
+                self._refuse(place, "this '}' closes nothing: write '}}' for one")
+            elif letter == "{":
+                end = text.find("}", place)
+                if end < 0:
+                    self._refuse(place, "this '{' is not closed: write '{{' for one")
+                self._columns.append(self._column(lead, place + 1, end))
+                lead, place = "", end + 1
+            else:
+                lead += letter
+                place += 1
+        return lead
+
+    def _column(self, lead: str, start: int, end: int) -> _Column:
+        inside = self._text[start:end]
+        match = re.match(r"[^!:]*", inside)
+        assert match is not None  # it matches nothing at all, too
+        name = match[0]
+        heading = self._heading(name)
+        if heading is None:
+            self._refuse(start, f"there is no field {name!r}")
+        rest, place = inside[len(name) :], start + len(name)
+        conversion = ""
+        if rest.startswith("!"):
+            conversion = rest[1:2]
+            if not conversion or conversion not in _CONVERSIONS:
+                known = ", ".join(_CONVERSIONS)
+                self._refuse(place, f"there is no conversion {rest[:2]!r}: they are {known}")
+            rest, place = rest[2:], place + 2
+            if rest and not rest.startswith(":"):
+                self._refuse(place, "a layout begins with ':'")
+        prefix = _PREFIX.search(lead)
+        strftime, layout = "", rest[1:]
+        if conversion == "d":
+            strftime, _, layout = layout.partition("::")
+            place += len(rest) - 1 - len(layout)
+        return _Column(
+            lead=lead[: prefix.start()] if prefix else lead,
+            name=name,
+            heading=heading,
+            conversion=conversion,
+            droppable=prefix is not None and "?" in prefix[1],
+            widens=prefix is not None and "+" in prefix[1],
+            strftime=strftime,
+            **self._layout(layout, place + 1),
+        )
+
+    def _layout(self, layout: str, place: int) -> dict[str, Any]:
+        match = _LAYOUT.fullmatch(layout)
+        if match is None:
+            self._refuse(place, f"{layout!r} is no layout such as '>8', '<10.10+' or '>6h'")
+        if match["cut"] and match["precision"] in (None, "0"):
+            self._refuse(place, f"the '+' in {layout!r} follows no length such as '.10'")
+        fill, align = match["fill"] or "", match["align"] or ""
+        if match["zero"]:
+            fill, align = fill or "0", align or ">"
+        return {
+            "fill": fill,
+            "align": align,
+            "sign": (match["sign"] or "") + (match["comma"] or ""),
+            "width": int(match["width"] or 0),
+            "precision": None if match["precision"] is None else int(match["precision"]),
+            "cut": match["cut"] is not None,
+            "kind": match["kind"] or "",
+            "hyphen": match["hyphen"] is not None,
+        }
+
+    def _refuse(self, place: int, problem: str) -> NoReturn:
+        raise BadFormat(f"format {brief(self._text)}: {problem}, at {place}")
+
+
+def ordered(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+    """Sort rows by fields, the first of which counts most. What is empty comes first."""
+    found = list(rows)
+    for key in reversed(keys):
+        name = key.removeprefix("-")
+
+        def value(row: Row, name: str = name) -> tuple[int, Any]:
+            known = row(name)
+            if isinstance(known, int | float):
+                return (1, known)
+            return (2, str(known)) if known != "" else (0, "")
+
+        found.sort(key=value, reverse=key.startswith("-"))
+    return found
+
+
+def fsd(seconds: float) -> str:
+    """Write a duration in few digits, as listings show it: `1.5h`, `2.125s`."""
+    if seconds < 0.001:
+        return "0s"
+    if seconds < 10:
+        return f"{seconds:.3f}s".replace(".000s", "s")
+    for limit, unit, size in ((60, "s", 1), (3600, "m", 60), (86400, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.4g}{unit}"
+    return f"{seconds / 86400:.4g}d"
+
+
+def share(value: float) -> str:
+    """Write a part of a whole as a percentage of at most 5 characters."""
+    percent = value * 100
+    if percent >= 10 or percent == 0:
+        return f"{percent:.0f}%"
+    text = f"{percent:.1f}" if percent >= 1 else f"{percent:.2f}"
+    return f"{text.rstrip('0').rstrip('.')}%"
+
+
+def _local(moment: float) -> datetime:
+    return datetime.fromtimestamp(moment).astimezone()

@@ -1,0 +1,130 @@
+"""Which jobs a command is about, from its options: users, states, moments."""
+
+import os
+import pwd
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from warren.base.errors import UserMistake
+from warren.lifecycle import selection
+from warren.lifecycle.states import State
+from warren.rfc import duration, hostlist, idset
+from warren.rfc.errors import BadFormat
+
+
+def userid(user: str | None) -> int | None:
+    """Give the number of a user by name or number; None for `all`. Ours where none is named."""
+    if user is None:
+        return os.getuid()
+    if user == "all":
+        return None
+    if user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise UserMistake(f"there is no user {user!r}.") from None
+
+
+def username(userid: int) -> str:
+    """Give a user's name; the number of one that has none."""
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except KeyError:
+        return str(userid)
+
+
+def by_user(user: int | None) -> list[dict[str, Any]]:
+    """Give the constraints that select a user's jobs; none for everybody's."""
+    return [] if user is None else [{"userid": [user]}]
+
+
+def by_status(names: str) -> dict[str, Any]:
+    """Give the constraint of states and results with commas between them: `pending,failed`."""
+    states = results = 0
+    for name in _listed(names):
+        try:
+            results |= selection.results(name)
+        except BadFormat:
+            try:
+                states |= selection.states(name)
+            except BadFormat as error:
+                raise UserMistake(f"{error}, or a result: completed, failed, canceled, timeout.") \
+                    from None  # fmt: skip
+    return {"or": [{"states": [states]}, {"results": [results]}]}
+
+
+def by_states(names: str) -> dict[str, Any]:
+    """Give the constraint of states of active jobs with commas between them: `depend,run`."""
+    states = 0
+    for name in _listed(names):
+        states |= selection.states(name)
+    if states & State.INACTIVE.bit:
+        raise UserMistake("inactive jobs are over: name states of active ones.")
+    return {"states": [states]}
+
+
+def state(name: str) -> int:
+    """Give the bit of one state by its name."""
+    found = selection.states(name)
+    if found not in [each.bit for each in State]:
+        raise UserMistake(f"{name!r} are several states: name one.")
+    return found
+
+
+def by_place(places: str) -> dict[str, Any]:
+    """Give the constraint of hosts, or of ranks: `n[0-3]`, `0-3`."""
+    try:
+        idset.decode(places)
+    except BadFormat:
+        try:
+            hostlist.decode(places)
+        except BadFormat as error:
+            raise UserMistake(f"{places!r} is neither ranks nor hosts: {error}.") from None
+        return {"hostlist": [places]}
+    return {"ranks": [places]}
+
+
+def by_names(operator: str, names: str) -> dict[str, Any]:
+    """Give the constraint of names with commas between them."""
+    return {operator: list(_listed(names))}
+
+
+def moment(text: str, now: float) -> float:
+    """Read a moment before now, in seconds since the epoch.
+
+    Seconds, an ISO 8601 date or time, `-2h`, `2h ago`, `today`, `yesterday`. Raises UserMistake
+    for anything else, and for a moment that is still to come.
+    """
+    found = _moment(text.strip(), now)
+    if found > now:
+        raise UserMistake(f"{text!r} is a moment that is still to come.")
+    return found
+
+
+def _moment(text: str, now: float) -> float:
+    if text == "now":
+        return now
+    if text in ("today", "yesterday"):
+        midnight = datetime.fromtimestamp(now).astimezone().replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )  # fmt: skip
+        return (midnight - timedelta(days=text == "yesterday")).timestamp()
+    past = re.fullmatch(r"-\s*(\S+)|(\S+)\s+ago", text)
+    try:
+        if past is not None:
+            return now - duration.parse(past[1] or past[2])
+        if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text):
+            return float(text)
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (BadFormat, ValueError):
+        raise UserMistake(
+            f"{text!r} is no moment: write seconds since the epoch, 2026-01-31, "
+            "2026-01-31T12:00, -2h, today or yesterday."
+        ) from None
+
+
+def _listed(names: str) -> Iterable[str]:
+    return (name.strip() for name in names.split(",") if name.strip())

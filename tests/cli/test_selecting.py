@@ -1,0 +1,88 @@
+"""Users, states and moments, as options of commands name them."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from warren.base.errors import UserMistake
+from warren.cli import selecting
+
+NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks on the wall show UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("now", NOW),
+        ("1789000000.5", 1789000000.5),
+        ("-2h", NOW - 7200),
+        ("- 2h", NOW - 7200),
+        ("30m ago", NOW - 1800),
+        ("today", 1789948800.0),
+        ("yesterday", 1789948800.0 - 86400),
+        ("2026-09-21", 1789948800.0),
+        ("2026-09-21T14:00", NOW - 800),
+        ("2026-09-21 14:00:00", NOW - 800),
+        ("2026-09-21T16:00:00+02:00", NOW - 800),
+    ],
+)
+def test_a_moment_has_many_names(text: str, moment: float) -> None:
+    assert selecting.moment(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2h", "2026-13-01", "-", "-x", "x ago", "5e3", "nan"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(UserMistake, match="is no moment: write seconds since the epoch"):
+        selecting.moment(text, NOW)
+
+
+def test_a_moment_that_is_still_to_come_is_refused() -> None:
+    with pytest.raises(UserMistake, match="is a moment that is still to come"):
+        selecting.moment("2026-09-22", NOW)
+
+
+def test_a_user_has_a_name_or_a_number() -> None:
+    assert selecting.userid(None) == os.getuid()
+    assert selecting.userid("all") is None
+    assert selecting.userid("12345") == 12345
+    assert selecting.userid(selecting.username(0)) == 0
+    assert selecting.username(2**31 - 7) == str(2**31 - 7)
+    assert selecting.by_user(None) == []
+
+
+def test_states_and_results_may_be_named_together() -> None:
+    assert selecting.by_status("pending, FAILED,ca") == {"or": [{"states": [14]}, {"results": [6]}]}
+    with pytest.raises(UserMistake, match=r"'x' is no state of a job: .*, or a result: completed"):
+        selecting.by_status("pending,x")
+
+
+def test_one_state_is_one() -> None:
+    assert selecting.state("run") == 16
+    for several in ("active", "pending"):
+        with pytest.raises(UserMistake, match="are several states: name one"):
+            selecting.state(several)
+
+
+@pytest.mark.parametrize(
+    ("text", "constraint"),
+    [
+        ("0-3,5", {"ranks": ["0-3,5"]}),
+        ("5", {"ranks": ["5"]}),
+        ("n[0-3]", {"hostlist": ["n[0-3]"]}),
+        ("login", {"hostlist": ["login"]}),
+    ],
+)
+def test_places_are_ranks_or_hosts(text: str, constraint: object) -> None:
+    assert selecting.by_place(text) == constraint
