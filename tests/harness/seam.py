@@ -5,7 +5,7 @@ launcher. Each is wrapped here. When the seam is told to stop after a write, tha
 write is done, and the process does nothing any more, not even in its `finally`s.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from warren.controllers.machine import Machine
@@ -56,7 +56,7 @@ class SeamJournal:
         await self._inner.append(records)
         self._seam.done(f"{self._name}: {len(records)} records")
 
-    async def rewrite(self, records: Sequence[bytes]) -> None:
+    async def rewrite(self, records: Iterable[bytes]) -> None:
         self._seam.check()
         await self._inner.rewrite(records)
         self._seam.done(f"{self._name}: rewritten")

@@ -1,7 +1,7 @@
 """Journals that do what a disk may do: take their time, and refuse."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from warren.journal import JournalBroken, MemoryJournal
 
@@ -27,7 +27,7 @@ class HeldJournal(MemoryJournal):
         self.appends.append(list(records))
         await super().append(records)
 
-    async def rewrite(self, records: Sequence[bytes]) -> None:
+    async def rewrite(self, records: Iterable[bytes]) -> None:
         await self.rewrite_gate.wait()
         self.rewrites += 1
         await super().rewrite(records)

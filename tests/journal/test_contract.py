@@ -67,6 +67,44 @@ def test_a_rewrite_to_nothing_leaves_nothing(opened: Opened) -> None:
         assert list(journal.replay()) == []
 
 
+def test_what_is_appended_during_a_rewrite_stays_after_it(opened: Opened) -> None:
+    async def both(journal: Journal) -> None:
+        await journal.append([b"one", b"two"])
+        taken = asyncio.Event()
+
+        def fewer() -> Iterator[bytes]:
+            taken.set()
+            yield b"both"
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(journal.rewrite(fewer()))
+            await taken.wait()
+            await journal.append([b"three"])
+        await journal.append([b"four"])
+
+    with opened() as journal:
+        asyncio.run(both(journal))
+    with opened() as journal:
+        assert list(journal.replay()) == [b"both", b"three", b"four"]
+
+
+def test_a_rewrite_that_is_not_brought_to_its_end_changes_nothing(opened: Opened) -> None:
+    def fewer() -> Iterator[bytes]:
+        yield from (b"x" * 2**20, b"y" * 2**20)
+        raise EOFError
+
+    with opened() as journal:
+        append(journal, b"one")
+        with pytest.raises(EOFError):
+            asyncio.run(journal.rewrite(fewer()))
+        append(journal, b"two")
+    with opened() as journal:
+        assert list(journal.replay()) == [b"one", b"two"]
+        asyncio.run(journal.rewrite([b"both"]))
+        append(journal, b"three")
+        assert list(journal.replay()) == [b"both", b"three"]
+
+
 def test_a_large_record_comes_back_whole(opened: Opened) -> None:
     large = bytes(range(256)) * 4096
     with opened() as journal:
@@ -96,7 +134,7 @@ def test_any_bytes_in_any_order_come_back(opened: Opened, steps: list[Step]) -> 
                 expected = expected + records
             elif deed == "rewrite":
                 asyncio.run(journal.rewrite(records))
-                expected = records
+                expected = [*records]
             assert list(journal.replay()) == expected
     with opened() as journal:
         assert list(journal.replay()) == expected

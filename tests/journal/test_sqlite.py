@@ -16,18 +16,26 @@ from warren.journal.sqlite import SCHEMA, SqliteJournal
 WRITER = """
 import asyncio, sys
 from pathlib import Path
+from warren.journal import sqlite
 from warren.journal.sqlite import SqliteJournal
+
+sqlite._ROW = 8
 
 async def main():
     with SqliteJournal(Path(sys.argv[1])) as journal:
         count = sum(1 for _ in journal.replay())
         print(count, flush=True)
+        rewriting = None
+
+        def fewer():
+            yield from [b"%d" % number for number in range(count)]
+
         while True:
             await journal.append([b"%d" % (count + more) for more in range(3)])
             count += 3
             print(count, flush=True)
-            if count % 5 == 0:
-                await journal.rewrite([b"%d" % number for number in range(count)])
+            if rewriting is None or rewriting.done():
+                rewriting = asyncio.ensure_future(journal.rewrite(fewer()))
 
 asyncio.run(main())
 """
@@ -171,7 +179,49 @@ def test_a_journal_that_is_too_large_for_a_row_is_rewritten_into_several(
 
     asyncio.run(rewritten())
     with sqlite3.connect(tmp_path / "journal") as file:
-        sizes = [len(row) for (row,) in file.execute("SELECT data FROM journal")]
+        sizes = [len(row) for (row,) in file.execute("SELECT data FROM base")]
+        assert file.execute("SELECT count(*) FROM journal").fetchone() == (0,)
     file.close()
     assert len(sizes) > 5
     assert max(sizes) < 200
+
+
+def test_a_file_of_the_older_schema_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with sqlite3.connect(path) as older:
+        older.execute("PRAGMA user_version = 1")
+        older.execute("CREATE TABLE journal (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB)")
+        older.execute("INSERT INTO journal (data) VALUES (?)", (sqlite._pack([b"one", b"two"]),))
+    older.close()
+
+    assert replayed(path) == [b"one", b"two"]
+    with SqliteJournal(path) as journal:
+        asyncio.run(journal.append([b"three"]))
+        asyncio.run(journal.rewrite([b"all three"]))
+    assert replayed(path) == [b"all three"]
+    with sqlite3.connect(path) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+    file.close()
+
+
+def test_a_rewrite_gives_its_room_back_however_often_it_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_ROW", 100)
+
+    async def given_up(journal: SqliteJournal, rows: int) -> None:
+        rewriting = asyncio.ensure_future(journal.rewrite([b"x" * 100] * rows))
+        for number in range(rows // 2):
+            await journal.append([b"%d" % number])
+        rewriting.cancel()
+        await asyncio.wait({rewriting})
+
+    with SqliteJournal(tmp_path / "journal") as journal:
+        for _ in range(5):
+            asyncio.run(given_up(journal, 20))
+        asyncio.run(journal.rewrite([b"all"]))
+        count = journal._connection.execute(
+            "SELECT (SELECT count(*) FROM journal), (SELECT count(*) FROM base)"
+        )
+        assert count.fetchone() == (0, 1)
+        assert list(journal.replay()) == [b"all"]

@@ -4,10 +4,15 @@ Both stores of the house stand on it, the API server's objects and the KVS. A
 journal knows nothing of what its records mean; who writes them replays them.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final, Protocol
 
 from warren.base.errors import WarrenError
+
+_ROW: Final = 2**20
+_SLICE: Final = 0.004
+"""Seconds for which the event loop makes records of a rewrite before others have their turn."""
 
 
 class JournalBroken(WarrenError):
@@ -15,7 +20,7 @@ class JournalBroken(WarrenError):
 
 
 class Journal(Protocol):
-    """Ordered records. One writer, which waits for each call before the next."""
+    """Ordered records. One writer, which waits for each append before the next."""
 
     def replay(self) -> Iterable[bytes]:
         """Give every record that is durable, oldest first."""
@@ -25,8 +30,13 @@ class Journal(Protocol):
         """Add records, all or none. They are durable when this returns."""
         ...
 
-    async def rewrite(self, records: Sequence[bytes]) -> None:
-        """Replace everything appended so far by fewer records that say the same."""
+    async def rewrite(self, records: Iterable[bytes]) -> None:
+        """Replace everything by fewer records that say the same.
+
+        The records are taken little by little, and appends go on meanwhile. They say the
+        same as what had been appended when the first of them was taken; what is appended
+        later stays, after them. Whoever gives up the wait, or dies, has changed nothing.
+        """
         ...
 
 
@@ -42,5 +52,30 @@ class MemoryJournal:
     async def append(self, records: Sequence[bytes]) -> None:
         self.records.extend(records)
 
-    async def rewrite(self, records: Sequence[bytes]) -> None:
-        self.records[:] = records
+    async def rewrite(self, records: Iterable[bytes]) -> None:
+        replaced = len(self.records)
+        fewer = [record async for row in rows(records, _ROW) for record in row]
+        self.records[:replaced] = fewer
+
+
+async def rows(records: Iterable[bytes], size: int) -> AsyncIterator[list[bytes]]:
+    """Give records in rows of about `size` bytes. Others have their turn all along.
+
+    The first record is taken before anybody else has it.
+    """
+    now = asyncio.get_running_loop().time
+    row: list[bytes] = []
+    filled, began = 0, now()
+    for record in records:
+        row.append(record)
+        filled += len(record)
+        if filled >= size:
+            yield row
+            row, filled = [], 0
+            await asyncio.sleep(0)
+            began = now()
+        elif now() - began > _SLICE:
+            await asyncio.sleep(0)
+            began = now()
+    if row:
+        yield row

@@ -5,7 +5,7 @@ durable. A record is submitted together with what makes it visible.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,19 +26,25 @@ class Committer:
     """Commits what is submitted. `run` must be running for anything to become durable."""
 
     def __init__(
-        self, journal: Journal, snapshot: Callable[[], Iterable[bytes]], held: int = 0
+        self,
+        journal: Journal,
+        snapshot: Callable[[], Iterable[bytes]],
+        held: int = 0,
+        appended: int = 0,
     ) -> None:
-        """`snapshot` gives records that say the same as all that are visible.
+        """`snapshot` gives records that say the same as all that are visible at the first of them.
 
-        `held` is how many bytes the journal had before. Not to be rewritten before as
-        much again is there: to rewrite a large one costs seconds.
+        They are taken from it little by little, while commits go on. `held` is how many
+        bytes the journal's last rewrite had, and `appended` how many came since: it is
+        rewritten again when they are as many, for that costs seconds of work.
         """
         self._journal = journal
         self._snapshot = snapshot
         self._entries: list[_Entry] = []
         self._news = asyncio.Event()
-        self._appended = 0
+        self._appended = appended
         self._limit = max(_COMPACT_BYTES, held)
+        self._rewriting: asyncio.Task[None] | None = None
 
     def submit(self, record: bytes, visible: Callable[[], None]) -> "asyncio.Future[None]":
         """Commit `record`, then call `visible`, then resolve the future.
@@ -52,21 +58,40 @@ class Committer:
 
     async def run(self) -> None:
         """Commit until cancelled. Raises JournalBroken when the disk refuses: the end."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            entries, self._entries = self._entries, []
-            await self._journal.append([entry.record for entry in entries])
-            for entry in entries:
-                entry.visible()
-                if not entry.done.done():
-                    entry.done.set_result(None)
-            self._appended += sum(len(entry.record) for entry in entries)
-            if self._appended > self._limit:
-                await self._compact()
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                if self._rewriting is not None and self._rewriting.done():
+                    self._rewriting.result()
+                    self._rewriting = None
+                await self._commit()
+                if self._appended > self._limit and self._rewriting is None:
+                    self._compact()
+        finally:
+            if self._rewriting is not None:
+                self._rewriting.cancel()
+                await asyncio.wait({self._rewriting})
 
-    async def _compact(self) -> None:
-        records = list(self._snapshot())
-        await self._journal.rewrite(records)
-        self._appended = 0
-        self._limit = max(_COMPACT_BYTES, 2 * sum(len(record) for record in records))
+    async def _commit(self) -> None:
+        entries, self._entries = self._entries, []
+        if not entries:
+            return
+        await self._journal.append([entry.record for entry in entries])
+        for entry in entries:
+            entry.visible()
+            if not entry.done.done():
+                entry.done.set_result(None)
+        self._appended += sum(len(entry.record) for entry in entries)
+
+    def _compact(self) -> None:
+        # Not a task group: what the disk refuses is to be raised as it is.
+        self._rewriting = asyncio.create_task(self._journal.rewrite(self._fewer()))
+        self._rewriting.add_done_callback(lambda _: self._news.set())
+
+    def _fewer(self) -> Iterator[bytes]:
+        self._appended = held = 0
+        for record in self._snapshot():
+            held += len(record)
+            yield record
+        self._limit = max(_COMPACT_BYTES, held)

@@ -2,24 +2,36 @@
 
 WAL with synchronous=FULL: neither a killed process nor a power cut loses what
 was acknowledged.
+
+What is appended is in the table `journal`. A rewrite puts its records beside it, into
+`base`, row by row, between the appends; then one small transaction says in `turn` that
+this base is in force, and which rows of the journal it replaces. Whatever is not in force,
+because it was replaced or because the process died, is passed over by a replay and deleted
+by the next rewrite, row by row as well.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from warren.base.errors import UserMistake
-from warren.journal import JournalBroken
+from warren.journal import JournalBroken, rows
 
-SCHEMA: Final = 1
-"""The version of the file's layout. A newer one is refused."""
+T = TypeVar("T")
+
+SCHEMA: Final = 2
+"""The version of the file's layout. A newer one is refused; 1 had the journal alone."""
 
 _LENGTH: Final = 4
-_ROW: Final = 16 * 2**20
-"""Bytes that a rewritten journal has in a row: SQLite refuses one of more than a billion."""
+_ROW: Final = 2**20
+"""Bytes that a rewrite puts into a row. An append waits for one row at the most."""
+_DELETED: Final = 16
+"""Rows that are deleted at once."""
 
 
 class SqliteJournal:
@@ -33,6 +45,9 @@ class SqliteJournal:
             self._connection = _open(path)
         except sqlite3.Error as error:
             raise UserMistake(f"{path} cannot be read as a state file: {error}.") from error
+        (newest,) = self._connection.execute("SELECT max(id) FROM journal").fetchone()
+        self._last: int = newest or 0
+        """The last row of the journal."""
 
     def __enter__(self) -> Self:
         return self
@@ -42,30 +57,70 @@ class SqliteJournal:
         self._connection.close()
 
     def replay(self) -> Iterator[bytes]:
-        for (row,) in self._connection.execute("SELECT data FROM journal ORDER BY id"):
+        turn, after = self._in_force()
+        read = self._connection.execute
+        base = read("SELECT data FROM base WHERE turn = ? ORDER BY id", (turn,))
+        for (row,) in chain(
+            base, read("SELECT data FROM journal WHERE id > ? ORDER BY id", (after,))
+        ):
             yield from _unpack(row)
 
     async def append(self, records: Sequence[bytes]) -> None:
-        await self._run(lambda: self._insert(records))
+        self._last = await self._run(lambda: self._insert(records))
 
-    async def rewrite(self, records: Sequence[bytes]) -> None:
-        await self._run(lambda: self._replace(records))
+    async def rewrite(self, records: Iterable[bytes]) -> None:
+        await self._sweep()
+        turn = (await self._run(self._in_force))[0] + 1
+        after = self._last
+        async for row in rows(records, _ROW):
+            await self._run(partial(self._lay, turn, _pack(row)))
+        await self._run(partial(self._switch, turn, after))
+        await self._sweep()
 
-    async def _run(self, deed: Callable[[], None]) -> None:
+    async def _sweep(self) -> None:
+        """Delete what is not in force."""
+        while await self._run(self._delete):
+            pass
+
+    async def _run(self, deed: Callable[[], T]) -> T:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._writer, deed)
+            return await asyncio.get_running_loop().run_in_executor(self._writer, deed)
         except sqlite3.Error as error:
             raise JournalBroken(f"{self._path} cannot be written: {error}.") from error
 
-    def _insert(self, records: Sequence[bytes]) -> None:
+    def _insert(self, records: Sequence[bytes]) -> int:
         with self._connection as transaction:
-            transaction.execute("INSERT INTO journal (data) VALUES (?)", (_pack(records),))
+            done = transaction.execute("INSERT INTO journal (data) VALUES (?)", (_pack(records),))
+        assert done.lastrowid is not None
+        return done.lastrowid
 
-    def _replace(self, records: Sequence[bytes]) -> None:
+    def _lay(self, turn: int, data: bytes) -> None:
         with self._connection as transaction:
-            transaction.execute("DELETE FROM journal")
-            for row in _rows(records):
-                transaction.execute("INSERT INTO journal (data) VALUES (?)", (row,))
+            transaction.execute("INSERT INTO base (turn, data) VALUES (?, ?)", (turn, data))
+
+    def _switch(self, turn: int, after: int) -> None:
+        with self._connection as transaction:
+            transaction.execute("UPDATE turn SET number = ?, after = ?", (turn, after))
+
+    def _in_force(self) -> tuple[int, int]:
+        """Give the number of the last rewrite, and the last row of the journal that it replaces."""
+        turn, after = self._connection.execute("SELECT number, after FROM turn").fetchone()
+        return turn, after
+
+    def _delete(self) -> int:
+        turn, after = self._in_force()
+        with self._connection as transaction:
+            journal = transaction.execute(
+                "DELETE FROM journal WHERE id IN "
+                "(SELECT id FROM journal WHERE id <= ? ORDER BY id LIMIT ?)",
+                (after, _DELETED),
+            )
+            base = transaction.execute(
+                "DELETE FROM base WHERE id IN "
+                "(SELECT id FROM base WHERE turn != ? ORDER BY id LIMIT ?)",
+                (turn, _DELETED),
+            )
+        return journal.rowcount + base.rowcount
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -91,21 +146,18 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute(
         "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB)"
     )
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS base (id INTEGER PRIMARY KEY, turn INTEGER, data BLOB)"
+    )
+    connection.execute("CREATE TABLE IF NOT EXISTS turn (number INTEGER, after INTEGER)")
+    if connection.execute("SELECT count(*) FROM turn").fetchone() == (0,):
+        connection.execute("INSERT INTO turn VALUES (0, 0)")
     connection.execute(f"PRAGMA user_version = {SCHEMA}")
     connection.commit()
 
 
 def _pack(records: Sequence[bytes]) -> bytes:
     return b"".join(len(record).to_bytes(_LENGTH, "big") + record for record in records)
-
-
-def _rows(records: Sequence[bytes]) -> Iterator[bytes]:
-    start = size = 0
-    for end, record in enumerate(records, 1):
-        size += len(record)
-        if size >= _ROW or end == len(records):
-            yield _pack(records[start:end])
-            start, size = end, 0
 
 
 def _unpack(row: bytes) -> Iterator[bytes]:

@@ -442,12 +442,15 @@ class Store:
         self._durable = self._version
 
     def _snapshot(self) -> Iterable[bytes]:
+        # Definitions first: replaying an object needs its resource. Copied, because changes
+        # go on meanwhile, which put other objects in the place of these.
+        places = sorted(self._objects, key=lambda place: place != (CRD.group, CRD.plural))
+        objects = [(place, [*self._objects[place].items()]) for place in places]
         # A record without an object keeps the version counter from going back, and says
         # that changes are not known as a history before it.
         yield orjson.dumps([self._durable, CRD.group, CRD.plural, "", "", None])
-        # Definitions first: replaying an object needs its resource.
-        for place in sorted(self._objects, key=lambda place: place != (CRD.group, CRD.plural)):
-            for key, obj in self._objects[place].items():
+        for place, found in objects:
+            for key, obj in found:
                 version = int(obj["metadata"]["resourceVersion"])
                 yield orjson.dumps([version, *place, *key, obj])
 
