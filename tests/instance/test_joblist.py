@@ -8,6 +8,7 @@ import pytest
 
 from tests.instance.lives import Life, alive, spec
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
+from warren.instance import config
 from warren.instance.joblist import JobList
 from warren.journal import MemoryJournal
 from warren.lifecycle.attributes import ATTRIBUTES
@@ -356,15 +357,16 @@ async def test_jobs_are_counted_by_state_and_by_result() -> None:
 
 @virtually
 async def test_jobs_are_counted_by_queue_where_there_are_queues() -> None:
-    async with alive(generous=False) as life:
+    two = "policy.jobspec.defaults.system.queue = 'a'\n[queues.a]\n[queues.b]"
+    async with alive(generous=False, config=config.parse(two)) as life:
+        await life.bus.handle().rpc("job-manager.queue-start", {"start": True, "all": True})
         life.bus.register("queued-list", JobList(life.manager, queues=True).methods())
         first = [await life.submit(attributes={"queue": name}) for name in ("a", "b", "a")]
-        await life.submit()
         await life.cancel(first[0])
         await settle()
         found = await stats(life, "queued-list")
 
-        assert found["job_states"]["total"] == 4
+        assert found["job_states"]["total"] == 3
         counted = {each["name"]: each["job_states"] for each in found["queues"]}
         assert {name: (each["sched"], each["inactive"]) for name, each in counted.items()} == {
             "a": (1, 1),
