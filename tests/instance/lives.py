@@ -55,6 +55,10 @@ class PaperScheduler:
         """Whether cancellations come too late for it."""
         self.waiting: dict[JobId, Message] = {}
         self.given: dict[JobId, Message] = {}
+        self.back: dict[JobId, set[int]] = {}
+        """Ranks that were given back early."""
+        self.prioritized: list[tuple[JobId, int]] = []
+        self.expirations: list[tuple[JobId, float]] = []
 
     async def run(self) -> None:
         while True:
@@ -72,16 +76,24 @@ class PaperScheduler:
             self._reply({"id": job, "type": CANCEL})
 
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
-        pass
+        self.prioritized += jobs
 
     def expiration(self, job: JobId, expiration: float) -> None:
-        pass
+        self.expirations.append((job, expiration))
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
-        assert r == self.given.pop(job)
+        ranks = {rank.rank for rank in resource_set.decode(r)}
+        assert not ranks & self.back.get(job, set()), "a node was given back twice"
+        if final:
+            given = {rank.rank for rank in resource_set.decode(self.given.pop(job))}
+            assert ranks == given - self.back.pop(job, set())
+        else:
+            assert "scheduling" not in r
+            self.back.setdefault(job, set()).update(ranks)
 
     def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
         self.given[job] = r
+        self.back[job] = set(free)
         return None
 
     async def give(self, job: JobId) -> None:
@@ -115,6 +127,7 @@ class PaperExecution:
         self.started: list[Message] = []
         self.told: list[tuple[JobId, str]] = []
         self.signals: list[tuple[JobId, int]] = []
+        self.expirations: list[tuple[JobId, float]] = []
         self.asked_at_restart: list[JobId] | None = None
         """What was asked for when it was said that everything has been."""
 
@@ -136,6 +149,9 @@ class PaperExecution:
     def kill(self, job: JobId, signum: int) -> None:
         self.signals.append((job, signum))
         self._end(job, signum)
+
+    def expiration(self, job: JobId, expiration: float) -> None:
+        self.expirations.append((job, expiration))
 
     def restarted(self) -> None:
         self.asked_at_restart = [message["id"] for message in self.started]
@@ -298,7 +314,8 @@ async def alive(
     bus.register("job-ingest", ingest.methods())
     bus.register("config", configuration.methods(config))
     bus.register("job-info", JobInfo(kvs, manager).methods())
-    bus.register("job-list", JobList(manager).methods())
+    listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
+    bus.register("job-list", listing.methods())
     async with living(kvs.run, manager.run, scheduler.run, execution.run):
         await settle()
         yield Life(kvs, manager, scheduler, execution, bus, queues)

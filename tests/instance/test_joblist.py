@@ -9,7 +9,6 @@ import pytest
 from tests.instance.lives import Life, alive, spec
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
 from warren.instance import config
-from warren.instance.joblist import JobList
 from warren.journal import MemoryJournal
 from warren.lifecycle.attributes import ATTRIBUTES
 from warren.lifecycle.states import State
@@ -28,27 +27,29 @@ async def listed(life: Life, userid: int = OWNER, **request: Any) -> list[Payloa
 
 @virtually
 async def test_users_see_each_others_jobs_unless_the_instance_is_private() -> None:
-    async with alive(generous=False) as life:
-        await life.accept(OTHERS, GUEST)
-        job = await life.submit()
-        life.bus.register("private-list", JobList(life.manager, private=True).methods())
+    private = config.parse("job-list.private = true")
+    for settings in (config.parse(""), private):
+        async with alive(generous=False, config=settings) as life:
+            await life.accept(OTHERS, GUEST)
+            job = await life.submit()
+            everybody = {OTHERS, job}
 
-        async def seen(service: str, userid: int) -> set[JobId]:
-            ask = life.bus.handle(userid).rpc
-            found = {each["id"] for each in (await ask(f"{service}.list", {}))["jobs"]}
-            for each in (job, OTHERS):
-                one = ask(f"{service}.list-id", {"id": each})
-                if each in found:
-                    assert (await one)["job"]["id"] == each
-                else:
-                    assert await refused(one) == errno.ENOENT
-            return found
+            assert await seen(life, OWNER, job) == everybody
+            assert await seen(life, GUEST, job) == ({OTHERS} if settings is private else everybody)
+            assert await seen(life, GUEST + 1, job) == (set() if settings is private else everybody)
 
-        for userid in (OWNER, GUEST, GUEST + 1):
-            assert await seen("job-list", userid) == {OTHERS, job}
-        assert await seen("private-list", OWNER) == {OTHERS, job}
-        assert await seen("private-list", GUEST) == {OTHERS}
-        assert await seen("private-list", GUEST + 1) == set()
+
+async def seen(life: Life, userid: int, job: JobId) -> set[JobId]:
+    """Give which of two jobs a user sees."""
+    ask = life.bus.handle(userid).rpc
+    found = {each["id"] for each in (await ask("job-list.list", {}))["jobs"]}
+    for each in (job, OTHERS):
+        one = ask("job-list.list-id", {"id": each})
+        if each in found:
+            assert (await one)["job"]["id"] == each
+        else:
+            assert await refused(one) == errno.ENOENT
+    return found
 
 
 @pytest.mark.parametrize("job", [None, "f1", 5, 1.5, [1]])
@@ -360,11 +361,10 @@ async def test_jobs_are_counted_by_queue_where_there_are_queues() -> None:
     two = "policy.jobspec.defaults.system.queue = 'a'\n[queues.a]\n[queues.b]"
     async with alive(generous=False, config=config.parse(two)) as life:
         await life.bus.handle().rpc("job-manager.queue-start", {"start": True, "all": True})
-        life.bus.register("queued-list", JobList(life.manager, queues=True).methods())
         first = [await life.submit(attributes={"queue": name}) for name in ("a", "b", "a")]
         await life.cancel(first[0])
         await settle()
-        found = await stats(life, "queued-list")
+        found = await stats(life)
 
         assert found["job_states"]["total"] == 3
         counted = {each["name"]: each["job_states"] for each in found["queues"]}
@@ -380,8 +380,7 @@ async def test_purged_jobs_are_neither_listed_nor_counted() -> None:
     async with alive() as life:
         jobs = await ended(life, 3)
         assert len(await listed(life)) == 3
-        for job in jobs[:2]:
-            del life.manager._inactive[job]
+        await life.manager.ended.purge(jobs[:2])
 
         assert [each["id"] for each in await listed(life)] == jobs[2:]
         found = await stats(life)

@@ -659,7 +659,7 @@ async def test_a_reader_that_does_not_keep_up_is_told_so() -> None:
 
 @virtually
 async def test_the_backlog_may_be_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren.instance.manager._JOURNAL_BACKLOG", 3)
+    monkeypatch.setattr("warren.instance.eventjournal._BEHIND", 3)
     async with alive(generous=False) as life:
         jobs = [await life.submit() for _ in range(5)]
         reader = Reader(life)
@@ -677,7 +677,7 @@ async def test_who_does_not_read_any_more_is_forgotten() -> None:
         await settle()
         await reader.stop()
 
-        assert life.manager._readers == []
+        assert life.manager.counts()["journal"] == {"listeners": 0}
 
 
 # What may be known of jobs

@@ -10,12 +10,15 @@ ID = JobId(1 << 24)
 
 CONTEXTS: dict[str, list[dict[str, Any]]] = {
     "validate": [{}],
+    "invalidate": [{}],
+    "set-flags": [{"flags": ["alloc-bypass"]}, {"flags": ["debug", "immutable"]}],
     "dependency-add": [{"description": "dws-create"}, {"description": "begin-time"}],
     "dependency-remove": [{"description": "dws-create"}, {"description": "begin-time"}],
     "depend": [{}],
     "priority": [{"priority": 16}, {"priority": 0}],
     "urgency": [{"urgency": 31, "userid": 5}],
     "jobspec-update": [{"attributes.system.duration": 5}],
+    "resource-update": [{"expiration": 1000}],
     "flux-restart": [{}],
     "alloc": [{}, {"annotations": {"sched": {"resource_summary": "n0"}}}],
     "prolog-start": [{"description": "dws-setup"}],
@@ -25,6 +28,7 @@ CONTEXTS: dict[str, list[dict[str, Any]]] = {
     "epilog-start": [{"description": "dws-epilog"}],
     "epilog-finish": [{"description": "dws-epilog", "status": 0}],
     "release": [{"ranks": "0", "final": False}, {"ranks": "all", "final": True}],
+    "partial-free": [{"ranks": "1"}, {"ranks": "2-3"}],
     "free": [{}],
     "clean": [{}],
     "exception": [

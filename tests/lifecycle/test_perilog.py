@@ -73,14 +73,18 @@ def test_a_job_that_fails_in_its_prolog_has_its_epilog_announced_before_it_is_le
 
     assert decide(failed, BOTH, running) == [Cancel(PROLOG)]
     assert decide(failed, replace(BOTH, cancel_prolog=False), running) == []
-    assert decide(failed, BOTH, UnderWay(ended=15)) == [Start(EPILOG), Finish(PROLOG, 15)]
+    assert decide(failed, BOTH, UnderWay(ended=15)) == [Start(EPILOG)]
+    announced = update(failed, stories.event("epilog-start", description=EPILOG))
+    assert decide(announced, BOTH, UnderWay(ended=15)) == [Finish(PROLOG, 15)]
     assert decide(failed, Settings(prolog=True), UnderWay(ended=15)) == [Finish(PROLOG, 15)]
 
 
 def test_a_prolog_that_was_cut_short_and_is_wanted_no_more_is_not_run_again() -> None:
     failed = update(HELD, CANCELLED)
 
-    assert decide(failed, BOTH, UnderWay()) == [Start(EPILOG), Finish(PROLOG, 1)]
+    assert decide(failed, BOTH, UnderWay()) == [Start(EPILOG)]
+    announced = update(failed, stories.event("epilog-start", description=EPILOG))
+    assert decide(announced, BOTH, UnderWay()) == [Finish(PROLOG, 1)]
 
 
 def test_an_epilog_is_ended_by_an_exception_only_where_the_site_wants_that() -> None:

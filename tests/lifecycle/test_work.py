@@ -13,7 +13,9 @@ from warren.lifecycle.states import State
 from warren.lifecycle.work import (
     Execute,
     Free,
+    FreePart,
     Post,
+    Prioritize,
     RequestAllocation,
     UnderWay,
     WithdrawAllocation,
@@ -40,13 +42,13 @@ CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
     ("a dependency holds it", ["dependency-add", "validate"], IDLE, []),
     ("a dependency on its way holds it", ["validate"], under("dependency-add"), []),
     ("what is on its way is not said twice", ["validate"], under("depend"), []),
-    ("its priority is its urgency", QUEUED[:2], IDLE, [Post("priority", {"priority": 16})]),
+    ("it needs a priority", QUEUED[:2], IDLE, [Prioritize()]),
     ("the priority is not said twice", QUEUED[:2], under("priority"), []),
     (
         "a job that goes back withdraws its request",
         [*QUEUED, "urgency"],
         ASKED,
-        [WithdrawAllocation(), Post("priority", {"priority": 31})],
+        [WithdrawAllocation(), Prioritize()],
     ),
     ("a queued job asks for resources", QUEUED, IDLE, [RequestAllocation()]),
     ("it asks once", QUEUED, ASKED, []),
@@ -69,6 +71,31 @@ CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
     ("it is cleaned up once", [*QUEUED, CANCEL], under("clean"), []),
     ("execution is waited for", [*RUN, "start", CANCEL], EXECUTING, []),
     ("who knows what is left is asked", [*RUN, "start", CANCEL], IDLE, [Execute(reattach=True)]),
+    (
+        "nodes that execution is done with go back early",
+        [*RUN, "start", event("finish"), event("release", ranks="1-2", final=False)],
+        EXECUTING,
+        [FreePart(frozenset({1, 2})), Post("partial-free", {"ranks": "1-2"})],
+    ),
+    (
+        "they go back once",
+        [*RUN, "start", "finish", event("release", ranks="1", final=False), "partial-free"],
+        EXECUTING,
+        [],
+    ),
+    (
+        "they do not go back while tasks may be left",
+        [*RUN, "start", event("release", ranks="1", final=False), CANCEL],
+        EXECUTING,
+        [],
+    ),
+    (
+        "nor while an epilog holds them",
+        [*RUN, "start", "finish", event("release", ranks="1", final=False), "epilog-start"],
+        EXECUTING,
+        [],
+    ),
+    ("who brings its own resources asks for none", ["set-flags", *QUEUED], IDLE, []),
     ("an open prolog holds the resources", [*RUN, "prolog-start", CANCEL], IDLE, []),
     ("resources go back", [*RUN, CANCEL], IDLE, [Free(), Post("free")]),
     ("resources go back once", [*RUN, CANCEL], under("free"), []),
@@ -123,6 +150,11 @@ class Manager:
                 match each:
                     case Post(name, context):
                         self.post(name, **context)
+                    case Prioritize():
+                        self.post("priority", priority=self.job.urgency)
+                    case FreePart(ranks):
+                        assert self.job.allocated
+                        assert not ranks & self.job.freed
                     case RequestAllocation():
                         assert not self.job.allocated
                         self.under_way = replace(self.under_way, alloc=True)

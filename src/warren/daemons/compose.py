@@ -34,6 +34,7 @@ from warren.instance.joblist import JobList
 from warren.instance.kvs import Kvs
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
+from warren.instance.plugins import builtin
 from warren.instance.queues import Queues
 from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import FirstCome
@@ -118,7 +119,7 @@ def instance(
     handle = bus.handle()
     kvs = Kvs(jobs, owner)
     barriers = Barriers()
-    manager = JobManager(kvs, clock, handle)
+    manager = JobManager(kvs, clock, handle, config)
     scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler, config.queues)
     drain = drainer(handle)
@@ -128,8 +129,8 @@ def instance(
     manager.connect(scheduler, execution)
     perilog = Perilog(config.job_manager, commands, drain, manager.committed)
     queues = Queues(kvs, manager, config)
-    manager.load(DwsPlugin())
-    manager.load(perilog)
+    for plugin in (*builtin(clock, owner), DwsPlugin(), perilog):
+        manager.load(plugin)
     validator = _validator(informers, graph)
     bus.register("kvs", kvs.methods())
     bus.register("barrier", barriers.methods())

@@ -11,6 +11,11 @@ def of(job: int, key: str) -> str:
     return f"{fluid.kvs(job)}.{key}"
 
 
+def summary(job: int) -> str:
+    """Give the key of what is kept in short of a job that is over."""
+    return of(job, "summary")
+
+
 def guest(job: int) -> str:
     """Give the name of a job's guest namespace."""
     return f"job-{job}"

@@ -1,40 +1,36 @@
-"""The job manager: events in, states out, and the work that states ask for.
+"""The job manager: jobs come in, are answered for, and go on after a restart.
 
-Each event is applied to the job, told to the plugins, and answered with work
-(`lifecycle`). What the rest of the world may see of it, such as a message to the
-scheduler, an entry of the journal or an answer to a user, waits until the event is durable.
+What an event does to a job, and what its state then asks for, is decided in `lifecycle` and
+done in `course`; this module is where others meet it: ingest, the scheduler, execution, plugins.
 """
 
 import asyncio
 import errno
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import orjson
 import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
-from warren.instance import keys
+from warren.instance import keys, shares
+from warren.instance.commits import Commits
+from warren.instance.config import Config
+from warren.instance.course import Course
+from warren.instance.eventjournal import EventJournal, Wanted
+from warren.instance.inactive import Ended
 from warren.instance.jobtap import Answered, Plugin, Rejected
-from warren.instance.kvs import Kvs, Operation, graft, put, unlink
+from warren.instance.known import Entry, Inactive, Known
+from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Execution, Message, Scheduler
-from warren.lifecycle.job import Job, begin, replay, update
+from warren.instance.purging import limits
+from warren.instance.stored import Stored
+from warren.instance.tap import Tap
+from warren.instance.timers import Timers
+from warren.lifecycle.job import SCHEDULER_RESTART, begin, settled
 from warren.lifecycle.states import State
-from warren.lifecycle.work import (
-    Execute,
-    Free,
-    Post,
-    RequestAllocation,
-    UnderWay,
-    WithdrawAllocation,
-    Work,
-    act,
-)
-from warren.rfc import eventlog, fluid, resource_set
+from warren.rfc import dependency
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -42,84 +38,37 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Handle, Payload, RpcError
 
+__all__ = ["Entry", "Inactive", "JobManager"]
+
 log = structlog.get_logger()
-
-SENTINEL: Final = -1
-"""The job id of the journal entry that ends the backlog."""
-
-_JOURNAL_BACKLOG: Final = 10_000
-"""Entries that a reader of the journal may fall behind."""
-
-_LOST: Final = "job-lost+found.job"
-"""Where jobs are kept that cannot be replayed."""
-
-
-@dataclass
-class Entry:
-    """One active job."""
-
-    job: Job
-    jobspec: Mapping[str, Any]
-    r: Mapping[str, Any] | None = None
-    events: list[Event] = field(default_factory=list)
-    durable: int = 0
-    """How many of the events are on disk."""
-    queue: deque[Event] = field(default_factory=deque)
-    draining: bool = False
-    allocating: bool = False
-    executing: bool = False
-
-    def foreseen(self) -> Job:
-        """Give the job as it will be when all queued events are applied."""
-        job = self.job
-        for event in self.queue:
-            with suppress(UserMistake):
-                job = update(job, event)
-        return job
-
-
-@dataclass(frozen=True)
-class Inactive:
-    """What is kept in memory of a job that is over."""
-
-    job: Job
-    jobspec: Mapping[str, Any]
-    r: Mapping[str, Any] | None
-
-
-class _Reader:
-    """One reader of the journal."""
-
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[Payload] = asyncio.Queue(_JOURNAL_BACKLOG)
-        self.overrun = False
-
-    def offer(self, entry: Payload) -> None:
-        if self.queue.full():
-            self.overrun = True
-        else:
-            self.queue.put_nowait(entry)
 
 
 class JobManager:
     """All jobs. `run` must be running for anything to become durable."""
 
-    def __init__(self, kvs: Kvs, clock: Clock, handle: Handle) -> None:
-        self._kvs = kvs
+    def __init__(
+        self, kvs: Kvs, clock: Clock, handle: Handle, config: Config | None = None
+    ) -> None:
+        """Raises BadFormat where the configuration's limits cannot be read."""
+        self._config = config or Config()
+        table = self._config.job_manager
+        self._limits = limits(table.inactive_age_limit, table.inactive_num_limit)
         self._clock = clock
         self._handle = handle
-        self._active: dict[JobId, Entry] = {}
-        self._inactive: dict[JobId, Inactive] = {}
-        self._leaving: dict[JobId, Entry] = {}
-        """Jobs that are over, until the last of their events is durable."""
-        self._callbacks: dict[str, list[Callable[[Job], None]]] = {}
+        self._stored = Stored(kvs)
+        self._known = Known()
+        self._commits = Commits(kvs)
+        self._journal = EventJournal(self._known)
+        self.course = Course(clock, self._commits, self._journal, self._retire)
+        self._stack = self.course.stack
+        self.ended = Ended(
+            clock, self._stored, self._known, self._commits, self._stack.tell_removed
+        )
+        self._timers = Timers(clock)
         self._methods: dict[str, Method | StreamingMethod] = {}
-        self._operations: list[Operation] = []
-        self._outputs: list[Callable[[], None]] = []
-        self._dirty = asyncio.Event()
-        self._readers: list[_Reader] = []
+        self.restarting = False
+        """Whether plugins are being told of the jobs that there were before."""
         self._tasks: asyncio.TaskGroup | None = None
-        self._eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
         self._scheduler: Scheduler
         self._execution: Execution
 
@@ -127,45 +76,85 @@ class JobManager:
         """Say who schedules and who executes."""
         self._scheduler = scheduler
         self._execution = execution
+        self.course.connect(scheduler, execution)
 
     def govern(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
         """Let `eligible` say which jobspecs' queues give jobs to the scheduler now."""
-        self._eligible = eligible
+        self.course.eligible = eligible
 
     def reconsider(self) -> None:
         """Ask again which jobs are for the scheduler: a queue was started, or stopped."""
-        for entry in list(self._active.values()):
+        for entry in self.active():
             if entry.job.state is State.SCHED:
-                self._work(entry)
-                self._drain(entry)
+                self.course.go_on(entry)
 
     def load(self, plugin: Plugin) -> None:
-        """Load a plugin, before the jobs."""
-        for topic, callback in plugin.load(_Tap(self, plugin.name)).items():
-            self._callbacks.setdefault(topic, []).append(callback)
+        """Load a plugin, before the jobs. Raises ValueError for a second one of one name."""
+        self._stack.load(plugin, Tap(self, plugin.name))
 
     async def run(self) -> None:
         """Replay the jobs, then live until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            self._stack.configure(self._config)
             self._restart()
-            tasks.create_task(self._flush(), name="job manager flush")
+            tasks.create_task(self._commits.run(), name="job manager commits")
+            tasks.create_task(self._timers.run(), name="job manager timers")
+            tasks.create_task(self.ended.write(), name="job manager summaries")
+            tasks.create_task(self.ended.keep_within(self._limits), name="job manager purges")
 
     # What others see
 
     def jobs(self) -> Iterator[Entry | Inactive]:
-        """Give all jobs that are known, the active ones first."""
-        yield from self._active.values()
-        yield from self._inactive.values()
+        """Give all jobs that are known."""
+        return self._known.all()
 
     def find(self, job: JobId) -> Entry | Inactive | None:
         """Find a job."""
-        return self._active.get(job) or self._inactive.get(job)
+        return self._known.find(job)
+
+    def active(self) -> list[Entry]:
+        """Give the jobs that are not over."""
+        return list(self._known.active.values())
+
+    def found(self, job: JobId) -> Entry:
+        """Give an active job. Raises RpcError(ENOENT) for any other."""
+        entry = self._known.active.get(job)
+        if entry is None:
+            known = "job is inactive" if job in self._known.inactive else "unknown job id"
+            raise RpcError(errno.ENOENT, known)
+        return entry
 
     def latest(self) -> JobId:
         """Give the greatest id that there ever was; 0 if there were none."""
-        lost = map(fluid.parse, self._kvs.names(_LOST))
-        return max((*self._active, *self._inactive, *lost), default=JobId(0))
+        return max((*self._known.active, *self._known.inactive, self._stored.greatest()))
+
+    def plugins(self) -> list[str]:
+        """Give the names of the plugins, in the order in which they are asked."""
+        return self._stack.plugins
+
+    def query(self, plugin: str) -> Any:
+        """Give what a plugin tells of itself. Raises RpcError(ENOENT)."""
+        if plugin not in self._stack.plugins:
+            raise RpcError(errno.ENOENT, f"there is no plugin {plugin}")
+        return self._stack.query(plugin)
+
+    def counts(self) -> dict[str, Any]:
+        """Give how much there is of what."""
+        return {
+            "journal": {"listeners": self._journal.readers},
+            "active_jobs": len(self._known.active),
+            "inactive_jobs": len(self._known.inactive),
+            "max_jobid": self.latest(),
+        }
+
+    def allocations(self) -> dict[str, Any]:
+        """Give as R what jobs have of that which the scheduler gives."""
+        return shares.together(
+            shares.left(entry.r, entry.job.freed)
+            for entry in self._known.active.values()
+            if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass
+        )
 
     # Submission
 
@@ -181,173 +170,70 @@ class JobManager:
         Raises RpcError(EINVAL) with a plugin's words where one refuses it.
         """
         event = Event(self._clock.now(), "submit", submitted)
-        # Draining: what plugins post now comes after the submit, or not at all.
-        entry = Entry(job=begin(job, event), jobspec=jobspec, events=[event], draining=True)
-        self._active[job] = entry
+        # Held: what plugins post now comes after the submit, or not at all.
+        entry = Entry(job=begin(job, event), jobspec=jobspec, events=[event], held=True)
+        accepted = False
+        # Before anything that plugins tell of the job.
+        self._commits.then(lambda: self.course.publish(entry, event) if accepted else None)
+        self._known.active[job] = entry
         try:
-            self._call("job.create", entry)
-            self._call("job.validate", entry)
+            self._stack.refuse("job.create", entry)
+            self._stack.refuse("job.validate", entry)
+            self._depend(entry)
+            self._stack.refuse("job.new", entry)
         except Rejected as error:
-            del self._active[job]
+            self._stack.tell("job.destroy", entry)
+            del self._known.active[job]
             raise RpcError(errno.EINVAL, str(error)) from None
-        self._operations.extend([*operations, keys.log_event(job, event)])
-        self._output(lambda: self._publish(entry, event))
-        self._call("job.new", entry)
-        entry.draining = False
-        self._post(entry, "validate")
+        accepted = True
+        self.ended.begun(entry)
+        self._commits.add(*operations, keys.log_event(job, event))
+        entry.queue.append(Event(self._clock.now(), "validate"))
+        entry.held = False
+        self.course.drain(entry)
         await self.committed()
+
+    def _depend(self, entry: Entry) -> None:
+        """Let each of the job's dependencies find who serves it. Raises Rejected."""
+        given = jobspecs.system(entry.jobspec).get("dependencies")
+        if given is None:
+            return
+        try:
+            dependencies = dependency.check(given, "attributes.system.dependencies")
+        except BadFormat as error:
+            raise Rejected(str(error)) from None
+        for each in dependencies:
+            topic = f"job.dependency.{each.scheme}"
+            if not self._stack.serves(topic):
+                raise Rejected(f'dependency scheme "{each.scheme}" not supported')
+            self._stack.refuse(topic, entry, each)
 
     # Events
 
     def post(self, job: JobId, name: str, context: Mapping[str, Any] | None = None) -> None:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
-        self._post(self._found(job), name, context)
-
-    def _found(self, job: JobId) -> Entry:
-        entry = self._active.get(job)
-        if entry is None:
-            known = "job is inactive" if job in self._inactive else "unknown job id"
-            raise RpcError(errno.ENOENT, known)
-        return entry
-
-    def _post(self, entry: Entry, name: str, context: Mapping[str, Any] | None = None) -> None:
-        entry.queue.append(Event(self._clock.now(), name, context or {}))
-        self._drain(entry)
-
-    def _drain(self, entry: Entry) -> None:
-        """Apply what is queued. What callbacks and work post in the meantime waits its turn."""
-        if entry.draining:
-            return
-        entry.draining = True
-        try:
-            while entry.queue:
-                self._step(entry, entry.queue.popleft())
-        finally:
-            entry.draining = False
-
-    def _step(self, entry: Entry, event: Event) -> None:
-        before = entry.job.state
-        try:
-            entry.job = update(entry.job, event)
-        except UserMistake as error:
-            log.error("event refused", job=entry.job.id, event_name=event.name, reason=str(error))
-            return
-        entry.events.append(event)
-        self._operations.append(keys.log_event(entry.job.id, event))
-        self._output(lambda: self._publish(entry, event))
-        if event.name == "jobspec-update":
-            entry.jobspec = jobspecs.updated(entry.jobspec, event.context)
-        if event.name == "exception" and entry.job.fatal and entry.executing:
-            fatal = entry.job.fatal
-            self._output(lambda: self._execution.exception(entry.job.id, fatal.type))
-        self._call(f"job.event.{event.name}", entry)
-        if entry.job.state is not before:
-            self._call(f"job.state.{entry.job.state.lower()}", entry)
-        self._work(entry)
-        if entry.job.state is State.INACTIVE:
-            self._retire(entry)
-
-    def _work(self, entry: Entry) -> None:
-        under_way = UnderWay(
-            alloc=entry.allocating,
-            execution=entry.executing,
-            events=frozenset(event.name for event in entry.queue),
-            eligible=entry.job.state is not State.SCHED or self._eligible(entry.jobspec),
-        )
-        for work in act(entry.job, under_way):
-            self._do(entry, work)
-
-    def _do(self, entry: Entry, work: Work) -> None:
-        job = entry.job
-        match work:
-            case Post():
-                entry.queue.append(Event(self._clock.now(), work.name, work.context))
-            case RequestAllocation():
-                entry.allocating = True
-                request = {
-                    "id": job.id,
-                    "priority": job.priority,
-                    "userid": job.userid,
-                    "t_submit": job.times[State.NEW],
-                    "jobspec": entry.jobspec,
-                }
-                self._output(lambda: self._scheduler.alloc(request))
-            case WithdrawAllocation():
-                self._output(lambda: self._scheduler.cancel(job.id))
-            case Execute():
-                entry.executing = True
-                start = {
-                    "id": job.id,
-                    "userid": job.userid,
-                    "jobspec": entry.jobspec,
-                    "R": entry.r,
-                    "reattach": work.reattach,
-                }
-                self._output(lambda: self._start(entry, start))
-            case Free():
-                r = entry.r
-                assert r is not None
-                self._output(lambda: self._scheduler.free(job.id, r, True))
-
-    def _start(self, entry: Entry, start: Message) -> None:
-        self._execution.start(start)
-        fatal = entry.job.fatal
-        if fatal is not None:
-            # It came while the request was waiting for the disk, or before a restart.
-            self._execution.exception(entry.job.id, fatal.type)
-
-    def _retire(self, entry: Entry) -> None:
-        self._call("job.destroy", entry)
-        job = entry.job.id
-        self._leaving[job] = self._active.pop(job)
-        self._inactive[job] = Inactive(entry.job, entry.jobspec, entry.r)
-        self._output(lambda: self._leave(job))
-
-    def _leave(self, job: JobId) -> None:
-        del self._leaving[job]
-
-    def _call(self, topic: str, entry: Entry) -> None:
-        for callback in self._callbacks.get(topic, ()):
-            callback(entry.job)
-
-    # Commits, and what waits for them
-
-    def _output(self, deed: Callable[[], None]) -> None:
-        self._outputs.append(deed)
-        self._dirty.set()
+        self.course.post(self.found(job), name, context)
 
     async def committed(self) -> None:
         """Wait until everything that has been posted is durable."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._output(lambda: None if done.done() else done.set_result(None))
-        await done
+        await self._commits.done()
 
-    async def _flush(self) -> None:
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            operations, self._operations = self._operations, []
-            outputs, self._outputs = self._outputs, []
-            if operations:
-                await self._kvs.commit(operations)
-            for deed in outputs:
-                deed()
+    def _retire(self, entry: Entry) -> None:
+        self._stack.tell("job.inactive-add", entry)
+        self._stack.tell("job.destroy", entry)
+        entry.aux.clear()
+        self.ended.keep(entry)
 
-    def _publish(self, entry: Entry, event: Event) -> None:
-        entry.durable += 1
-        told: dict[str, Any] = {"id": entry.job.id, "events": [_plain(event)]}
-        if event.name == "submit":
-            told["jobspec"] = entry.jobspec
-        if event.name == "alloc" and entry.r is not None:
-            told["R"] = resource_set.without_scheduling(entry.r)
-        for reader in self._readers:
-            reader.offer(told)
+    def reprioritize(self) -> None:
+        """Ask again what priority each job has that waits for resources."""
+        for entry in self.active():
+            self.course.reprioritize(entry)
 
     # Answers of the scheduler and of execution
 
     def allocated(self, message: Message) -> None:
         """Take a scheduler's answer."""
-        entry = self._active.get(message["id"])
+        entry = self._known.active.get(message["id"])
         wanted = entry is not None and entry.allocating
         if message["type"] == SUCCESS and (
             entry is None or not wanted or entry.job.state is not State.SCHED
@@ -361,147 +247,126 @@ class JobManager:
                 if entry.job.state is State.SCHED:
                     entry.r = message["R"]
                     annotations = message.get("annotations")
-                    self._post(entry, "alloc", {"annotations": annotations or {}})
+                    self.course.post(entry, "alloc", {"annotations": annotations or {}})
                 else:
-                    self._work(entry)
-                    self._drain(entry)
+                    self.course.go_on(entry)
             case code if code == DENY:
                 entry.allocating = False
                 note = message.get("note", "")
-                exception = {"type": "alloc", "severity": 0, "note": note}
-                self._post(entry, "exception", exception)
+                denied = {"type": "alloc", "severity": 0, "note": note}
+                self.course.post(entry, "exception", denied)
             case code if code == CANCEL:
                 entry.allocating = False
-                self._work(entry)
-                self._drain(entry)
+                self.course.go_on(entry)
             case code if code == ANNOTATE:
-                self._annotate(entry, message["annotations"])
+                annotations = message["annotations"]
+                self.course.note(entry, "annotations", {"annotations": annotations})
 
-    def _annotate(self, entry: Entry, annotations: Mapping[str, Any]) -> None:
-        told = Event(self._clock.now(), "annotations", {"annotations": annotations})
-        entry.job = update(entry.job, told)
-        for reader in self._readers:
-            reader.offer({"id": entry.job.id, "events": [_plain(told)]})
+    def allocate(self, entry: Entry, r: Mapping[str, Any]) -> None:
+        """Give a job resources that the scheduler knows nothing of. Raises RpcError(EINVAL)."""
+        self.course.check(entry, "alloc", {"bypass": True})
+        if not entry.foreseen().alloc_bypass:
+            raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
+        entry.r = r
+        self._commits.add(put(keys.of(entry.job.id, "R"), orjson.dumps(r)))
+        self.course.post(entry, "alloc", {"bypass": True})
 
     def executed(self, message: Message) -> None:
         """Take an answer of execution."""
-        entry = self._active.get(message["id"])
+        entry = self._known.active.get(message["id"])
         if entry is None:
             return
         data = message.get("data") or {}
         match message["type"]:
             case "start":
                 if not entry.job.started:
-                    self._post(entry, "start")
+                    self.course.post(entry, "start")
             case "finish":
                 if entry.job.status is None:
-                    self._post(entry, "finish", {"status": data["status"]})
+                    status = settled(entry.job, data["status"])
+                    self.course.post(entry, "finish", {"status": status})
             case "exception":
-                self._post(entry, "exception", data)
+                self.course.post(entry, "exception", data)
             case "release":
                 if data["final"]:
                     entry.executing = False
                 if not entry.job.released:
-                    self._post(entry, "release", data)
+                    self.course.post(entry, "release", data)
 
     # Restarting
 
     def _restart(self) -> None:
-        for job in self._stored():
-            self._restore(job)
-        for entry in list(self._active.values()):
-            if entry.job.allocated and entry.r is not None:
-                self._scheduler.hello(entry.job.id, entry.r, ())
-        for entry in list(self._active.values()):
-            self._call("job.restart", entry)
-            if entry.job.state is State.SCHED:
-                self._post(entry, "flux-restart")
-            else:
-                self._work(entry)
-                self._drain(entry)
-        self._output(self._execution.restarted)
-
-    def _stored(self) -> Iterator[JobId]:
-        """Give the ids of all jobs in the KVS, in order."""
-        groups = ["job"]
-        for _ in range(4):
-            groups = [f"{group}.{name}" for group in groups for name in self._kvs.names(group)]
-        for group in groups:
+        self.restarting = True
+        over: list[Inactive] = []
+        lost: dict[JobId, str] = {}
+        """Why the scheduler cannot let jobs keep what they have."""
+        for job in self._stored.ids():
             try:
-                yield fluid.parse(group)
-            except BadFormat:
-                log.error("no job has such a key", key=group)
+                found = self.ended.read(job) or self._replayed(job)
+            except UserMistake as error:
+                self.ended.put_aside(job, str(error))
+                continue
+            if isinstance(found, Entry):
+                self._known.active[job] = found
+            else:
+                over.append(found)
+        self.ended.restored(over)
+        for entry in self.active():
+            if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
+                why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed))
+                if why is not None:
+                    lost[entry.job.id] = why
+        for entry in self.active():
+            self._revive(entry)
+            if entry.job.id in lost:
+                note = lost[entry.job.id]
+                gone = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
+                self.course.post(entry, "exception", gone)
+        # Not before all of them are known: what one waits for may be any other.
+        for entry in self.active():
+            self._stack.tell("job.restart", entry)
+        for entry in self.active():
+            entry.held = False
+            self.course.go_on(entry)
+        self.restarting = False
+        self._commits.then(self._execution.restarted)
 
-    def _restore(self, job: JobId) -> None:
-        log_text = self._kvs.get(keys.of(job, "eventlog"))
-        spec_text = self._kvs.get(keys.of(job, "jobspec"))
-        try:
-            if log_text is None or spec_text is None:
-                raise BadFormat("the eventlog or the jobspec is missing")
-            events = eventlog.decode(log_text.decode())
-            known = replay(job, events)
-            if known.state is State.NEW:
-                raise BadFormat("it was never validated")
-            spec = jobspecs.updated(orjson.loads(spec_text), known.updates)
-            # One that is there before the job was given it is an answer that nobody heard.
-            given = any(event.name == "alloc" for event in events)
-            r_text = self._kvs.get(keys.of(job, "R")) if given else None
-            r = orjson.loads(r_text) if r_text is not None else None
-        except (UserMistake, TypeError, ValueError) as error:
-            log.error("job cannot be replayed", job=fluid.f58(job), reason=str(error))
-            self._operations.extend(self._lost(job))
-            self._dirty.set()
-            return
-        if known.state is State.INACTIVE:
-            self._inactive[job] = Inactive(known, spec, r)
-        else:
-            self._active[job] = Entry(
-                job=known, jobspec=spec, r=r, events=events, durable=len(events)
-            )
+    def _replayed(self, job: JobId) -> Entry | Inactive:
+        known, events = self._stored.replayed(job)
+        entry = Entry(
+            job=known,
+            jobspec=self._stored.jobspec(known),
+            r=self._stored.r(known),
+            events=events,
+            durable=len(events),
+        )
+        return entry if known.state is not State.INACTIVE else self.ended.shorten(entry)
 
-    def _lost(self, job: JobId) -> Iterator[Operation]:
-        """Move a job that cannot be replayed to lost+found, with what it has printed."""
-        place = f"{_LOST}.{fluid.f58plain(job)}"
-        yield from self._copied(fluid.kvs(job), place)
-        yield graft(f"{place}.guest", keys.guest(job))
-        yield unlink(fluid.kvs(job))
-
-    def _copied(self, key: str, place: str) -> Iterator[Operation]:
-        value = self._kvs.get(key)
-        if value is not None:
-            yield put(place, value)
-        for name in self._kvs.names(key):
-            yield from self._copied(f"{key}.{name}", f"{place}.{name}")
+    def _revive(self, entry: Entry) -> None:
+        """Let plugins know an active job again. What they post waits for the others."""
+        self.ended.begun(entry)
+        entry.held = True
+        if entry.job.state is State.SCHED:
+            self.course.post(entry, "flux-restart")
+        self._stack.tell("job.create", entry)
+        if entry.job.state is State.DEPEND:
+            try:
+                self._depend(entry)
+            except Rejected as error:
+                note = f"{error}: job may be stuck in DEPEND state"
+                stuck = {"type": "dependency", "severity": 4, "note": note}
+                self.course.post(entry, "exception", stuck)
+        self._stack.tell("job.new", entry)
 
     # Serving
 
-    async def journal(self) -> AsyncIterator[Payload]:
-        """Give all events of active jobs, a sentinel, and every event from then on.
+    def journal(self, wanted: Wanted | None = None) -> AsyncIterator[Payload]:
+        """Give all events of active jobs, a sentinel, and every event from then on."""
+        return self._journal.follow(wanted or Wanted())
 
-        Only durable events are told. Ends with EOVERFLOW for a reader that does not keep up.
-        """
-        reader = _Reader()
-        backlog: list[Payload] = []
-        for entry in (*self._active.values(), *self._leaving.values()):
-            if entry.durable:
-                told: dict[str, Any] = {
-                    "id": entry.job.id,
-                    "events": [_plain(event) for event in entry.events[: entry.durable]],
-                    "jobspec": entry.jobspec,
-                }
-                if entry.r is not None:
-                    told["R"] = resource_set.without_scheduling(entry.r)
-                backlog.append(told)
-        backlog.append({"id": SENTINEL, "events": []})
-        self._readers.append(reader)
-        try:
-            for entry_told in backlog:
-                yield entry_told
-            while not reader.overrun:
-                yield await reader.queue.get()
-        finally:
-            self._readers.remove(reader)
-        raise RpcError(errno.EOVERFLOW, "the reader of the journal did not keep up")
+    async def ask(self, topic: str, payload: Payload) -> Payload:
+        """Ask a service now. Raises RpcError."""
+        return await self._handle.rpc(topic, payload)
 
     def spawn_rpc(self, topic: str, payload: Payload, then: Answered) -> None:
         """Ask a service once everything posted so far is durable; `then` hears the answer."""
@@ -518,78 +383,20 @@ class JobManager:
             assert self._tasks is not None
             self._tasks.create_task(ask(), name=topic)
 
-        self._output(begin_asking)
+        self._commits.then(begin_asking)
+
+    def at(self, moment: float, deed: Callable[[], None]) -> None:
+        """Do something when the clock says so."""
+        self._timers.at(moment, deed)
 
     def methods(self) -> Methods:
-        """Give the methods that plugins have registered."""
+        """Give the methods that plugins and others have registered."""
         return self._methods
+
+    def serve(self, methods: Methods) -> None:
+        """Serve `job-manager.<method>` for another part of the instance."""
+        self._methods.update(methods)
 
     def add_methods(self, plugin: str, methods: Methods) -> None:
         """Serve a plugin's methods under its name."""
-        self._methods.update({f"{plugin}.{name}": method for name, method in methods.items()})
-
-
-class _Tap:
-    """The jobtap interface as one plugin has it."""
-
-    def __init__(self, manager: JobManager, plugin: str) -> None:
-        self._manager = manager
-        self._plugin = plugin
-
-    def jobspec(self, job: JobId) -> Mapping[str, Any]:
-        found = self._manager.find(job)
-        return found.jobspec if found is not None else {}
-
-    def resources(self, job: JobId) -> Mapping[str, Any] | None:
-        found = self._manager.find(job)
-        if found is None or found.r is None:
-            return None
-        return resource_set.without_scheduling(found.r)
-
-    def foreseen(self, job: JobId) -> Job | None:
-        found = self._manager.find(job)
-        return found.foreseen() if isinstance(found, Entry) else None
-
-    def executing(self, job: JobId) -> bool:
-        found = self._manager.find(job)
-        return isinstance(found, Entry) and found.executing
-
-    def dependency_add(self, job: JobId, description: str) -> None:
-        self.post(job, "dependency-add", {"description": description})
-
-    def dependency_remove(self, job: JobId, description: str) -> None:
-        self.post(job, "dependency-remove", {"description": description})
-
-    def prolog_start(self, job: JobId, description: str) -> None:
-        self.post(job, "prolog-start", {"description": description})
-
-    def prolog_finish(self, job: JobId, description: str, status: int) -> None:
-        self.post(job, "prolog-finish", {"description": description, "status": status})
-
-    def epilog_start(self, job: JobId, description: str) -> None:
-        self.post(job, "epilog-start", {"description": description})
-
-    def epilog_finish(self, job: JobId, description: str, status: int) -> None:
-        self.post(job, "epilog-finish", {"description": description, "status": status})
-
-    def raise_exception(self, job: JobId, type: str, severity: int, note: str) -> None:
-        self.post(job, "exception", {"type": type, "severity": severity, "note": note})
-
-    def post(self, job: JobId, name: str, context: Mapping[str, Any]) -> None:
-        self._manager.post(job, name, context)
-
-    def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
-        self.post(job, "jobspec-update", updates)
-
-    def register(self, methods: Methods) -> None:
-        self._manager.add_methods(self._plugin, methods)
-
-    def rpc(self, topic: str, payload: Payload, then: Answered) -> None:
-        self._manager.spawn_rpc(topic, payload, then)
-
-
-def _plain(event: Event) -> dict[str, Any]:
-    told: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
-    if event.context:
-        told["context"] = event.context
-    return told
+        self.serve({f"{plugin}.{name}": method for name, method in methods.items()})

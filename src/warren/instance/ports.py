@@ -62,6 +62,10 @@ class Execution(Protocol):
         """Send a signal to a job's tasks."""
         ...
 
+    def expiration(self, job: JobId, expiration: float) -> None:
+        """Say when a job's time is up, which has changed; 0 for never."""
+        ...
+
     def restarted(self) -> None:
         """Say that every job that is to run has been started again: what else runs is lost."""
         ...

@@ -2,14 +2,22 @@
 
 import errno
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
-from warren.instance.manager import Entry, JobManager
+from warren.instance import requests
+from warren.instance.eventjournal import Wanted
+from warren.instance.manager import Entry, Inactive, JobManager
 from warren.instance.ports import Execution
-from warren.lifecycle.states import State
-from warren.rfc.fluid import JobId
+from warren.instance.purging import Limits
+from warren.instance.requests import ANY, chosen, own, read, visible
+from warren.instance.revising import revise
+from warren.lifecycle import urgency
+from warren.lifecycle.job import WAITABLE
+from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
+
+_UNLOADABLE: Final = "plugins are parts of the instance: none is loaded or removed while it runs"
 
 
 class JobManagerService:
@@ -22,61 +30,191 @@ class JobManagerService:
     def methods(self) -> Methods:
         return {
             "raise": Method(self._raise, guest=True),
+            "raiseall": Method(self._raise_all, guest=True),
             "kill": Method(self._kill, guest=True),
+            "killall": Method(self._kill_all, guest=True),
+            "urgency": Method(self._urgency, guest=True),
+            "update": Method(self._update, guest=True),
             "memo": Method(self._memo, guest=True),
+            "wait": Method(self._wait, guest=True),
+            "purge": Method(self._purge),
+            "purge-id": Method(self._purge_one),
+            "getattr": Method(self._getattr, guest=True),
+            "stats-get": Method(self._stats, guest=True),
+            "alloc-query": Method(self._alloc_query, guest=True),
+            "resource-status": Method(self._resource_status, guest=True),
+            "jobtap": Method(self._jobtap),
+            "jobtap-query": Method(self._jobtap_query),
             "events-journal": StreamingMethod(self._journal),
             **self._manager.methods(),
         }
 
+    # One job
+
     async def _raise(self, request: Request) -> Payload:
-        entry = self._own(request)
-        type_ = request.payload.get("type", "cancel")
-        severity = request.payload.get("severity", 0)
-        if not isinstance(type_, str) or not type_ or set(type_) & set(" \t\n="):
-            raise RpcError(errno.EPROTO, "an exception type has no blanks and no '='")
-        if not isinstance(severity, int) or not 0 <= severity <= 7:
-            raise RpcError(errno.EPROTO, "a severity is a number from 0 to 7")
-        context: dict[str, Any] = {
-            "type": type_,
-            "severity": severity,
-            "note": str(request.payload.get("note", "")),
-            "userid": request.cred.userid,
-        }
-        self._manager.post(entry.job.id, "exception", context)
+        entry = own(self._manager, request)
+        asked = read(request, requests.Raise)
+        self._manager.course.post(entry, "exception", _exception(request, asked))
         await self._manager.committed()
         return {}
 
     async def _kill(self, request: Request) -> Payload:
-        entry = self._own(request)
-        signum = request.payload.get("signum")
-        if not isinstance(signum, int) or not 0 < signum < 65:
-            raise RpcError(errno.EPROTO, "a signal is a number from 1 to 64")
+        entry = own(self._manager, request)
+        asked = read(request, requests.Kill)
         if entry.job.state is not State.RUN:
             raise RpcError(errno.EINVAL, "job is not running")
-        self._execution.kill(entry.job.id, signum)
+        self._execution.kill(entry.job.id, asked.signum)
+        return {}
+
+    async def _urgency(self, request: Request) -> Payload:
+        entry = own(self._manager, request)
+        asked = read(request, requests.Urgency)
+        before = entry.job.urgency
+        if not request.cred.owner and asked.urgency > urgency.DEFAULT:
+            raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
+        if entry.job.state not in PENDING:
+            raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
+        changed = {"urgency": asked.urgency, "userid": request.cred.userid}
+        self._manager.course.post(entry, "urgency", changed)
+        await self._manager.committed()
+        return {"old_urgency": before}
+
+    async def _update(self, request: Request) -> Payload:
+        entry = own(self._manager, request)
+        asked = read(request, requests.Change)
+        await revise(self._manager, entry, asked.updates, request.cred)
         return {}
 
     async def _memo(self, request: Request) -> Payload:
-        entry = self._own(request)
-        memo = request.payload.get("memo")
-        if not isinstance(memo, dict) or not memo:
-            raise RpcError(errno.EPROTO, "a memo is an object")
-        self._manager.post(entry.job.id, "memo", memo)
+        entry = own(self._manager, request)
+        asked = read(request, requests.Memo)
+        if asked.volatile:
+            self._manager.course.note(entry, "memo", asked.memo)
+        else:
+            self._manager.course.check(entry, "memo", asked.memo)
+            self._manager.course.post(entry, "memo", asked.memo)
         await self._manager.committed()
         return {}
 
+    async def _wait(self, request: Request) -> Payload:
+        job = (await self._waited_for(request)).job
+        problem = "" if job.fatal is None else f"{job.fatal.type}: {job.fatal.note}"
+        return {
+            "id": job.id,
+            "success": job.result is Result.COMPLETED,
+            "errstr": problem or _status(job.status),
+        }
+
+    async def _waited_for(self, request: Request) -> Inactive:
+        given = request.payload.get("id")
+        if type(given) is int and given in ANY:
+            if not request.cred.owner:
+                raise RpcError(errno.ECHILD, "guests have no waitable jobs")
+            return await self._manager.ended.wait(None)
+        job = visible(self._manager, request).job
+        if not job.flags & WAITABLE:
+            raise RpcError(errno.ECHILD, "the job was not submitted to be waited for")
+        return await self._manager.ended.wait(job.id)
+
+    # Many jobs
+
+    async def _raise_all(self, request: Request) -> Payload:
+        asked = read(request, requests.RaiseAll)
+        entries = [
+            entry
+            for entry in chosen(self._manager, request, asked)
+            if entry.job.state.bit & asked.states
+        ]
+        if not asked.dry_run:
+            for entry in entries:
+                self._manager.course.post(entry, "exception", _exception(request, asked))
+            await self._manager.committed()
+        return {"count": len(entries), "errors": 0}
+
+    async def _kill_all(self, request: Request) -> Payload:
+        asked = read(request, requests.KillAll)
+        entries = [
+            entry for entry in chosen(self._manager, request, asked) if entry.job.state is State.RUN
+        ]
+        if not asked.dry_run:
+            for entry in entries:
+                self._execution.kill(entry.job.id, asked.signum)
+        return {"count": len(entries), "errors": 0}
+
+    async def _purge(self, request: Request) -> Payload:
+        asked = read(request, requests.PurgeAll)
+        age = asked.age_limit if asked.age_limit is not None and asked.age_limit >= 0 else None
+        number = asked.num_limit if asked.num_limit is not None and asked.num_limit >= 0 else None
+        jobs = self._manager.ended.purgeable(Limits(age, number), asked.batch)
+        return {"count": await self._manager.ended.purge(jobs) if asked.force else len(jobs)}
+
+    async def _purge_one(self, request: Request) -> Payload:
+        found = visible(self._manager, request)
+        asked = read(request, requests.Purge)
+        if isinstance(found, Entry):
+            raise RpcError(errno.EINVAL, "the job is active: cancel it first")
+        if asked.force:
+            await self._manager.ended.purge([found.id])
+        return {}
+
+    # The job manager itself
+
+    async def _getattr(self, request: Request) -> Payload:
+        asked = read(request, requests.GetAttr)
+        if asked.name != "max_jobid":
+            raise RpcError(errno.ENOENT, f"there is no attribute {asked.name!r}")
+        return {"value": self._manager.latest()}
+
+    async def _stats(self, request: Request) -> Payload:
+        return self._manager.counts()
+
+    async def _alloc_query(self, request: Request) -> Payload:
+        active = self._manager.active()
+        waits = [entry for entry in active if entry.job.state is State.SCHED]
+        return {
+            "queue_length": sum(not entry.allocating for entry in waits),
+            "alloc_pending": sum(entry.allocating for entry in waits),
+            "running": sum(entry.job.state in RUNNING for entry in active),
+        }
+
+    async def _resource_status(self, request: Request) -> Payload:
+        return {"allocated": self._manager.allocations()}
+
+    async def _jobtap(self, request: Request) -> Payload:
+        asked = read(request, requests.Jobtap)
+        if asked.load is not None or asked.remove is not None:
+            raise RpcError(errno.ENOSYS, _UNLOADABLE)
+        return {"plugins": self._manager.plugins()}
+
+    async def _jobtap_query(self, request: Request) -> Payload:
+        asked = read(request, requests.GetAttr)
+        return {"name": asked.name, **self._manager.query(asked.name)}
+
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
-        async for told in self._manager.journal():
+        asked = read(request, requests.Journal)
+        wanted = Wanted(
+            full=asked.full,
+            allow=None if asked.allow is None else _named(asked.allow),
+            deny=_named(asked.deny or {}),
+        )
+        async for told in self._manager.journal(wanted):
             yield told
 
-    def _own(self, request: Request) -> Entry:
-        """Find the active job that a request is about, if the user may act on it."""
-        job = request.payload.get("id")
-        found = self._manager.find(JobId(job)) if isinstance(job, int) else None
-        if found is None:
-            raise RpcError(errno.ENOENT, "unknown job id")
-        if not request.cred.owner and found.job.userid != request.cred.userid:
-            raise RpcError(errno.EPERM, "the job is another user's")
-        if not isinstance(found, Entry):
-            raise RpcError(errno.ENOENT, "job is inactive")
-        return found
+
+def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> dict[str, Any]:
+    return {
+        "type": asked.type,
+        "severity": asked.severity,
+        "note": asked.note or "",
+        "userid": request.cred.userid,
+    }
+
+
+def _named(names: dict[str, int]) -> frozenset[str]:
+    return frozenset(name for name, chosen in names.items() if chosen)
+
+
+def _status(status: int | None) -> str:
+    if not status:
+        return ""
+    return f"task(s) exited with exit code {status >> 8}" if status >> 8 else f"signal {status}"

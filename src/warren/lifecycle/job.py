@@ -5,14 +5,31 @@ nothing else needs to survive a restart (RFC 21).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.lifecycle.states import ACTIVE, ALLOWED, FATAL, TRANSITIONS, Result, State
+from warren.lifecycle.urgency import EXPEDITE, GREATEST
+from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
+
+SCHEDULER_RESTART: Final = "scheduler-restart"
+"""The type of exception of a job whose resources a restarted scheduler cannot let it keep."""
+
+DEBUG: Final = 2
+WAITABLE: Final = 4
+NOVALIDATE: Final = 8
+"""Bits of a job's flags, as `submit` has them."""
+
+SETTABLE: Final = frozenset({"debug", "alloc-bypass", "immutable"})
+"""What `set-flags` may name."""
+
+_DEEPEST: Final = 32
+"""Of objects in annotations and memos."""
 
 
 class IllegalEvent(UserMistake):
@@ -47,10 +64,20 @@ class Job:
     ever_prologs: frozenset[str] = frozenset()
     epilogs: frozenset[str] = frozenset()
     ever_epilogs: frozenset[str] = frozenset()
+    alloc_bypass: bool = False
+    """Whether its resources come from somebody else than the scheduler."""
+    immutable: bool = False
+    """Whether the instance's owner alone may change its jobspec."""
     allocated: bool = False
+    expiration: float | None = None
+    """When its time is up, where that was changed since it got its resources; 0 for never."""
     started: bool = False
+    done: frozenset[int] = frozenset()
+    """Ranks that execution is done with, before its last word."""
     released: bool = False
     """Whether execution has said its last word."""
+    freed: frozenset[int] = frozenset()
+    """Ranks that were given back before the rest."""
     status: int | None = None
     """Wait status, once the tasks have ended."""
     problems: tuple[Problem, ...] = ()
@@ -69,8 +96,11 @@ class Job:
     @property
     def result(self) -> Result | None:
         """How the job ended; None while it is active."""
-        if self.state is not State.INACTIVE:
-            return None
+        return self.outcome if self.state is State.INACTIVE else None
+
+    @property
+    def outcome(self) -> Result:
+        """How the job ends if nothing else happens; it counts once the job is in CLEANUP."""
         fatal = self.fatal
         if fatal is None:
             return Result.COMPLETED if self.status == 0 else Result.FAILED
@@ -83,22 +113,32 @@ class Job:
 
 
 def begin(job: JobId, event: Event) -> Job:
-    """Make the job that a `submit` event tells of. Raises IllegalEvent for any other event."""
+    """Make the job that a `submit` event tells of. Raises IllegalEvent for any other event.
+
+    A `submit` without a version is of a time when jobs were validated before it was posted:
+    such a job waits for its dependencies already.
+    """
     context = event.context
     if event.name != "submit":
         raise IllegalEvent(f"a job begins with 'submit', not {event.name!r}")
     if context.get("version", 1) != 1:
         raise IllegalEvent(f"'submit' of version {context['version']} is not understood")
+    times = {State.NEW: event.timestamp}
+    if "version" not in context:
+        times[State.DEPEND] = event.timestamp
     try:
         return Job(
             id=job,
-            userid=context["userid"],
-            urgency=context["urgency"],
-            flags=context.get("flags", 0),
-            times={State.NEW: event.timestamp},
+            userid=_whole(context["userid"], 2**32 - 1),
+            urgency=_whole(context["urgency"], EXPEDITE),
+            flags=_whole(context.get("flags", 0), 2**32 - 1),
+            state=State.NEW if "version" in context else State.DEPEND,
+            times=times,
         )
     except KeyError as missing:
         raise BadFormat(f"'submit' lacks {missing}") from None
+    except ValueError as error:
+        raise BadFormat(f"'submit' has a bad context: {error}") from None
 
 
 def update(job: Job, event: Event) -> Job:
@@ -107,12 +147,12 @@ def update(job: Job, event: Event) -> Job:
         raise IllegalEvent(f"'{event.name}' does not come in state {job.state}")
     try:
         changed = _changed(job, event)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadFormat(f"event {event.name!r} has a bad context: {error!r}") from None
     following = _next(job, event)
     if following is job.state:
         return changed
-    return replace(changed, state=following, times={**changed.times, following: event.timestamp})
+    return _but(changed, state=following, times={**changed.times, following: event.timestamp})
 
 
 def replay(job: JobId, events: Iterable[Event]) -> Job:
@@ -125,6 +165,21 @@ def replay(job: JobId, events: Iterable[Event]) -> Job:
     for event in remaining:
         known = update(known, event)
     return known
+
+
+def settled(job: Job, status: int) -> int:
+    """Give the wait status to finish a job with, whose tasks have ended with `status`.
+
+    A fatal exception that knows better has the last word, spelled as a shell would: 128 and
+    the signal. A job that one has come over has not succeeded, whatever its tasks say.
+    """
+    fatal = job.fatal
+    if fatal is None:
+        return status
+    if fatal.wait_status is not None:
+        signum = fatal.wait_status & 0x7F
+        status = (128 + signum) << 8 if signum else fatal.wait_status
+    return status or 1 << 8
 
 
 def _next(job: Job, event: Event) -> State:
@@ -140,65 +195,107 @@ def _next(job: Job, event: Event) -> State:
 def _changed(job: Job, event: Event) -> Job:
     context = event.context
     match event.name:
+        case "set-flags":
+            return _flagged(job, context["flags"])
         case "dependency-add":
-            name = context["description"]
+            name = _name(context)
             if name in job.ever_depended:
                 # Said twice: whether it still holds the job back was settled the first time.
                 return job
-            return replace(
+            return _but(
                 job,
                 dependencies=job.dependencies | {name},
                 ever_depended=job.ever_depended | {name},
             )
         case "dependency-remove":
-            return replace(job, dependencies=_without(job.dependencies, context["description"]))
+            return _but(job, dependencies=_without(job.dependencies, _name(context)))
         case "priority":
-            return replace(job, priority=context["priority"])
+            return _but(job, priority=_whole(context["priority"], GREATEST))
         case "urgency":
-            return replace(job, urgency=context["urgency"])
+            return _but(job, urgency=_whole(context["urgency"], EXPEDITE))
+        case "flux-restart":
+            return _but(job, priority=None)
         case "jobspec-update":
-            return replace(job, updates={**job.updates, **context})
+            if not context:
+                raise ValueError("it changes nothing")
+            return _but(job, updates={**job.updates, **context})
+        case "resource-update":
+            return _but(job, expiration=_time(context["expiration"]))
         case "alloc":
-            annotations = _without_nulls({**job.annotations, **context.get("annotations", {})})
-            return replace(job, allocated=True, annotations=annotations)
+            annotations = _merged(job.annotations, context.get("annotations") or {})
+            return _but(job, allocated=True, annotations=annotations)
         case "prolog-start":
-            name = context["description"]
-            return replace(
-                job, prologs=job.prologs | {name}, ever_prologs=job.ever_prologs | {name}
-            )
+            name = _name(context)
+            return _but(job, prologs=job.prologs | {name}, ever_prologs=job.ever_prologs | {name})
         case "prolog-finish":
-            return replace(job, prologs=_without(job.prologs, context["description"]))
+            return _but(job, prologs=_without(job.prologs, _name(context)))
         case "epilog-start":
-            name = context["description"]
-            return replace(
-                job, epilogs=job.epilogs | {name}, ever_epilogs=job.ever_epilogs | {name}
-            )
+            name = _name(context)
+            return _but(job, epilogs=job.epilogs | {name}, ever_epilogs=job.ever_epilogs | {name})
         case "epilog-finish":
-            return replace(job, epilogs=_without(job.epilogs, context["description"]))
+            return _but(job, epilogs=_without(job.epilogs, _name(context)))
         case "start":
-            return replace(job, started=True)
+            return _but(job, started=True)
         case "finish":
-            return replace(job, status=context["status"])
+            return _but(job, status=_whole(context["status"], 2**31 - 1))
         case "release":
-            return replace(job, released=job.released or bool(context["final"]))
+            return _released(job, context["ranks"], final=context["final"])
+        case "partial-free":
+            ranks = frozenset(idset.decode(context["ranks"]))
+            if ranks & job.freed:
+                raise IllegalEvent(f"ranks {idset.encode(ranks & job.freed)} were freed before")
+            return _but(job, freed=job.freed | ranks)
         case "free":
-            return replace(job, allocated=False)
+            return _but(job, allocated=False)
         case "exception":
+            wait_status = context.get("wait_status")
             problem = Problem(
-                type=context["type"],
-                severity=context["severity"],
-                note=context.get("note", ""),
-                wait_status=context.get("wait_status"),
+                type=_text(context["type"]),
+                severity=_whole(context["severity"], 7),
+                note=_text(context.get("note", "")),
+                wait_status=None if wait_status is None else _whole(wait_status, 2**31 - 1),
                 during_epilog=bool(job.ever_epilogs),
             )
-            return replace(job, problems=(*job.problems, problem))
+            problems = (*job.problems, problem)
+            # Its resources are not its own any more: there is nothing to give back.
+            allocated = job.allocated and problem.type != SCHEDULER_RESTART
+            return _but(job, problems=problems, allocated=allocated)
         case "annotations":
-            annotations = _without_nulls({**job.annotations, **(context["annotations"] or {})})
-            return replace(job, annotations=annotations)
+            return _but(job, annotations=_merged(job.annotations, context["annotations"] or {}))
         case "memo":
-            return replace(job, memo=_without_nulls({**job.memo, **context}))
+            return _but(job, memo=_merged(job.memo, context))
         case _:
             return job
+
+
+def _flagged(job: Job, flags: Iterable[str]) -> Job:
+    named = set(flags)
+    if named - SETTABLE:
+        raise ValueError(f"there are no flags {sorted(named - SETTABLE)}")
+    return _but(
+        job,
+        flags=job.flags | DEBUG if "debug" in named else job.flags,
+        alloc_bypass=job.alloc_bypass or "alloc-bypass" in named,
+        immutable=job.immutable or "immutable" in named,
+    )
+
+
+def _released(job: Job, ranks: str, *, final: bool) -> Job:
+    if final:
+        return _but(job, released=True)
+    if ranks == "all":
+        return job  # which ranks that are is not known here, and the last word comes
+    return _but(job, done=job.done | frozenset(idset.decode(ranks)))
+
+
+def _but(job: Job, **changes: Any) -> Job:
+    """Give the job with some fields changed, as `dataclasses.replace` does.
+
+    That calls for every field by name, which is most of the cost of an event.
+    """
+    changed = object.__new__(Job)
+    changed.__dict__.update(job.__dict__, **changes)
+    return changed
 
 
 def _without(names: frozenset[str], name: str) -> frozenset[str]:
@@ -207,5 +304,39 @@ def _without(names: frozenset[str], name: str) -> frozenset[str]:
     return names - {name}
 
 
-def _without_nulls(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _DEEPEST) -> Any:
+    """Change objects in objects key by key. Null takes a key away, and so does becoming empty."""
+    if depth == 0:
+        raise ValueError(f"objects are nested more than {_DEEPEST} deep")
+    merged = dict(old)
+    for name, value in new.items():
+        if isinstance(value, Mapping):
+            before = merged.get(name)
+            value = _merged(before if isinstance(before, Mapping) else {}, value, depth - 1) or None
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _name(context: Mapping[str, Any]) -> str:
+    return _text(context["description"])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string")
+    return value
+
+
+def _whole(value: Any, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is not a whole number from 0 to {most}")
+    return value
+
+
+def _time(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        raise ValueError(f"{value!r} is not a time")
+    return float(value)

@@ -102,9 +102,9 @@ def _after(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
             return [Cancel(PROLOG)] if settings.cancel_prolog else []
         # What the prolog has begun the epilog undoes. It is announced before the prolog is
         # over, or the job would be free to end in between.
-        status = under_way.ended if under_way.ended is not None else _UNKNOWN
-        announced = [Start(EPILOG)] if settings.epilog and EPILOG not in job.ever_epilogs else []
-        return [*announced, Finish(PROLOG, status)]
+        if settings.epilog and EPILOG not in job.ever_epilogs:
+            return [Start(EPILOG)]
+        return [Finish(PROLOG, _UNKNOWN if under_way.ended is None else under_way.ended)]
     if EPILOG in job.epilogs:
         unwanted = settings.cancel_epilog and any(
             problem.severity == 0 and problem.during_epilog for problem in job.problems

@@ -57,12 +57,14 @@ FATAL: Final[Mapping[State, State]] = {
 
 ALLOWED: Final[Mapping[str, frozenset[State]]] = {
     "validate": frozenset({State.NEW}),
+    "invalidate": frozenset({State.NEW}),
     "dependency-add": frozenset({State.NEW, State.DEPEND}),
     "dependency-remove": frozenset({State.NEW, State.DEPEND}),
     "depend": frozenset({State.DEPEND}),
     "priority": frozenset({State.PRIORITY, State.SCHED}),
     "urgency": PENDING,
     "jobspec-update": ACTIVE - {State.CLEANUP},
+    "resource-update": RUNNING,
     "flux-restart": frozenset({State.SCHED}),
     "alloc": frozenset({State.SCHED}),
     "prolog-start": ACTIVE - {State.CLEANUP},
@@ -72,6 +74,7 @@ ALLOWED: Final[Mapping[str, frozenset[State]]] = {
     "epilog-start": frozenset({State.CLEANUP}),
     "epilog-finish": frozenset({State.CLEANUP}),
     "release": RUNNING,
+    "partial-free": frozenset({State.CLEANUP}),
     "free": frozenset({State.CLEANUP}),
     "clean": frozenset({State.CLEANUP}),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
+from warren.rfc import idset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,11 @@ class Post:
 
 
 @dataclass(frozen=True)
+class Prioritize:
+    """Say where in the queue the job stands, as soon as that is known."""
+
+
+@dataclass(frozen=True)
 class RequestAllocation:
     """Ask the scheduler for resources."""
 
@@ -51,11 +57,18 @@ class Execute:
 
 
 @dataclass(frozen=True)
+class FreePart:
+    """Give these nodes back, and not yet the rest."""
+
+    ranks: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Free:
-    """Give the resources back."""
+    """Give back the resources that are left."""
 
 
-Work = Post | RequestAllocation | WithdrawAllocation | Execute | Free
+Work = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free
 
 
 def act(job: Job, under_way: UnderWay) -> list[Work]:
@@ -79,12 +92,12 @@ def act(job: Job, under_way: UnderWay) -> list[Work]:
 def _prioritize(job: Job, under_way: UnderWay) -> list[Work]:
     work: list[Work] = [WithdrawAllocation()] if under_way.alloc else []
     if "priority" not in under_way.events:
-        work.append(Post("priority", {"priority": job.urgency}))
+        work.append(Prioritize())
     return work
 
 
 def _schedule(job: Job, under_way: UnderWay) -> list[Work]:
-    wanted = under_way.eligible and job.priority != 0
+    wanted = under_way.eligible and job.priority != 0 and not job.alloc_bypass
     if wanted == under_way.alloc:
         return []
     return [RequestAllocation()] if wanted else [WithdrawAllocation()]
@@ -100,13 +113,23 @@ def _run(job: Job, under_way: UnderWay) -> list[Work]:
 def _clean_up(job: Job, under_way: UnderWay) -> list[Work]:
     if under_way.alloc:
         return [WithdrawAllocation()]
+    held = bool(job.prologs or job.epilogs or "epilog-start" in under_way.events)
     if under_way.execution:
-        return []
+        # Not before `finish`: an epilog that is to begin then needs all of the nodes.
+        return [] if held or job.status is None else _give_back(job, job.done, under_way)
     if job.started and not job.released:
         # Restarted between `start` and the last `release`: only execution knows what is left.
         return [Execute(reattach=True)]
-    if job.prologs or job.epilogs or "epilog-start" in under_way.events:
+    if held:
         return []
     if job.allocated:
         return [] if "free" in under_way.events else [Free(), Post("free")]
     return [] if "clean" in under_way.events else [Post("clean")]
+
+
+def _give_back(job: Job, ranks: frozenset[int], under_way: UnderWay) -> list[Work]:
+    """Give those of the nodes back that were not given back before."""
+    left = ranks - job.freed
+    if not left or not job.allocated or "partial-free" in under_way.events:
+        return []
+    return [FreePart(left), Post("partial-free", {"ranks": idset.encode(left)})]

@@ -1,0 +1,118 @@
+"""Callbacks of plugins by topic, and what a plugin may cost that fails."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from warren.instance.jobtap import Jobtap, Plugin, Rejected
+from warren.instance.known import Entry, Inactive
+from warren.rfc import fluid
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+
+log = structlog.get_logger()
+
+Failed = Callable[[Entry, str], None]
+"""Hears that a plugin has failed a job, and which."""
+
+
+@dataclass(frozen=True)
+class _Callback:
+    plugin: str
+    call: Callable[..., Any]
+
+
+class Stack:
+    """All plugins, in the order in which they were loaded."""
+
+    def __init__(self, failed: Failed) -> None:
+        self._failed = failed
+        self._plugins: dict[str, Plugin] = {}
+        self._callbacks: dict[str, list[_Callback]] = {}
+        self.about: Entry | None = None
+        """The job that a callback is being called for."""
+
+    @property
+    def plugins(self) -> list[str]:
+        return list(self._plugins)
+
+    def load(self, plugin: Plugin, tap: Jobtap) -> None:
+        """Add a plugin. Raises ValueError for a second one of the same name."""
+        if plugin.name in self._plugins:
+            raise ValueError(f"there is a plugin {plugin.name} already")
+        self._plugins[plugin.name] = plugin
+        for topic, callback in plugin.load(tap).items():
+            self._callbacks.setdefault(topic, []).append(_Callback(plugin.name, callback))
+
+    def serves(self, topic: str) -> bool:
+        """Tell whether anybody has a callback on a topic."""
+        return topic in self._callbacks
+
+    def tell(self, topic: str, entry: Entry) -> None:
+        """Tell everybody of a job. One who fails costs the job, and the others hear of it, too."""
+        callbacks = self._callbacks.get(topic)
+        if callbacks is not None:
+            for callback in callbacks:
+                self._guarded(callback, topic, entry, entry.job)
+
+    def tell_subscribers(self, entry: Entry, event: Event) -> None:
+        """Tell of an event those who have asked for every event of a job."""
+        for callback in self._callbacks.get("job.event.*", ()):
+            if callback.plugin in entry.subscribers:
+                self._guarded(callback, "job.event.*", entry, entry.job, event)
+
+    def refuse(self, topic: str, entry: Entry, *arguments: Any) -> None:
+        """Let everybody object. Raises Rejected at the first objection, or failure."""
+        for _ in self.ask(topic, entry, *arguments):
+            pass
+
+    def ask(self, topic: str, entry: Entry, *arguments: Any) -> Iterator[Any]:
+        """Give everybody's answer. Raises Rejected at the first objection, or failure."""
+        for callback in self._callbacks.get(topic, ()):
+            before, self.about = self.about, entry
+            try:
+                answer = callback.call(entry.job, *arguments)
+            except Rejected:
+                raise
+            except Exception as error:
+                self._report(callback.plugin, topic, entry.job.id, error)
+                raise Rejected(f"plugin {callback.plugin} failed on {topic}") from error
+            finally:
+                self.about = before
+            yield answer
+
+    def tell_removed(self, each: Inactive) -> None:
+        """Tell everybody of a job that was over and is purged."""
+        for callback in self._callbacks.get("job.inactive-remove", ()):
+            try:
+                callback.call(each.job)
+            except Exception as error:  # a bug must not keep jobs from being purged
+                self._report(callback.plugin, "job.inactive-remove", each.id, error)
+
+    def query(self, plugin: str) -> Any:
+        """Give what a plugin tells of itself."""
+        for callback in self._callbacks.get("plugin.query", ()):
+            if callback.plugin == plugin:
+                return callback.call()
+        return {}
+
+    def configure(self, config: Any) -> None:
+        """Tell everybody the configuration. One who raises keeps the instance from starting."""
+        for callback in self._callbacks.get("conf.update", ()):
+            callback.call(config)
+
+    def _guarded(self, callback: _Callback, topic: str, entry: Entry, *arguments: Any) -> None:
+        before, self.about = self.about, entry
+        try:
+            callback.call(*arguments)
+        except Exception as error:  # a bug may cost one job, not all
+            self._report(callback.plugin, topic, entry.job.id, error)
+            self._failed(entry, f"plugin {callback.plugin} failed on {topic}")
+        finally:
+            self.about = before
+
+    @staticmethod
+    def _report(plugin: str, topic: str, job: JobId, error: Exception) -> None:
+        log.error("plugin failed", plugin=plugin, topic=topic, job=fluid.f58(job), exc_info=error)

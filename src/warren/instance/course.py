@@ -1,0 +1,311 @@
+"""The course of active jobs: events are applied in their turn, and what they ask for is done.
+
+Whoever posts, one event is applied at a time, to one job; what others may see of it waits in
+the commits until it is durable.
+"""
+
+import errno
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.errors import UserMistake
+from warren.instance import keys, shares
+from warren.instance.callbacks import Stack
+from warren.instance.commits import Commits
+from warren.instance.eventjournal import EventJournal
+from warren.instance.jobtap import UNAVAILABLE, Priority, Rejected
+from warren.instance.known import Entry
+from warren.instance.ports import Execution, Message, Scheduler
+from warren.lifecycle import urgency
+from warren.lifecycle.job import DEBUG, Job, update
+from warren.lifecycle.states import State
+from warren.lifecycle.work import (
+    Execute,
+    Free,
+    FreePart,
+    Post,
+    Prioritize,
+    RequestAllocation,
+    UnderWay,
+    WithdrawAllocation,
+    Work,
+    act,
+)
+from warren.rfc import idset
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+from warren.rpc.message import RpcError
+
+log = structlog.get_logger()
+
+DURATION: Final = "attributes.system.duration"
+
+_ENTERED: Final = {state: f"job.state.{state.lower()}" for state in State}
+
+_DEBUGGED: Final[Mapping[type[Work], str]] = {
+    RequestAllocation: "debug.alloc-request",
+    Execute: "debug.start-request",
+    Free: "debug.free-request",
+}
+"""Work of which the log tells where a job has the flag `debug`."""
+
+
+class Course:
+    """Applies events to jobs. `retire` takes a job that is over."""
+
+    def __init__(
+        self, clock: Clock, commits: Commits, journal: EventJournal, retire: Callable[[Entry], None]
+    ) -> None:
+        self._clock = clock
+        self._commits = commits
+        self._journal = journal
+        self._retire = retire
+        self.stack = Stack(self._failed)
+        self.eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
+        """Says which jobspecs' queues give jobs to the scheduler now."""
+        self._ready: deque[Entry] = deque()
+        self._busy = False
+        self._scheduler: Scheduler
+        self._execution: Execution
+
+    def connect(self, scheduler: Scheduler, execution: Execution) -> None:
+        """Say who schedules and who executes."""
+        self._scheduler = scheduler
+        self._execution = execution
+
+    # Posting
+
+    def post(self, entry: Entry, name: str, context: Mapping[str, Any] | None = None) -> None:
+        """Post an event. One that the job's state does not allow when its turn comes is lost."""
+        self._queue(entry, name, context or {})
+        self.drain(entry)
+
+    def check(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
+        """Raise RpcError(EINVAL) for an event that would be lost if it were posted now."""
+        event = Event(self._clock.now(), name, context)
+        try:
+            update(entry.foreseen(), event)
+            keys.log_event(entry.job.id, event)
+            if name == "jobspec-update":
+                jobspecs.check(changed(entry.jobspec, context))
+        except UserMistake as error:
+            raise RpcError(errno.EINVAL, str(error)) from None
+
+    def note(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
+        """Tell of an event that no restart survives. Raises RpcError(EINVAL)."""
+        event = Event(self._clock.now(), name, context)
+        try:
+            entry.job = update(entry.job, event)
+        except UserMistake as error:
+            raise RpcError(errno.EINVAL, str(error)) from None
+        # Not at once: nobody is to hear of it who has not heard yet that there is such a job.
+        self._commits.then(partial(self._journal.tell, entry, event))
+
+    def drain(self, entry: Entry) -> None:
+        """Apply what is queued. What callbacks and work post in the meantime waits its turn.
+
+        Also where it is another job's: one that ends may end thousands that depend on it.
+        """
+        self._ready.append(entry)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._ready:
+                ready = self._ready.popleft()
+                while ready.queue and not ready.held:
+                    self._step(ready, ready.queue.popleft())
+        finally:
+            self._busy = False
+
+    def go_on(self, entry: Entry) -> None:
+        """Do what the job's state asks for and is not done yet."""
+        self._work(entry)
+        self.drain(entry)
+
+    def publish(self, entry: Entry, event: Event) -> None:
+        """Say that an event is durable."""
+        entry.durable += 1
+        self._journal.tell(entry, event)
+
+    # Applying
+
+    def _queue(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
+        entry.queue.append(Event(self._clock.now(), name, context))
+
+    def _step(self, entry: Entry, event: Event) -> None:
+        before = entry.job
+        try:
+            after = update(before, event)
+            operation = keys.log_event(after.id, event)
+            if event.name == "jobspec-update":
+                entry.jobspec = changed(entry.jobspec, event.context)
+        except UserMistake as error:
+            log.error("event refused", job=before.id, event_name=event.name, reason=str(error))
+            return
+        entry.job = after
+        entry.events.append(event)
+        self._commits.add(operation)
+        self._commits.then(partial(self.publish, entry, event))
+        self._follow_from(entry, event, before)
+        self.stack.tell(f"job.event.{event.name}", entry)
+        if entry.subscribers:
+            self.stack.tell_subscribers(entry, event)
+        if event.name == "jobspec-update":
+            self.stack.tell("job.update", entry)
+        if after.state is not before.state:
+            entry.previous = before.state
+            self.stack.tell(_ENTERED[after.state], entry)
+        self._work(entry)
+        if after.state is State.INACTIVE:
+            self._retire(entry)
+
+    def _follow_from(self, entry: Entry, event: Event, before: Job) -> None:
+        """Do what an event asks for beside what the state does."""
+        job = entry.job
+        match event.name:
+            case "exception" if job.fatal is not None and entry.executing:
+                self._commits.then(partial(self._execution.exception, job.id, job.fatal.type))
+            case "priority" if before.state is State.SCHED and entry.allocating and job.priority:
+                self._commits.then(partial(self._scheduler.prioritize, [(job.id, job.priority)]))
+            case "jobspec-update" if job.state is State.RUN and DURATION in event.context:
+                moment = expiration(entry.r or {}, event.context[DURATION])
+                self._queue(entry, "resource-update", {"expiration": moment})
+            case "resource-update" if job.expiration is not None and entry.r is not None:
+                entry.r = shares.expiring(entry.r, job.expiration)
+                if not job.alloc_bypass:
+                    told = partial(self._scheduler.expiration, job.id, job.expiration)
+                    self._commits.then(told)
+                self._commits.then(partial(self._execution.expiration, job.id, job.expiration))
+
+    def _work(self, entry: Entry) -> None:
+        under_way = UnderWay(
+            alloc=entry.allocating,
+            execution=entry.executing,
+            events=frozenset(event.name for event in entry.queue),
+            eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
+        )
+        for work in act(entry.job, under_way):
+            self._do(entry, work)
+
+    def _do(self, entry: Entry, work: Work) -> None:
+        job = entry.job
+        if job.flags & DEBUG and type(work) in _DEBUGGED:
+            self._queue(entry, _DEBUGGED[type(work)], {})
+        match work:
+            case Post():
+                self._queue(entry, work.name, work.context)
+            case Prioritize():
+                priority = self.priority(entry)
+                if priority is not UNAVAILABLE:
+                    self._queue(entry, "priority", {"priority": priority})
+            case RequestAllocation():
+                entry.allocating = True
+                request = {
+                    "id": job.id,
+                    "priority": job.priority,
+                    "userid": job.userid,
+                    "t_submit": job.times[State.NEW],
+                    "jobspec": entry.jobspec,
+                }
+                self._commits.then(partial(self._scheduler.alloc, request))
+            case WithdrawAllocation():
+                self._commits.then(partial(self._scheduler.cancel, job.id))
+            case Execute():
+                entry.executing = True
+                start = {
+                    "id": job.id,
+                    "userid": job.userid,
+                    "jobspec": entry.jobspec,
+                    "R": entry.r,
+                    "reattach": work.reattach,
+                }
+                self._commits.then(partial(self._start, entry, start))
+            case FreePart():
+                self._free(entry, work.ranks, final=False)
+            case Free():
+                self._free(entry, job.freed, final=True)
+
+    def _start(self, entry: Entry, start: Message) -> None:
+        self._execution.start(start)
+        fatal = entry.job.fatal
+        if fatal is not None:
+            # It came while the request was waiting for the disk, or before a restart.
+            self._execution.exception(entry.job.id, fatal.type)
+
+    def _failed(self, entry: Entry, what: str) -> None:
+        """End a job that a plugin has failed: what the plugin is there for has not been done."""
+        if entry.job.state in (State.INACTIVE, State.CLEANUP) or entry.job.fatal is not None:
+            return  # it ends anyway, and must not be kept from it
+        note = f"{what}: the instance's log says why"
+        self.post(entry, "exception", {"type": "plugin", "severity": 0, "note": note})
+
+    # Giving back
+
+    def release(self, entry: Entry, ranks: Collection[int]) -> None:
+        """Give nodes back of a job whose only epilog is done with them.
+
+        Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
+        """
+        job = entry.foreseen()
+        known = shares.ranks(entry.r) if entry.r is not None else frozenset()
+        if job.state is not State.CLEANUP or not known.issuperset(ranks):
+            raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")
+        given = frozenset(ranks) - job.freed
+        held = entry.executing or bool(job.prologs) or len(job.epilogs) > 1
+        if given and job.allocated and not held:
+            self._free(entry, given, final=False)
+            self.post(entry, "partial-free", {"ranks": idset.encode(given)})
+
+    def _free(self, entry: Entry, ranks: Collection[int], *, final: bool) -> None:
+        """Give back these ranks, and not yet the rest; or, at last, all but these ranks."""
+        assert entry.r is not None
+        r = shares.left(entry.r, ranks) if final else shares.part(entry.r, ranks)
+        if not entry.job.alloc_bypass:
+            self._commits.then(partial(self._scheduler.free, entry.job.id, r, final))
+
+    # Priorities
+
+    def priority(self, entry: Entry) -> Priority:
+        """Give the priority that a job is to have, if that can be said now."""
+        wanted = entry.job.urgency
+        fixed = wanted in (urgency.HOLD, urgency.EXPEDITE)
+        if fixed or not self.stack.serves("job.priority.get"):
+            return urgency.priority(wanted, None)
+        try:
+            answers = list(self.stack.ask("job.priority.get", entry))
+        except Rejected:
+            answers = []  # a plugin has failed, which is in the log by now
+        answer = next((each for each in answers if each is not None), None)
+        return answer if answer is UNAVAILABLE else urgency.priority(wanted, answer)
+
+    def reprioritize(self, entry: Entry) -> None:
+        """Ask again what priority a job has, if it waits for resources."""
+        if entry.job.state is State.PRIORITY:
+            self.go_on(entry)
+        elif entry.job.state is State.SCHED:
+            priority = self.priority(entry)
+            if priority is not UNAVAILABLE and priority != entry.job.priority:
+                self.post(entry, "priority", {"priority": priority})
+
+
+def changed(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Apply an update to a jobspec. Raises BadFormat where what comes of it is none."""
+    try:
+        spec = jobspecs.updated(jobspec, updates)
+        jobspecs.system(spec).keys()
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadFormat(f"the jobspec cannot be changed so: {error}") from None
+    return spec
+
+
+def expiration(r: Mapping[str, Any], duration: float) -> float:
+    """Give when a job's time is up, which has `r`; 0 for never."""
+    start: float = r.get("execution", {}).get("starttime", 0.0)
+    return start + duration if duration else 0.0

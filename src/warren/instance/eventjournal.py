@@ -1,0 +1,152 @@
+"""The journal of all jobs' events: what has happened, a sentinel, and what happens from then on."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.instance.known import Entry, Inactive, Known
+from warren.rfc import resource_set
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.message import Payload, RpcError
+
+SENTINEL: Final = -1
+"""The job id of the journal entry that ends the backlog."""
+
+_BEHIND: Final = 10_000
+"""Entries that a reader of the journal may fall behind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which events a reader wants, by name: `allow` and nothing else, and never `deny`."""
+
+    full: bool = False
+    """Whether jobs that are over are told of, too."""
+    allow: frozenset[str] | None = None
+    deny: frozenset[str] = frozenset()
+
+    def among(self, events: Iterable[Event]) -> list[Event]:
+        if self.allow is None and not self.deny:
+            return list(events)
+        return [event for event in events if self.one(event)]
+
+    def one(self, event: Event) -> bool:
+        return event.name not in self.deny and (self.allow is None or event.name in self.allow)
+
+
+class _Reader:
+    """One reader of the journal."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.queue: asyncio.Queue[Payload] = asyncio.Queue(_BEHIND)
+        self.overrun = False
+
+    def offer(self, entry: Payload) -> None:
+        if self.queue.full():
+            self.overrun = True
+        else:
+            self.queue.put_nowait(entry)
+
+
+class EventJournal:
+    """Who reads, and what they are told."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._readers: list[_Reader] = []
+
+    @property
+    def readers(self) -> int:
+        return len(self._readers)
+
+    def tell(self, entry: Entry, event: Event) -> None:
+        """Tell everybody of an event."""
+        told: dict[str, Any] | None = None
+        for reader in self._readers:
+            if not reader.wanted.one(event):
+                continue
+            if told is None:
+                told = {"id": entry.job.id, "events": [_plain(event)]}
+                if event.name == "submit":
+                    told["jobspec"] = entry.jobspec
+                if event.name == "alloc" and entry.r is not None:
+                    told["R"] = resource_set.without_scheduling(entry.r)
+            reader.offer(told)
+
+    async def follow(self, wanted: Wanted) -> AsyncIterator[Payload]:
+        """Give what a reader wants: of jobs that are over, of active ones, and from now on.
+
+        Only what is durable is told. A job whose log cannot be read any more is left out. Ends
+        with EOVERFLOW for a reader that does not keep up.
+        """
+        reader = _Reader(wanted)
+        # What is there now is noted now, and written out when its turn comes: the logs that are
+        # in memory only grow, and those on disk are done with.
+        backlog = [*self._over(wanted), *self._active(wanted)]
+        self._readers.append(reader)
+        try:
+            for told in backlog:
+                entry = told()
+                if entry is not None:
+                    yield entry
+            yield {"id": SENTINEL, "events": []}
+            while not reader.overrun:
+                yield await reader.queue.get()
+        finally:
+            self._readers.remove(reader)
+        raise RpcError(errno.EOVERFLOW, "the reader of the journal did not keep up")
+
+    def _over(self, wanted: Wanted) -> Iterator[Callable[[], Payload | None]]:
+        if wanted.full:
+            for each in self._known.inactive.values():
+                if each.id not in self._known.leaving:
+                    yield partial(_of_inactive, each, wanted)
+
+    def _active(self, wanted: Wanted) -> Iterator[Callable[[], Payload | None]]:
+        for entry in (*self._known.active.values(), *self._known.leaving.values()):
+            if entry.durable:
+                seen = entry.durable
+                spec, r = entry.jobspec, entry.r
+                yield partial(_told, entry.job.id, entry.events, seen, spec, r, wanted)
+
+
+def _of_inactive(each: Inactive, wanted: Wanted) -> Payload | None:
+    try:
+        events = each.events()
+        return _told(each.id, events, len(events), each.jobspec, each.r, wanted)
+    except UserMistake:
+        return None  # it was put aside, or purged in the meantime
+
+
+def _told(
+    job: JobId,
+    events: list[Event],
+    durable: int,
+    spec: Mapping[str, Any],
+    r: Mapping[str, Any] | None,
+    wanted: Wanted,
+) -> Payload | None:
+    shown = wanted.among(events[:durable])
+    if not shown:
+        return None
+    told: dict[str, Any] = {
+        "id": job,
+        "events": [_plain(event) for event in shown],
+        "jobspec": spec,
+    }
+    if r is not None:
+        told["R"] = resource_set.without_scheduling(r)
+    return told
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    told: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
+    if event.context:
+        told["context"] = event.context
+    return told

@@ -1,0 +1,185 @@
+"""Jobs that are over: kept in short, waited for once, purged, put aside where they are broken."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.instance import keys, summary
+from warren.instance.commits import Commits
+from warren.instance.known import Entry, Inactive, Known
+from warren.instance.kvs import put
+from warren.instance.purging import AT_ONCE, Limits, due
+from warren.instance.stored import Stored
+from warren.instance.waiting import Waiting
+from warren.lifecycle.job import WAITABLE
+from warren.rfc import fluid
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
+
+log = structlog.get_logger()
+
+_WRITTEN_AT_ONCE: Final = 1000
+"""Summaries of one commit, where those of an older store are written."""
+
+
+class Ended:
+    """What becomes of a job after its last event. `removed` hears of those that are purged."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        stored: Stored,
+        known: Known,
+        commits: Commits,
+        removed: Callable[[Inactive], None],
+    ) -> None:
+        self._clock = clock
+        self._stored = stored
+        self._known = known
+        self._commits = commits
+        self._removed = removed
+        self._waiting = Waiting()
+        self._going: set[JobId] = set()
+        """Jobs that are being purged, or put aside."""
+        self._unwritten: dict[JobId, bytes] = {}
+        """Summaries of jobs that ended before there were any."""
+        self._news = asyncio.Event()
+
+    # Coming in
+
+    def begun(self, entry: Entry) -> None:
+        """Say that there is an active job."""
+        if entry.job.flags & WAITABLE:
+            self._waiting.begun(entry.job.id)
+
+    def keep(self, entry: Entry) -> None:
+        """Keep a job in short that was active until now, and write that down with its end."""
+        job = entry.job.id
+        short = summary.encode(entry.job, entry.jobspec, entry.r)
+        self._commits.add(put(keys.summary(job), short))
+        self._known.leaving[job] = self._known.active.pop(job)
+        self._known.inactive[job] = self._short(job, short)
+
+        def left() -> None:
+            del self._known.leaving[job]
+            if entry.job.flags & WAITABLE:
+                self._waiting.ended(job)
+            self._news.set()
+
+        self._commits.then(left)
+
+    def read(self, job: JobId) -> Inactive | None:
+        """Give a job that is over from its summary; None if it has none that can be read."""
+        short = self._stored.summary(job)
+        if short is None or summary.decode(short) is None:
+            return None
+        return self._short(job, short)
+
+    def shorten(self, entry: Entry) -> Inactive:
+        """Give a job that was over before there were summaries; its own is written later."""
+        job = entry.job.id
+        self._unwritten[job] = summary.encode(entry.job, entry.jobspec, entry.r)
+        return self._short(job, self._unwritten[job])
+
+    def restored(self, over: list[Inactive]) -> None:
+        """Take all jobs that were over before a restart."""
+        over.sort(key=lambda each: each.ended)
+        self._known.inactive.update((each.id, each) for each in over)
+        for each in over:
+            if each.summary.waitable:
+                self._waiting.ended(each.id)
+
+    def _short(self, job: JobId, short: bytes) -> Inactive:
+        return Inactive(job, short, self._stored, self.put_aside)
+
+    async def write(self) -> None:
+        """Write the summaries that an older store has not."""
+        while self._unwritten:
+            for job in list(islice(self._unwritten, _WRITTEN_AT_ONCE)):
+                short = self._unwritten.pop(job)
+                if job in self._known.inactive and job not in self._going:
+                    self._commits.add(put(keys.summary(job), short))
+            await self._commits.done()
+
+    # Going
+
+    def put_aside(self, job: JobId, reason: str) -> None:
+        """Move a job to lost+found that cannot be read, unless it is going already."""
+        if job in self._going or job in self._known.leaving:
+            return
+        log.error("job cannot be read", job=fluid.f58(job), reason=reason)
+        self._going.add(job)
+        self._commits.add(*self._stored.lose(job))
+
+        def gone() -> None:
+            self._gone(job)
+
+        self._commits.then(gone)
+
+    def purgeable(self, kept: Limits, most: int = AT_ONCE) -> list[JobId]:
+        """Give the jobs that are beyond what is to be kept, the oldest first."""
+        over = (each for each in self._known.inactive.values() if self._settled(each.id))
+        total = len(self._known.inactive) - len(self._going)
+        return due(over, total, kept, self._clock.now(), most)
+
+    async def purge(self, jobs: Sequence[JobId]) -> int:
+        """Remove jobs that are over, for good; give how many. Others are left alone."""
+        chosen = [job for job in dict.fromkeys(jobs) if self._settled(job)]
+        if not chosen:
+            return 0
+        self._going.update(chosen)
+        self._commits.add(*self._stored.purge(chosen))
+
+        def gone() -> None:
+            for job in chosen:
+                removed = self._gone(job)
+                if removed is not None:
+                    self._removed(removed)
+
+        self._commits.then(gone)
+        await self._commits.done()
+        return len(chosen)
+
+    async def keep_within(self, kept: Limits) -> None:
+        """Purge what is beyond the limits, until cancelled."""
+        while True:
+            self._news.clear()
+            while await self.purge(self.purgeable(kept)):
+                pass
+            oldest = next(iter(self._known.inactive.values()), None)
+            wait = None if oldest is None else kept.wait(oldest.ended, self._clock.now())
+            try:
+                async with asyncio.timeout(wait):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _settled(self, job: JobId) -> bool:
+        known = self._known
+        return job in known.inactive and job not in known.leaving and job not in self._going
+
+    def _gone(self, job: JobId) -> Inactive | None:
+        self._going.discard(job)
+        self._waiting.forget(job)
+        return self._known.inactive.pop(job, None)
+
+    # Waiting
+
+    async def wait(self, job: JobId | None) -> Inactive:
+        """Wait for a waitable job, or any, to be over. The same is not given again.
+
+        Raises RpcError(ECHILD) where there is none.
+        """
+        taken = await self._waiting.wait(job)
+        ended = self._known.inactive.get(taken)
+        if ended is None or taken in self._going:
+            raise RpcError(errno.ECHILD, "the job was purged")
+        self._known.inactive[taken] = self._short(taken, ended.waited_for())
+        self._commits.add(put(keys.summary(taken), ended.waited_for()))
+        await self._commits.done()
+        return ended

@@ -1,0 +1,124 @@
+"""The jobs that are known: all of those that are active, and in short those that are over."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from warren.base.errors import UserMistake
+from warren.instance import summary
+from warren.instance.stored import Stored
+from warren.instance.summary import Summary
+from warren.lifecycle.job import Job, update
+from warren.lifecycle.states import State
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+
+T = TypeVar("T")
+
+
+@dataclass
+class Entry:
+    """One active job."""
+
+    job: Job
+    jobspec: Mapping[str, Any]
+    r: Mapping[str, Any] | None = None
+    events: list[Event] = field(default_factory=list)
+    durable: int = 0
+    """How many of the events are on disk."""
+    queue: deque[Event] = field(default_factory=deque)
+    held: bool = False
+    """Whether what is queued has to wait: the job is being taken in, or an event applied."""
+    allocating: bool = False
+    executing: bool = False
+    previous: State | None = None
+    """The state before the present one, where it was entered in this life."""
+    subscribers: set[str] = field(default_factory=set)
+    """Plugins that want to hear of every event."""
+    aux: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """What plugins keep with the job, by plugin and name."""
+
+    def foreseen(self) -> Job:
+        """Give the job as it will be when all queued events are applied."""
+        job = self.job
+        for event in self.queue:
+            with suppress(UserMistake):
+                job = update(job, event)
+        return job
+
+
+class Inactive:
+    """A job that is over. What its summary does not say is read when somebody asks.
+
+    A job of which something cannot be read then is put aside at that moment, and whoever asked
+    gets BadFormat: from then on nobody finds it.
+    """
+
+    __slots__ = ("_lose", "_short", "_stored", "ended", "id", "userid")
+
+    def __init__(
+        self, job: JobId, short: bytes, stored: Stored, lose: Callable[[JobId, str], None]
+    ) -> None:
+        """`short` is a summary that can be read."""
+        told = summary.decode(short)
+        assert told is not None
+        self.id = job
+        self.userid = told.userid
+        self.ended = told.ended
+        self._short = short
+        self._stored = stored
+        self._lose = lose
+
+    @property
+    def summary(self) -> Summary:
+        """What listings choose and sort by."""
+        told = summary.decode(self._short)
+        assert told is not None
+        return told
+
+    @property
+    def job(self) -> Job:
+        return self._read(lambda: summary.job_of(self.summary, self.id))
+
+    @property
+    def jobspec(self) -> Mapping[str, Any]:
+        return self._read(lambda: self._stored.jobspec(self.job))
+
+    @property
+    def r(self) -> Mapping[str, Any] | None:
+        return self._read(lambda: self._stored.r(self.job))
+
+    def events(self) -> list[Event]:
+        """Give the whole log."""
+        return self._read(lambda: self._stored.events(self.id))
+
+    def waited_for(self) -> bytes:
+        """Give the summary that says that nobody may wait for the job any more."""
+        return summary.waited_for(self._short)
+
+    def _read(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except UserMistake as error:
+            self._lose(self.id, str(error))
+            raise
+
+
+class Known:
+    """All jobs by id."""
+
+    def __init__(self) -> None:
+        self.active: dict[JobId, Entry] = {}
+        self.leaving: dict[JobId, Entry] = {}
+        """Jobs that are over, until the last of their events is durable."""
+        self.inactive: dict[JobId, Inactive] = {}
+        """In the order in which they ended."""
+
+    def all(self) -> Iterator[Entry | Inactive]:
+        yield from self.active.values()
+        yield from self.inactive.values()
+
+    def find(self, job: JobId) -> Entry | Inactive | None:
+        return self.active.get(job) or self.inactive.get(job)

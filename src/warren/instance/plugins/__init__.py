@@ -1,0 +1,14 @@
+"""Plugins that every instance has: dependencies, changes of jobs, resources of one's own."""
+
+from warren.base.clock import Clock
+from warren.instance.jobtap import Plugin
+from warren.instance.plugins.after import After
+from warren.instance.plugins.begin_time import BeginTime
+from warren.instance.plugins.bypass import AllocBypass
+from warren.instance.plugins.singleton import Singleton
+from warren.instance.plugins.updates import Updates
+
+
+def builtin(clock: Clock, owner: int) -> list[Plugin]:
+    """Give all of them, for an instance of this owner."""
+    return [After(owner), BeginTime(clock), Singleton(), Updates(clock), AllocBypass(owner)]

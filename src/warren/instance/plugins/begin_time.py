@@ -1,0 +1,55 @@
+"""The dependency `begin-time`: a job waits for a moment of the wall clock."""
+
+from functools import partial
+from typing import Final
+
+from warren.base.clock import Clock
+from warren.instance.jobtap import Callbacks, Jobtap
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+from warren.rfc import dependency
+from warren.rfc.dependency import Dependency
+from warren.rfc.fluid import JobId
+
+
+class BeginTime:
+    """The plugin."""
+
+    name: Final = "begin-time"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._moments: dict[JobId, dict[str, float]] = {}
+        """When jobs may begin, by description."""
+
+    def load(self, tap: Jobtap) -> Callbacks:
+        self._tap = tap
+        return {
+            "job.dependency.begin-time": self._depend,
+            "job.state.depend": self._settle,
+            "job.restart": self._settle,
+            "job.destroy": self._forget,
+        }
+
+    def _depend(self, job: Job, wanted: Dependency) -> None:
+        description = dependency.description(wanted)
+        moment = float(wanted.value)
+        self._moments.setdefault(job.id, {})[description] = moment
+        self._tap.dependency_add(job.id, description)
+        self._tap.at(moment, partial(self._come, job.id))
+
+    def _come(self, job: JobId) -> None:
+        found = self._tap.foreseen(job)
+        if found is not None:
+            self._settle(found)
+
+    def _settle(self, job: Job) -> None:
+        now = self._clock.now()
+        for description, moment in self._moments.get(job.id, {}).items():
+            foreseen = self._tap.foreseen(job.id)
+            waits = foreseen is not None and foreseen.state is State.DEPEND
+            if waits and foreseen and description in foreseen.dependencies and moment <= now:
+                self._tap.dependency_remove(job.id, description)
+
+    def _forget(self, job: Job) -> None:
+        self._moments.pop(job.id, None)

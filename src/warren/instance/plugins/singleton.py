@@ -1,0 +1,96 @@
+"""The dependency `singleton`: of a user's jobs of one name, one at a time.
+
+A job waits while another active one has its name, unless that one waits as well; of those
+that wait, the oldest goes first.
+"""
+
+from typing import Final
+
+from warren.instance.jobtap import Callbacks, Jobtap, Rejected
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+from warren.rfc import dependency
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.dependency import Dependency
+from warren.rfc.fluid import JobId
+
+DESCRIPTION: Final = "singleton"
+
+_Name = tuple[int, str]
+"""A user, and the name of jobs of his."""
+
+
+class Alike:
+    """The active jobs of one name, and which of them wait."""
+
+    def __init__(self) -> None:
+        self.active: set[JobId] = set()
+        self.waiting: set[JobId] = set()
+
+    def released(self) -> JobId | None:
+        """Give the job that may go on, if all of them wait."""
+        all_wait = self.waiting and len(self.waiting) == len(self.active)
+        return min(self.waiting) if all_wait else None
+
+
+class Singleton:
+    """The plugin."""
+
+    name: Final = "dependency-singleton"
+
+    def __init__(self) -> None:
+        self._names: dict[JobId, _Name] = {}
+        self._alike: dict[_Name, Alike] = {}
+
+    def load(self, tap: Jobtap) -> Callbacks:
+        self._tap = tap
+        return {
+            "job.dependency.singleton": self._depend,
+            "job.new": self._add,
+            "job.state.depend": self._settle,
+            "job.restart": self._settle,
+            "job.destroy": self._remove,
+        }
+
+    def _depend(self, job: Job, wanted: Dependency) -> None:
+        """Hold a job. Raises Rejected where it has no name."""
+        if self._name(job) is None:
+            raise Rejected("singleton: the job has no name, by which others are told to be alike")
+        self._tap.dependency_add(job.id, dependency.description(wanted))
+
+    def _name(self, job: Job) -> _Name | None:
+        name = jobspecs.system(self._tap.jobspec(job.id)).get("job", {}).get("name")
+        return (job.userid, name) if isinstance(name, str) and name else None
+
+    def _add(self, job: Job) -> None:
+        name = self._name(job)
+        if name is None:
+            return
+        self._names[job.id] = name
+        alike = self._alike.setdefault(name, Alike())
+        alike.active.add(job.id)
+        foreseen = self._tap.foreseen(job.id)
+        if foreseen is not None and DESCRIPTION in foreseen.dependencies:
+            alike.waiting.add(job.id)
+
+    def _remove(self, job: Job) -> None:
+        name = self._names.pop(job.id, None)
+        if name is not None:
+            alike = self._alike[name]
+            alike.active.discard(job.id)
+            alike.waiting.discard(job.id)
+            self._release(alike)
+            if not alike.active:
+                del self._alike[name]
+
+    def _settle(self, job: Job) -> None:
+        name = self._names.get(job.id)
+        if name is not None:
+            self._release(self._alike[name])
+
+    def _release(self, alike: Alike) -> None:
+        first = alike.released()
+        found = None if first is None else self._tap.foreseen(first)
+        if first is not None and found is not None and found.state is State.DEPEND:
+            alike.waiting.discard(first)
+            self._tap.dependency_remove(first, DESCRIPTION)

@@ -1,0 +1,45 @@
+"""What users may change in a jobspec: how long a job may take, and its name."""
+
+from math import isfinite
+from typing import Final
+
+from warren.base.clock import Clock
+from warren.instance.course import DURATION, expiration
+from warren.instance.jobtap import Callbacks, Jobtap, Rejected, Update, Verdict
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+
+_NAME: Final = "attributes.system.job.name"
+
+
+class Updates:
+    """The plugin."""
+
+    name: Final = "update"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def load(self, tap: Jobtap) -> Callbacks:
+        self._tap = tap
+        return {f"job.update.{DURATION}": self._duration, f"job.update.{_NAME}": self._renamed}
+
+    def _duration(self, job: Job, update: Update) -> Verdict:
+        value = update.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Rejected(f"{DURATION} is not a number of seconds")
+        if not isfinite(value) or value < 0:
+            raise Rejected(f"{DURATION} is not a number of seconds from 0 on")
+        if job.state is State.RUN:
+            if not update.owner:
+                raise Rejected("only the instance owner can change the duration of a running job")
+            end = expiration(self._tap.resources(job.id) or {}, value)
+            if end and end <= self._clock.now():
+                raise Rejected(f"with {DURATION} {value} the job's time would be over already")
+        # The owner may go beyond the limits that are set for others.
+        return Verdict(validated=update.owner)
+
+    def _renamed(self, job: Job, update: Update) -> Verdict:
+        if not isinstance(update.value, str) or not update.value:
+            raise Rejected(f"{_NAME} is not a name")
+        return Verdict(validated=True)

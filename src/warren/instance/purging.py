@@ -1,0 +1,48 @@
+"""Which jobs that are over are purged: those that are too old, and those that are too many."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from warren.instance.known import Inactive
+from warren.rfc import duration
+from warren.rfc.fluid import JobId
+
+AT_ONCE: Final = 100
+"""Jobs of one commit."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is kept: seconds since a job's end, and a number of jobs. None is no limit."""
+
+    age: float | None = None
+    number: int | None = None
+
+    def over(self, ended: float, now: float, number: int) -> bool:
+        """Tell whether the oldest job of so many is to go."""
+        if self.number is not None and number > self.number:
+            return True
+        return self.age is not None and now - ended >= self.age
+
+    def wait(self, oldest: float, now: float) -> float | None:
+        """Give the seconds until the oldest job is too old; None if it never will be."""
+        return None if self.age is None or self.age == inf else max(oldest + self.age - now, 0.0)
+
+
+def limits(age: str | float | None, number: int | None) -> Limits:
+    """Read the limits as a configuration has them. Raises BadFormat."""
+    return Limits(duration.parse(age) if isinstance(age, str) else age, number)
+
+
+def due(
+    ended: Iterable[Inactive], total: int, limits: Limits, now: float, most: int = AT_ONCE
+) -> list[JobId]:
+    """Give the jobs that are to go, the oldest first; `ended` is in the order of their ends."""
+    chosen: list[JobId] = []
+    for each in ended:
+        if len(chosen) == most or not limits.over(each.ended, now, total - len(chosen)):
+            break
+        chosen.append(each.id)
+    return chosen

@@ -1,0 +1,150 @@
+"""What the job manager is asked, as it stands on the wire, and who may ask it."""
+
+import errno
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from warren.instance.manager import Entry, Inactive, JobManager
+from warren.lifecycle import urgency
+from warren.lifecycle.states import ACTIVE
+from warren.rfc.fluid import JobId
+from warren.rpc.message import Request, RpcError
+
+ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
+"""Spellings of any job and of any user."""
+
+Id = Annotated[int, msgspec.Meta(ge=-1)]
+Userid = Annotated[int, msgspec.Meta(ge=-1, lt=2**32)]
+Signal = Annotated[int, msgspec.Meta(ge=1, le=64)]
+Severity = Annotated[int, msgspec.Meta(ge=0, le=7)]
+ExceptionType = Annotated[str, msgspec.Meta(pattern=r"^[^\s=]+\Z", max_length=256)]
+
+
+class OfJob(msgspec.Struct, frozen=True, kw_only=True):
+    """`wait` and `purge-id`, and what all that are about one job have."""
+
+    id: Id
+
+
+class Raise(OfJob, frozen=True, kw_only=True):
+    type: ExceptionType = "cancel"
+    severity: Severity = 0
+    note: str | None = None
+
+
+class Kill(OfJob, frozen=True, kw_only=True):
+    signum: Signal
+
+
+class Urgency(OfJob, frozen=True, kw_only=True):
+    urgency: Annotated[int, msgspec.Meta(ge=urgency.HOLD, le=urgency.EXPEDITE)]
+
+
+class Change(OfJob, frozen=True, kw_only=True):
+    updates: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+
+
+class Memo(OfJob, frozen=True, kw_only=True):
+    memo: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+    volatile: bool = False
+    """Told and shown, and gone with the next restart."""
+
+
+class Purge(OfJob, frozen=True, kw_only=True):
+    force: bool = False
+    """Without it, it is only said what would be done."""
+
+
+class Many(msgspec.Struct, frozen=True, kw_only=True):
+    """What all that are about many jobs have."""
+
+    dry_run: bool = False
+    """Only say how many there are."""
+    userid: Userid | None = None
+    """Whose jobs; by default those of the user who asks."""
+
+
+class RaiseAll(Many, frozen=True, kw_only=True):
+    states: Annotated[int, msgspec.Meta(ge=1)] = sum(state.bit for state in ACTIVE)
+    type: ExceptionType
+    severity: Severity = 7
+    note: str | None = None
+
+
+class KillAll(Many, frozen=True, kw_only=True):
+    signum: Signal
+
+
+class PurgeAll(msgspec.Struct, frozen=True, kw_only=True):
+    age_limit: float | None = None
+    """Seconds; less than nothing is no limit."""
+    num_limit: int | None = None
+    """Less than nothing is no limit."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    force: bool = False
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    full: bool = False
+    allow: dict[str, int] | None = None
+    deny: dict[str, int] | None = None
+
+
+class GetAttr(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class Jobtap(msgspec.Struct, frozen=True, kw_only=True):
+    query: bool = False
+    query_only: bool = False
+    load: Any = None
+    remove: Any = None
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def read(request: Request, wanted: type[T]) -> T:
+    """Read a request's payload. Raises RpcError(EPROTO) with the place of the mistake."""
+    try:
+        return msgspec.convert(request.payload, wanted)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise RpcError(errno.EPROTO, f"{request.topic}: {_told(str(error))}") from None
+
+
+def visible(manager: JobManager, request: Request) -> Entry | Inactive:
+    """Give the job that a request is about, if the user may act on it.
+
+    Raises RpcError: ENOENT, also for what is no id, or EPERM.
+    """
+    job = request.payload.get("id")
+    found = manager.find(JobId(job)) if type(job) is int else None
+    if found is None:
+        raise RpcError(errno.ENOENT, "unknown job id")
+    userid = found.job.userid if isinstance(found, Entry) else found.userid
+    if not request.cred.owner and userid != request.cred.userid:
+        raise RpcError(errno.EPERM, "the job is another user's")
+    return found
+
+
+def own(manager: JobManager, request: Request) -> Entry:
+    """Give the active job that a request is about. Raises RpcError: ENOENT, or EPERM."""
+    found = visible(manager, request)
+    if not isinstance(found, Entry):
+        raise RpcError(errno.ENOENT, "job is inactive")
+    return found
+
+
+def chosen(manager: JobManager, request: Request, many: Many) -> list[Entry]:
+    """Give the active jobs of the user that a request names. Raises RpcError(EPERM)."""
+    userid = request.cred.userid if many.userid is None else many.userid
+    if userid != request.cred.userid and not request.cred.owner:
+        raise RpcError(errno.EPERM, "guests can only act on their own jobs")
+    return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
+
+
+def _told(words: str) -> str:
+    """Put the path, which msgspec names last and with a `$`, where one looks for it."""
+    problem, _, path = words.partition(" - at `$.")
+    return f"{path.removesuffix('`')}: {problem}" if path else words

@@ -1,0 +1,88 @@
+"""Changes of a jobspec that users ask for: plugins allow them, and look at what comes of them."""
+
+import errno
+from collections.abc import Mapping
+from typing import Any
+
+from warren.base.errors import UserMistake
+from warren.instance.course import DURATION, changed
+from warren.instance.jobtap import Rejected, Update
+from warren.instance.known import Entry
+from warren.instance.manager import JobManager
+from warren.lifecycle.states import State
+from warren.rfc import jobspec as jobspecs
+from warren.rpc.message import Cred, RpcError
+
+
+async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
+    """Change an active job's jobspec. Returns when that is durable.
+
+    Raises RpcError, and changes nothing, where somebody objects.
+    """
+    _check_state(entry, updates, cred)
+    wanted, validated, feasibility = _allowed(manager, entry, updates, cred)
+    seen = entry.jobspec
+    spec = _checked(manager, entry, wanted, validated=validated)
+    if feasibility:
+        try:
+            await manager.ask("feasibility.check", {"jobspec": spec})
+        except RpcError as error:
+            if error.errnum != errno.ENOSYS:
+                raise RpcError(errno.EINVAL, str(error)) from None
+        if entry.jobspec is not seen or manager.find(entry.job.id) is not entry:
+            raise RpcError(errno.EAGAIN, "the job has changed in the meantime")
+        _check_state(entry, updates, cred)
+    if cred.owner and entry.job.userid != cred.userid and not entry.job.immutable:
+        # What the owner has set, the job's user must not set back.
+        manager.course.post(entry, "set-flags", {"flags": ["immutable"]})
+    manager.course.post(entry, "jobspec-update", wanted)
+    await manager.committed()
+
+
+def _check_state(entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
+    job = entry.foreseen()
+    if job.immutable and not cred.owner:
+        raise RpcError(errno.EPERM, "the instance's owner has changed the job: only he may again")
+    if job.state in (State.CLEANUP, State.INACTIVE):
+        raise RpcError(errno.EINVAL, f"a job in state {job.state} cannot be changed")
+    if job.state is State.RUN and updates.keys() - {DURATION}:
+        raise RpcError(errno.EINVAL, f"of a job that runs only {DURATION} can be changed")
+
+
+def _allowed(
+    manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred
+) -> tuple[dict[str, Any], bool, bool]:
+    """Ask about each key; give all changes, whether they are validated, and to be feasible."""
+    stack = manager.course.stack
+    wanted = dict(updates)
+    validated, feasibility = True, False
+    for key, value in updates.items():
+        asked = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
+        try:
+            verdicts = [each for each in stack.ask(f"job.update.{key}", entry, asked) if each]
+        except Rejected as error:
+            raise RpcError(errno.EINVAL, str(error)) from None
+        if not verdicts:
+            raise RpcError(errno.EINVAL, f"update of {key} not supported")
+        validated = validated and any(each.validated for each in verdicts)
+        feasibility = feasibility or any(each.feasibility for each in verdicts)
+        for each in verdicts:
+            wanted.update(each.updates)
+    return wanted, validated, feasibility
+
+
+def _checked(
+    manager: JobManager, entry: Entry, updates: Mapping[str, Any], *, validated: bool
+) -> Mapping[str, Any]:
+    """Give the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""
+    before = entry.jobspec
+    try:
+        spec = jobspecs.check(changed(before, updates))
+        if not validated:
+            entry.jobspec = spec  # which is what plugins look at
+            manager.course.stack.refuse("job.validate", entry)
+    except (UserMistake, Rejected) as error:
+        raise RpcError(errno.EINVAL, str(error)) from None
+    finally:
+        entry.jobspec = before
+    return spec

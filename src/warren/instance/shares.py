@@ -1,0 +1,46 @@
+"""Parts of a job's R: what is given back early, what is left, and until when."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from warren.rfc import resource_set
+from warren.rfc.resource_set import Rank, ResourceSet
+
+
+def part(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
+    """Give these nodes of an R, without what only the scheduler knows. Others are ignored."""
+    return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank in ranks)
+
+
+def left(r: Mapping[str, Any], freed: Collection[int]) -> Mapping[str, Any]:
+    """Give an R without the nodes that were given back: the same, if there were none."""
+    if not freed:
+        return r
+    return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank not in freed)
+
+
+def ranks(r: Mapping[str, Any]) -> frozenset[int]:
+    """Give the ranks of an R."""
+    return frozenset(rank.rank for rank in resource_set.decode(r))
+
+
+def together(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Give all that is in any of them, as R."""
+    cores: dict[int, set[int]] = {}
+    gpus: dict[int, set[int]] = {}
+    hosts: dict[int, str] = {}
+    for r in rs:
+        for rank in resource_set.decode(r):
+            hosts[rank.rank] = rank.host
+            cores.setdefault(rank.rank, set()).update(rank.cores)
+            gpus.setdefault(rank.rank, set()).update(rank.gpus)
+    found = (
+        Rank(rank, host, tuple(sorted(cores[rank])), tuple(sorted(gpus[rank])))
+        for rank, host in hosts.items()
+    )
+    return resource_set.write(ResourceSet(ranks=tuple(sorted(found, key=lambda each: each.rank))))
+
+
+def expiring(r: Mapping[str, Any], expiration: float) -> dict[str, Any]:
+    """Give an R whose time is up at another moment."""
+    return {**r, "execution": {**r["execution"], "expiration": expiration}}

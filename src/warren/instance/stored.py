@@ -1,0 +1,115 @@
+"""Jobs as the KVS has them: what may be read of each, and where those go that cannot be read."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from warren.instance import keys, shares
+from warren.instance.kvs import Kvs, Operation, graft, put, unlink
+from warren.lifecycle.job import Job, replay
+from warren.lifecycle.states import State
+from warren.rfc import eventlog, fluid, resource_set
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+
+log = structlog.get_logger()
+
+_LOST: Final = "job-lost+found.job"
+"""Where jobs are kept that cannot be read."""
+
+_GREATEST: Final = "job-manager.max_jobid"
+"""The greatest id of a job that was purged."""
+
+
+class Stored:
+    """Reads jobs. Raises BadFormat, with what is wrong, for what cannot be read."""
+
+    def __init__(self, kvs: Kvs) -> None:
+        self._kvs = kvs
+
+    def ids(self) -> Iterator[JobId]:
+        """Give the ids of all jobs, in order."""
+        groups = ["job"]
+        for _ in range(4):
+            groups = [f"{group}.{name}" for group in groups for name in self._kvs.names(group)]
+        for group in groups:
+            try:
+                yield fluid.parse(group)
+            except BadFormat:
+                log.error("no job has such a key", key=group)
+
+    def greatest(self) -> JobId:
+        """Give the greatest id among the jobs that are not there any more; 0 if all are."""
+        purged = self._kvs.get(_GREATEST)
+        lost = map(fluid.parse, self._kvs.names(_LOST))
+        return max((JobId(int(purged)) if purged else JobId(0), *lost))
+
+    def summary(self, job: JobId) -> bytes | None:
+        """Give what is kept in short of a job that is over."""
+        return self._kvs.get(keys.summary(job))
+
+    def events(self, job: JobId) -> list[Event]:
+        """Read a job's log."""
+        text = self._kvs.get(keys.of(job, "eventlog"))
+        if text is None:
+            raise BadFormat("there is no eventlog")
+        try:
+            return eventlog.decode(text.decode())
+        except UnicodeDecodeError as error:
+            raise BadFormat(f"the eventlog is not UTF-8: {error}") from None
+
+    def jobspec(self, job: Job) -> Mapping[str, Any]:
+        """Read a job's jobspec, and apply what was changed in it since."""
+        try:
+            spec = orjson.loads(self._kvs.get(keys.of(job.id, "jobspec")) or b"")
+            jobspecs.system(spec).keys()
+            return jobspecs.updated(spec, job.updates)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise BadFormat(f"the jobspec cannot be read: {error}") from None
+
+    def r(self, job: Job) -> Mapping[str, Any] | None:
+        """Read a job's R, with the expiration that it has now. None if it was never given one."""
+        if State.RUN not in job.times:
+            # One that is there before the job was given it is an answer that nobody heard.
+            return None
+        text = self._kvs.get(keys.of(job.id, "R"))
+        if text is None:
+            raise BadFormat("there is no R")
+        try:
+            r = orjson.loads(text)
+            resource_set.nodelist(r)
+        except (TypeError, ValueError) as error:
+            raise BadFormat(f"R cannot be read: {error}") from None
+        return r if job.expiration is None else shares.expiring(r, job.expiration)
+
+    def replayed(self, job: JobId) -> tuple[Job, list[Event]]:
+        """Give a job as its log tells it."""
+        events = self.events(job)
+        known = replay(job, events)
+        if known.state is State.NEW:
+            raise BadFormat("it was never validated")
+        return known, events
+
+    def lose(self, job: JobId) -> Iterator[Operation]:
+        """Move a job that cannot be read to lost+found, with what it has printed."""
+        place = f"{_LOST}.{fluid.f58plain(job)}"
+        yield from self._copied(fluid.kvs(job), place)
+        yield graft(f"{place}.guest", keys.guest(job))
+        yield unlink(fluid.kvs(job))
+
+    def purge(self, jobs: list[JobId]) -> Iterator[Operation]:
+        """Remove jobs, and remember that their ids are taken."""
+        yield put(_GREATEST, str(max(*jobs, self.greatest())).encode())
+        for job in jobs:
+            yield unlink(fluid.kvs(job))
+
+    def _copied(self, key: str, place: str) -> Iterator[Operation]:
+        value = self._kvs.get(key)
+        if value is not None:
+            yield put(place, value)
+        for name in self._kvs.names(key):
+            yield from self._copied(f"{key}.{name}", f"{place}.{name}")

@@ -1,0 +1,100 @@
+"""What is kept in short of a job that is over, so that nobody needs to read its log.
+
+It is written with the job's last event, in one commit, and says what the log says: a summary
+that is not there, or of another version, is made again from the log.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from warren.lifecycle.job import WAITABLE, Job
+from warren.lifecycle.states import Result
+from warren.rfc import jobspec as jobspecs
+from warren.rfc import resource_set
+from warren.rfc.errors import BadFormat
+from warren.rfc.fluid import JobId
+
+_VERSION: Final = 1
+"""Of the summary, and of what `Job` has in it: it changes with either."""
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
+    """What listings choose and sort by; the rest of the job is read when it is asked for."""
+
+    version: int
+    userid: int
+    ended: float
+    """Seconds since the epoch."""
+    result: Result
+    waitable: bool
+    """Whether somebody may still wait for it."""
+    name: str
+    queue: str | None
+    hosts: str
+    """A hostlist; empty for a job that never had resources."""
+    ranks: str
+    """An idset."""
+    job: msgspec.Raw
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Summary).decode
+_decode_job = msgspec.msgpack.Decoder(Job).decode
+
+
+def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None) -> bytes:
+    """Write the summary of a job that is over."""
+    result = job.result
+    assert result is not None
+    return _encode(
+        Summary(
+            version=_VERSION,
+            userid=job.userid,
+            ended=max(job.times.values()),
+            result=result,
+            waitable=bool(job.flags & WAITABLE),
+            name=_name(spec),
+            queue=_queue(spec),
+            hosts=",".join(r["execution"]["nodelist"]) if r is not None else "",
+            ranks=resource_set.ranks_text(resource_set.decode(r)) if r is not None else "",
+            job=msgspec.Raw(_encode(job)),
+        )
+    )
+
+
+def _name(spec: Mapping[str, Any]) -> str:
+    try:
+        return jobspecs.name(spec)
+    except (LookupError, TypeError, AttributeError):
+        return ""  # accepted without validation
+
+
+def _queue(spec: Mapping[str, Any]) -> str | None:
+    queue = jobspecs.system(spec).get("queue")
+    return queue if isinstance(queue, str) else None
+
+
+def decode(data: bytes) -> Summary | None:
+    """Read a summary; None for what is none that can be read now."""
+    try:
+        summary = _decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return summary if summary.version == _VERSION else None
+
+
+def waited_for(data: bytes) -> bytes:
+    """Give the summary of a job that nobody may wait for any more."""
+    return _encode(msgspec.structs.replace(_decode(data), waitable=False))
+
+
+def job_of(summary: Summary, job: JobId) -> Job:
+    """Give the whole job, whose id is that of its directory. Raises BadFormat."""
+    try:
+        known = _decode_job(summary.job)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadFormat(f"the summary cannot be read: {error}") from None
+    return known if known.id == job else replace(known, id=job)

@@ -1,0 +1,194 @@
+"""The jobtap interface as one plugin has it."""
+
+import errno
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from warren.base.errors import UserMistake
+from warren.instance.jobtap import Answered, Arguments
+from warren.instance.known import Entry
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import Result, State
+from warren.rfc import resource_set
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Method, Methods, StreamingMethod
+from warren.rpc.message import Payload, RpcError
+
+if TYPE_CHECKING:
+    from warren.instance.manager import JobManager
+
+
+class Tap:
+    """A `Jobtap`."""
+
+    def __init__(self, manager: "JobManager", plugin: str) -> None:
+        self._manager = manager
+        self._course = manager.course
+        self._plugin = plugin
+
+    # What is known
+
+    def lookup(self, job: JobId) -> Arguments:
+        entry = self._manager.found(job)
+        known = entry.job
+        return Arguments(
+            id=job,
+            userid=known.userid,
+            urgency=known.urgency,
+            priority=known.priority,
+            t_submit=known.times[State.NEW],
+            state=known.state,
+            prev_state=entry.previous,
+            jobspec=entry.jobspec,
+            r=self.resources(job),
+            entry=entry.events[-1],
+            end_event=next(filter(_ends, entry.events), None),
+        )
+
+    def job(self, job: JobId) -> Job | None:
+        found = self._manager.find(job)
+        try:
+            return None if found is None else found.job
+        except UserMistake:
+            return None  # it could not be read, and is gone
+
+    def jobspec(self, job: JobId) -> Mapping[str, Any]:
+        found = self._manager.find(job)
+        return found.jobspec if found is not None else {}
+
+    def resources(self, job: JobId) -> Mapping[str, Any] | None:
+        found = self._manager.find(job)
+        r = None if found is None else found.r
+        return None if r is None else resource_set.without_scheduling(r)
+
+    def foreseen(self, job: JobId) -> Job | None:
+        found = self._manager.find(job)
+        return found.foreseen() if isinstance(found, Entry) else None
+
+    def executing(self, job: JobId) -> bool:
+        found = self._manager.find(job)
+        return isinstance(found, Entry) and found.executing
+
+    def event_posted(self, job: JobId, name: str) -> bool:
+        entry = self._manager.found(job)
+        return any(event.name == name for event in (*entry.events, *entry.queue))
+
+    def result(self, job: JobId) -> Result:
+        found = self.job(job)
+        if found is None:
+            raise RpcError(errno.ENOENT, "unknown job id")
+        if found.state not in (State.CLEANUP, State.INACTIVE):
+            raise RpcError(errno.EINVAL, f"a job in state {found.state} has no result yet")
+        return found.outcome
+
+    # Holding and letting go
+
+    def dependency_add(self, job: JobId, description: str) -> None:
+        entry = self._manager.found(job)
+        context = {"description": description}
+        self._course.check(entry, "dependency-add", context)
+        foreseen = entry.foreseen()
+        if description in foreseen.dependencies:
+            return
+        if description in foreseen.ever_depended:
+            if self._manager.restarting:
+                return  # its plugin has forgotten that it let go
+            raise RpcError(errno.EEXIST, f"dependency {description} has held the job before")
+        self._course.post(entry, "dependency-add", context)
+
+    def dependency_remove(self, job: JobId, description: str) -> None:
+        if description not in self._manager.found(job).foreseen().dependencies:
+            raise RpcError(errno.ENOENT, f"there is no dependency {description}")
+        self.post(job, "dependency-remove", {"description": description})
+
+    def prolog_start(self, job: JobId, description: str) -> None:
+        if self.executing(job):
+            raise RpcError(errno.EINVAL, "the job's tasks are being started")
+        self.post(job, "prolog-start", {"description": description})
+
+    def prolog_finish(self, job: JobId, description: str, status: int) -> None:
+        self.post(job, "prolog-finish", {"description": description, "status": status})
+
+    def epilog_start(self, job: JobId, description: str) -> None:
+        self.post(job, "epilog-start", {"description": description})
+
+    def epilog_finish(self, job: JobId, description: str, status: int) -> None:
+        self.post(job, "epilog-finish", {"description": description, "status": status})
+
+    def release(self, job: JobId, ranks: Collection[int]) -> None:
+        self._course.release(self._manager.found(job), ranks)
+
+    # Events and changes
+
+    def raise_exception(self, job: JobId, type: str, severity: int, note: str) -> None:
+        self.post(job, "exception", {"type": type, "severity": severity, "note": note})
+
+    def post(self, job: JobId, name: str, context: Mapping[str, Any]) -> None:
+        entry = self._manager.found(job)
+        self._course.check(entry, name, context)
+        self._course.post(entry, name, context)
+
+    def set_flag(self, job: JobId, flag: str) -> None:
+        self.post(job, "set-flags", {"flags": [flag]})
+
+    def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
+        entry = self._manager.found(job)
+        if self._course.stack.about is not entry and entry.foreseen().state is State.RUN:
+            raise RpcError(errno.EINVAL, "the job has its resources already")
+        self.post(job, "jobspec-update", updates)
+
+    def allocate(self, job: JobId, r: Mapping[str, Any]) -> None:
+        self._manager.allocate(self._manager.found(job), r)
+
+    def reprioritize_job(self, job: JobId, priority: int) -> None:
+        entry = self._manager.found(job)
+        foreseen = entry.foreseen()
+        if foreseen.state is not State.SCHED or foreseen.priority != priority:
+            self.post(job, "priority", {"priority": priority})
+
+    def reprioritize_all(self) -> None:
+        self._manager.reprioritize()
+
+    # What is kept for the plugin
+
+    def subscribe(self, job: JobId) -> None:
+        self._manager.found(job).subscribers.add(self._plugin)
+
+    def unsubscribe(self, job: JobId) -> None:
+        self._manager.found(job).subscribers.discard(self._plugin)
+
+    def aux_set(self, job: JobId, name: str, value: Any) -> None:
+        self._manager.found(job).aux[self._plugin, name] = value
+
+    def aux_get(self, job: JobId, name: str) -> Any:
+        return self._manager.found(job).aux.get((self._plugin, name))
+
+    # Others
+
+    def call(self, job: JobId, topic: str, *arguments: Any) -> list[Any]:
+        return list(self._course.stack.ask(topic, self._manager.found(job), *arguments))
+
+    def register(self, methods: Methods) -> None:
+        self.register_ex({name: _owners(method) for name, method in methods.items()})
+
+    def register_ex(self, methods: Methods) -> None:
+        self._manager.add_methods(self._plugin, methods)
+
+    def rpc(self, topic: str, payload: Payload, then: Answered) -> None:
+        self._manager.spawn_rpc(topic, payload, then)
+
+    def at(self, moment: float, deed: Callable[[], None]) -> None:
+        self._manager.at(moment, deed)
+
+
+def _owners(method: Method | StreamingMethod) -> Method | StreamingMethod:
+    return replace(method, guest=False)
+
+
+def _ends(event: Event) -> bool:
+    """Tell whether an event has brought a job to CLEANUP, as the first of its kind does."""
+    return event.name == "finish" or (
+        event.name == "exception" and event.context.get("severity") == 0
+    )

@@ -1,0 +1,73 @@
+"""Who waits for the end of jobs that were submitted to be waited for, once each."""
+
+import asyncio
+import errno
+
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
+
+
+class Waiting:
+    """The waitable jobs, and who waits for one of them or for any."""
+
+    def __init__(self) -> None:
+        self._lives: set[JobId] = set()
+        """Jobs that have not ended."""
+        self._ended: dict[JobId, None] = {}
+        """Jobs that have, and that nobody has heard of, in the order in which they did."""
+        self._for_one: dict[JobId, asyncio.Future[JobId]] = {}
+        self._for_any: list[asyncio.Future[JobId]] = []
+
+    def begun(self, job: JobId) -> None:
+        """Say that a job may be waited for."""
+        self._lives.add(job)
+
+    def ended(self, job: JobId) -> None:
+        """Say that it has ended."""
+        self._lives.discard(job)
+        self._ended[job] = None
+        self._serve(job)
+
+    def forget(self, job: JobId) -> None:
+        """Say that it is gone: it was purged, or rejected."""
+        self._lives.discard(job)
+        self._ended.pop(job, None)
+
+    async def wait(self, job: JobId | None) -> JobId:
+        """Wait for a job, or for any, and take it: nobody else hears of it.
+
+        Raises RpcError(ECHILD) where there is none left for this request.
+        """
+        if job is None:
+            spoken_for = len(self._for_one) + len(self._for_any)
+            if spoken_for >= len(self._lives) + len(self._ended):
+                raise RpcError(errno.ECHILD, "there are no more waitable jobs")
+        elif job in self._for_one or not (job in self._lives or job in self._ended):
+            raise RpcError(errno.ECHILD, "the job cannot be waited for, or not any more")
+        answer: asyncio.Future[JobId] = asyncio.get_running_loop().create_future()
+        if job is None:
+            self._for_any.append(answer)
+        else:
+            self._for_one[job] = answer
+        try:
+            for each in [job] if job is not None else list(self._ended):
+                self._serve(each)
+            return await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled():
+                self.ended(answer.result())  # whoever asked is gone, and it goes to the next
+            raise
+        finally:
+            if job is None:
+                self._for_any.remove(answer)
+            else:
+                del self._for_one[job]
+
+    def _serve(self, job: JobId) -> None:
+        if job not in self._ended:
+            return
+        for answer in (self._for_one.get(job), *self._for_any):
+            if answer is not None and not answer.done():
+                del self._ended[job]
+                answer.set_result(job)
+                return

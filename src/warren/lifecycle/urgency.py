@@ -1,0 +1,25 @@
+"""What a user asks for, and where a job stands in the queue: urgency and priority (RFC 30)."""
+
+from typing import Final
+
+HOLD: Final = 0
+"""The urgency of a job that is not to be given anything."""
+DEFAULT: Final = 16
+"""What a job has that says nothing, and the most that a guest may ask for."""
+EXPEDITE: Final = 31
+"""The urgency of a job that goes before all others."""
+
+GREATEST: Final = 2**32 - 1
+"""The greatest priority."""
+
+
+def priority(urgency: int, answered: int | None) -> int:
+    """Give a job's priority, from what a plugin has answered, or None if there is none.
+
+    A job that is held or expedited is so whatever a plugin says.
+    """
+    if urgency == HOLD:
+        return 0
+    if urgency == EXPEDITE:
+        return GREATEST
+    return urgency if answered is None else max(0, min(answered, GREATEST))
