@@ -39,6 +39,11 @@ class Cluster:
 
     def up(self) -> None:
         """Start it, or start it again, and wait until it is ready."""
+        self.launch()
+        wait_for(self.is_ready, START_SECONDS)
+
+    def launch(self) -> None:
+        """Start it, or start it again."""
         self.state.prepare()
         with (self.state.logs / "up.out").open("w") as output:
             self.process = subprocess.Popen(
@@ -50,9 +55,8 @@ class Cluster:
                 stderr=output,
                 start_new_session=True,
             )  # fmt: skip
-        wait_for(self._is_ready, START_SECONDS)
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
             pytest.fail(f"the cluster has not started: {(self.state.logs / 'up.out').read_text()}")
