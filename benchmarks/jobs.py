@@ -3,13 +3,17 @@
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import orjson
 from tests.harness.world import World, opened
 
 from benchmarks.measure import Result, percentile
@@ -17,12 +21,17 @@ from warren.base.clock import SystemClock
 from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
+from warren.daemons.statedir import StateDir, holder
 from warren.instance import keys
 from warren.instance.kvs import Kvs, put
 from warren.instance.simulated import Play
 from warren.journal.sqlite import SqliteJournal
-from warren.rfc import eventlog, fluid
+from warren.rfc import eventlog, fluid, jobspec, signed_request
 from warren.rfc.fluid import JobId
+from warren.rpc.client import connect
+
+REAL = 200
+"""How many real jobs there are."""
 
 XFS = {"dw": "#DW jobdw type=xfs capacity=1GiB name=scratch"}
 
@@ -54,6 +63,63 @@ def lives() -> Iterator[Result]:
 def plain() -> Iterator[Result]:
     """Plain jobs."""
     yield from simulated(lambda world, control: throughput(world, control, 500, {}, 500), rabbits=8)
+
+
+def for_show() -> Iterator[Result]:
+    """Jobs that take no time and start no shells, on 64 slots."""
+    show = {"exec": {"test": {"run_duration": "1ms"}}}
+    yield from simulated(lambda world, control: throughput(world, control, 500, show), rabbits=4)
+
+
+def real() -> Iterator[Result]:
+    """Jobs that are `true`, with all processes that a user's cluster has."""
+    with tempfile.TemporaryDirectory() as directory:
+        state = StateDir(Path(directory) / "state")
+        up = ["up", "--rabbits", "1", "--computes-per-rabbit", "4", "--flash", "directory"]
+        command = [sys.executable, "-m", "warren", *up, "--statedir", str(state.path)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as cluster:
+            try:
+                while state.status() is None:
+                    time.sleep(0.05)
+                processes = (cluster.pid, holder(state.shells_lock) or 0)
+                asyncio.run(ended(state, 20))  # what is done once only is not to be measured
+                before = [seconds(each) for each in processes]
+                began = time.perf_counter()
+                asyncio.run(ended(state, REAL))
+                taken = time.perf_counter() - began
+                control, shells = (
+                    seconds(each) - was for each, was in zip(processes, before, strict=True)
+                )
+            finally:
+                cluster.terminate()
+    yield Result(name="real jobs, whole lives", value=REAL / taken, unit="1/s",
+                 budget=90, at_least=True)  # fmt: skip
+    yield Result(name="real jobs, CPU of control", value=control * 1000 / REAL, unit="ms")
+    yield Result(name="real jobs, CPU of shells", value=shells * 1000 / REAL, unit="ms")
+
+
+async def ended(state: StateDir, count: int) -> None:
+    """Submit jobs all at once, and wait for the ends of all."""
+    spec = jobspec.make(["true"], tasks=1, environment={"PATH": os.environ["PATH"]}, cwd="/")
+    token = signed_request.wrap(orjson.dumps(spec), os.getuid())
+    over: set[int] = set()
+    async with connect(state.socket) as handle:
+        journal = handle.stream("job-manager.events-journal")
+        async with aclosing(journal) as entries:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(count):
+                    tasks.create_task(handle.rpc("job-ingest.submit", {"J": token}))
+            async for entry in entries:
+                if any(event["name"] == "clean" for event in entry["events"]):
+                    over.add(entry["id"])
+                if len(over) == count:
+                    return
+
+
+def seconds(process: int) -> float:
+    """Give the CPU time of a process and of those below it that have ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def aged() -> Iterator[Result]:
@@ -111,13 +177,13 @@ async def throughput(
     world: World,
     control: Control,
     count: int,
-    attributes: dict[str, str],
-    budget: float,
+    attributes: Mapping[str, Any],
+    budget: float | None = None,
     where: str = "",
 ) -> list[Result]:
     """Submit jobs all at once and wait for the last one."""
     began, began_cpu = time.perf_counter(), time.process_time()
-    shape = {"nodes": 1} if attributes else {"nodes": None, "tasks": 1}
+    shape = {"nodes": 1} if "dw" in attributes else {"nodes": None, "tasks": 1}
 
     async def life() -> None:
         job = await world.submit(control, attributes=attributes, **shape)
@@ -127,7 +193,8 @@ async def throughput(
         for _ in range(count):
             tasks.create_task(life())
     seconds = time.perf_counter() - began
-    kind = f"{'rabbit' if attributes else 'plain'} jobs{where}"
+    sort = "rabbit" if "dw" in attributes else "shown" if "exec" in attributes else "plain"
+    kind = f"{sort} jobs{where}"
     cpu = (time.process_time() - began_cpu) * 1000 / count
     return [
         Result(name=f"{kind}, whole lives", value=count / seconds, unit="1/s",
@@ -248,6 +315,8 @@ ALL = {
     "one rabbit life": one_life,
     "rabbit lives": lives,
     "plain jobs": plain,
+    "shown jobs": for_show,
+    "real jobs": real,
     "jobs on an aged store": aged,
     "restart with many jobs": restart,
     "lists of many jobs": listing,
