@@ -55,6 +55,12 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         ("x =", "site.toml is not TOML: "),
         ("[queue.batch]", "site.toml: Object contains unknown field `queue`."),
         ("[job-manager]\nepilogue = 1", "job-manager: Object contains unknown field `epilogue`."),
+        ("[exec]\nkill-timeout = 0", "exec: kill-timeout is 0: processes need a moment to end"),
+        ("[job-manager.prolog]\ntimeout = -1", "job-manager.prolog: timeout: -1.0 is not a"),
+        (
+            "[job-manager.housekeeping]\ncommand = ['x']",
+            "job-manager.housekeeping: command is not offered: make it an epilog's command",
+        ),
         ("[exec]\nmax-kill-count = 0", "exec.max-kill-count: Expected `int` >= 1."),
         (
             "[queues.a]\nhosts = 'n1'\nrequires = ['a']",

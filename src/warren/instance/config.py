@@ -59,13 +59,15 @@ class Perilog(Table, frozen=True):
 
 
 class Housekeeping(Table, frozen=True):
-    """Table `job-manager.housekeeping`: a command on each node after each job."""
+    """Table `job-manager.housekeeping`: known, but refused where it names a command."""
 
     command: tuple[str, ...] = ()
     release_after: Duration | None = None
 
     def __post_init__(self) -> None:
         demand_durations(self, "release_after")
+        if self.command:
+            raise ValueError("command is not offered: make it an epilog's command, with per-rank")
 
 
 class JobManager(Table, frozen=True):
