@@ -4,14 +4,18 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.harness import users
 from warren.base.errors import UserMistake
 from warren.daemons import site as sites
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder
+from warren.rpc import sockets
 
 
 def test_the_directory_is_its_owners_alone(tmp_path: Path) -> None:
@@ -19,6 +23,22 @@ def test_the_directory_is_its_owners_alone(tmp_path: Path) -> None:
     state.prepare()
 
     assert stat.S_IMODE(state.path.stat().st_mode) == 0o700
+
+
+def test_journals_are_private_before_anything_is_in_them(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    state.prepare()
+
+    for journal in (state.objects, state.jobs):
+        assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+
+
+def test_what_is_announced_is_the_owners_alone(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    state.announce(pid=1)
+    state.announce(pid=2)
+
+    assert stat.S_IMODE(state.running.stat().st_mode) == 0o600
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -93,3 +113,105 @@ def test_compute_nodes_are_numbered_through() -> None:
 
     assert [each.rabbit for each in chassis] == ["rabbit-0", "rabbit-1"]
     assert chassis[1].hosts == ("compute-02", "compute-03")
+
+
+# Guests
+
+
+@pytest.fixture
+def reachable() -> Iterator[StateDir]:
+    """A state directory that everybody can come to, and what an older version has left there."""
+    with users.common_ground() as ground:
+        state = StateDir(ground / "state")
+        state.prepare()
+        state.announce(pid=os.getpid())
+        (state.path / "kubeconfig").touch(0o644)
+        (state.path / "users").chmod(0o755)
+        yield state
+
+
+def modes(state: StateDir) -> set[int]:
+    return {stat.S_IMODE(entry.lstat().st_mode) & 0o077 for entry in state.path.iterdir()}
+
+
+def test_guests_go_through_the_directory_and_everything_else_is_closed(
+    reachable: StateDir,
+) -> None:
+    reachable.admit(guests=True)
+    assert stat.S_IMODE(reachable.path.stat().st_mode) == 0o711
+    assert modes(reachable) == {0}
+
+    with socket_at(reachable):
+        reachable.admit(guests=True)
+        assert stat.S_IMODE(reachable.socket.stat().st_mode) == 0o666
+
+    reachable.admit(guests=False)
+    assert stat.S_IMODE(reachable.path.stat().st_mode) == 0o700
+
+
+@contextmanager
+def socket_at(state: StateDir) -> Iterator[None]:
+    with sockets.listen(state.socket, 0o666):
+        yield
+    sockets.remove(state.socket)
+
+
+def test_a_link_is_not_followed_when_things_are_closed(reachable: StateDir) -> None:
+    target = reachable.path.parent / "target"
+    target.touch(0o644)
+    (reachable.path / "link").symlink_to(target)
+    reachable.admit(guests=True)
+
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_a_directory_that_guests_cannot_reach_is_refused_by_the_name_of_what_is_closed(
+    tmp_path: Path,
+) -> None:
+    tmp_path.chmod(0o700)
+    state = StateDir(tmp_path / "state")
+    state.prepare()
+
+    with pytest.raises(UserMistake, match=f"Guests cannot reach {state.path}: {tmp_path} is clo"):
+        state.admit(guests=True)
+
+
+real = pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+
+
+@real
+def test_a_guest_learns_that_the_cluster_runs_and_no_more(reachable: StateDir) -> None:
+    guest, _ = users.userids()
+
+    def status() -> object:
+        return [reachable.status(), reachable.closed]
+
+    assert users.acting_as(guest, status) == [None, True]
+    reachable.admit(guests=True)
+    assert users.acting_as(guest, status) == [None, False]
+    with socket_at(reachable):
+        assert users.acting_as(guest, status) == [{}, False]
+
+
+@real
+def test_another_users_directory_is_no_place_for_a_cluster(reachable: StateDir) -> None:
+    guest, _ = users.userids()
+
+    def prepared() -> str:
+        with pytest.raises(UserMistake) as mistake:
+            reachable.prepare()
+        return str(mistake.value)
+
+    reachable.admit(guests=True)
+    assert users.acting_as(guest, prepared) == (
+        f"The state directory {reachable.path} is user 0's, who alone may do this: name another "
+        "directory with --statedir or WARREN_STATEDIR."
+    )
+
+
+@real
+def test_root_may_do_what_the_owner_may(reachable: StateDir) -> None:
+    os.chown(reachable.path, *[users.userids()[0]] * 2)
+
+    reachable.prepare()
+    reachable.demand_owner()

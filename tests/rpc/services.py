@@ -14,6 +14,7 @@ from tests.harness import virtual
 from warren.rpc import client, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.message import Handle, Payload, Request, RpcError
+from warren.rpc.server import Doors
 
 OWNER = os.getuid()
 GUEST = OWNER + 1
@@ -96,7 +97,7 @@ def bus_with(services: Services, owner: int = OWNER) -> Bus:
 @asynccontextmanager
 async def serving(bus: Bus, path: Path) -> AsyncIterator[None]:
     """Serve a bus at a path for the length of a block."""
-    running = asyncio.ensure_future(server.serve(bus, path))
+    running = asyncio.ensure_future(server.serve(bus, path, Doors(guests=True)))
     try:
         await eventually(lambda: running.done() or _listens(path))
         yield

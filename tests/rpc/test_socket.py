@@ -62,7 +62,7 @@ class Wire:
 
 @asynccontextmanager
 async def wired(path: Path) -> AsyncIterator[Wire]:
-    reader, writer = await asyncio.open_unix_connection(sock=sockets.connect(path))
+    reader, writer = await asyncio.open_unix_connection(sock=sockets.connect(path), limit=2**20)
     try:
         yield Wire(reader, writer)
     finally:

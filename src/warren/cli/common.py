@@ -96,6 +96,11 @@ def socket_of(state: StateDir) -> Path:
 def require_running(state: StateDir) -> dict[str, Any]:
     """Give what the running cluster says of itself. Raises UserMistake where none runs."""
     status = state.status()
+    if status is None and state.closed:
+        raise UserMistake(
+            f"The instance of {state.path} cannot be reached: its owner lets no other users in "
+            "(access.allow-guest-user is not set)."
+        )
     if status is None:
         raise UserMistake(
             f"No cluster runs in {state.path}: start one with 'warren up --statedir {state.path}', "

@@ -112,6 +112,7 @@ def _listed(state: StateDir, *wanted: Kind) -> list[list[Object]]:
     from warren.kube.http import connect
 
     require_running(state)
+    state.demand_owner()
 
     async def work() -> list[list[Object]]:
         async with connect(kubeconfig.load(state.kubeconfig)) as client:

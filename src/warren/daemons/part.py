@@ -23,6 +23,7 @@ from warren.daemons.statedir import StateDir
 from warren.daemons.system import INDEXES, System
 from warren.instance import config
 from warren.instance.commands import ProcessCommands
+from warren.instance.config import Config
 from warren.instance.execution import Launcher
 from warren.instance.launcher import RemoteLauncher
 from warren.journal.sqlite import SqliteJournal
@@ -34,6 +35,7 @@ from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.client import Connection
 from warren.rpc.message import Handle, RpcError
+from warren.rpc.server import Doors
 
 log = structlog.get_logger()
 
@@ -99,9 +101,10 @@ async def instance(state: StateDir, site: Site) -> None:
     ) as client:
         with SqliteJournal(state.jobs) as jobs:
             informers = Informers(client)
+            settings = config.load(state.config)
             flux = compose.instance(
                 site,
-                config.load(state.config),
+                settings,
                 SystemClock(),
                 jobs,
                 remote_launcher,
@@ -112,9 +115,18 @@ async def instance(state: StateDir, site: Site) -> None:
             system = System(
                 first={"kvs": flux.kvs.run, "informers": informers.run},
                 before=informers.wait_synced,
-                parts={**flux.parts, "bus": lambda: server.serve(flux.bus, state.socket)},
+                parts={
+                    **flux.parts,
+                    "bus": lambda: server.serve(flux.bus, state.socket, entrances(settings)),
+                },
             )
             await system.run()
+
+
+def entrances(settings: Config) -> Doors:
+    """Give who may come in by the socket."""
+    access = settings.access
+    return Doors(guests=access.allow_guest_user, root_owns=access.allow_root_owner)
 
 
 def remote_launcher(bus: Bus, handle: Handle) -> Launcher:

@@ -1,14 +1,20 @@
-"""The state directory: everything that one cluster on one machine keeps, and where."""
+"""The state directory: everything that one cluster on one machine keeps, and where.
+
+All of it is its owner's alone. Where guests are let in, they may go through the directory to
+the instance's socket, and to what jobs have mounted: they list nothing, and read nothing.
+"""
 
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
+from warren.rpc import sockets
 
 VARIABLE: Final = "WARREN_STATEDIR"
 
@@ -97,32 +103,107 @@ class StateDir:
         """Held by the parent of the shells, with its process id in it."""
         return self.path / "shells.lock"
 
+    @property
+    def owner(self) -> int | None:
+        """The user whose directory it is; None where there is none, or it cannot be seen."""
+        try:
+            return self.path.stat().st_uid
+        except OSError:
+            return None
+
     def prepare(self) -> None:
         """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
+        self.demand_owner()
         try:
             own = (self.logs, self.flash, self.nodes, self.mounts, self.path / "users")
             for directory in (self.path, *own):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for journal in (self.objects, self.jobs):
+                journal.touch(mode=0o600)
         except OSError as error:
             raise UserMistake(
                 f"The state directory {self.path} cannot be made: {error.strerror}."
             ) from error
 
+    def demand_owner(self) -> None:
+        """Raise UserMistake for another user's directory, which only root may work on."""
+        if self.owner not in (None, os.geteuid()) and os.geteuid() != 0:
+            raise UserMistake(
+                f"The state directory {self.path} is user {self.owner}'s, who alone may do this: "
+                f"name another directory with --statedir or {VARIABLE}."
+            )
+
+    def admit(self, *, guests: bool) -> None:
+        """Let other users through to the socket, or not. Raises UserMistake where they cannot be.
+
+        May be repeated, also when it was otherwise before.
+        """
+        if not guests:
+            self.path.chmod(0o700)
+            return
+        for above in self.path.parents:
+            if not above.stat().st_mode & stat.S_IXOTH:
+                raise UserMistake(
+                    f"Guests cannot reach {self.path}: {above} is closed to them. Choose another "
+                    "state directory, or do not set access.allow-guest-user."
+                )
+        # What is made later is made private; this is for what an older version has left.
+        for entry in self.path.iterdir():
+            mode = entry.lstat().st_mode
+            if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+                entry.chmod(stat.S_IMODE(mode) & 0o700)
+        self.path.chmod(0o711)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this user may not even ask whether a cluster runs."""
+        try:
+            self.running.stat()
+        except PermissionError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def status(self) -> dict[str, Any] | None:
-        """Give what the running cluster says of itself; None if none is running and ready."""
-        process = holder(self.lock)
+        """Give what the running cluster says of itself; None if none is running and ready.
+
+        A guest is told nothing but that it runs.
+        """
         try:
             found: dict[str, Any] = json.loads(self.running.read_bytes())
+        except PermissionError:
+            return {} if self._answers() else None
         except (OSError, ValueError):
             return None
+        process = holder(self.lock)
         # A killed predecessor may have said it: its successor takes that back a moment later.
         return found if process is not None and found.get("pid") == process else None
+
+    def _answers(self) -> bool:
+        try:
+            sockets.connect(self.socket).close()
+        except OSError:
+            return False
+        return True
 
     def announce(self, **facts: Any) -> None:
         """Say that the cluster is ready, and what it is."""
         unfinished = self.running.with_suffix(".new")
+        unfinished.unlink(missing_ok=True)
+        unfinished.touch(mode=0o600)
         unfinished.write_text(json.dumps(facts))
         unfinished.rename(self.running)
+
+
+@contextmanager
+def privately() -> Iterator[None]:
+    """Let what is made in a block be this user's alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

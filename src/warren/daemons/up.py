@@ -20,9 +20,9 @@ from warren.base.objects import Object
 from warren.daemons import apiserver, supervisor
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
-from warren.daemons.part import PARTS, remote_launcher
+from warren.daemons.part import PARTS, entrances, remote_launcher
 from warren.daemons.site import Site
-from warren.daemons.statedir import StateDir, held, holder
+from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
@@ -90,9 +90,11 @@ async def _run(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]
     state.running.unlink(missing_ok=True)
     why_not = None if wanted.isolated else await namespaces.available()
     isolated = why_not is None if wanted.isolated is None else wanted.isolated
-    site, why_no_images = _settled(state, wanted, isolated=isolated)
-    if wanted.config is not None:
-        config.keep(wanted.config, state.config)
+    with privately():
+        site, why_no_images = _settled(state, wanted, isolated=isolated)
+        if wanted.config is not None:
+            config.keep(wanted.config, state.config)
+    state.admit(guests=config.load(state.config).access.allow_guest_user)
     cluster = Cluster(
         site=site,
         isolated=isolated,
@@ -133,7 +135,8 @@ async def _live_together(
         )
         built = control(cluster.site, ports)
         built.system.parts["api server"] = lambda: entrance.serve(built.api, clock)
-        built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket)
+        doors = entrances(ports.config)
+        built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, doors)
         is_ready = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")

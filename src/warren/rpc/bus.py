@@ -64,6 +64,15 @@ class Bus:
         """Withdraw a service."""
         self._services.pop(service, None)
 
+    def topics(self) -> dict[str, bool]:
+        """Give what is answered in this process, and whether more than once."""
+        return {
+            f"{service}.{name}": isinstance(method, StreamingMethod)
+            for service, methods in self._services.items()
+            if not isinstance(methods, Forwarder)
+            for name, method in methods.items()
+        }
+
     def handle(self, userid: int | None = None) -> "Loopback":
         """Give a connection in this process: the owner's, or another user's."""
         userid = self.owner if userid is None else userid

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus
-from warren.rpc.message import LONGEST, Cred, Handle, Message, Payload, Request, RpcError
+from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer
 
 _NOBODY = Cred(0, False)
@@ -73,7 +73,7 @@ async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Conne
         opened = sockets.connect(path)
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
-    reader, writer = await asyncio.open_unix_connection(sock=opened, limit=LONGEST)
+    reader, writer = await asyncio.open_unix_connection(sock=opened)
     peer = Peer(reader, writer, _Served(serving))
     # Not a task group: what the block raises is to reach its caller as it is.
     running = asyncio.create_task(peer.run())
@@ -125,9 +125,9 @@ class Patient:
             try:
                 return await handle.rpc(topic, payload)
             except RpcError as error:
-                if not error.lost:
+                if not (error.lost or error.later):
                     raise
-                if error.errnum == errno.ECONNRESET:
+                if error.errnum in (errno.ECONNRESET, errno.EMFILE):
                     self._drop(handle)
                 await asyncio.sleep(self._delay)
 

@@ -35,6 +35,11 @@ class RpcError(WarrenError):
         """Whether nobody is known to have acted on the request: asking again may help."""
         return self.errnum in (errno.ENOSYS, errno.EHOSTUNREACH, errno.ECONNRESET)
 
+    @property
+    def later(self) -> bool:
+        """Whether the instance has no room for the request now."""
+        return self.errnum in (errno.EAGAIN, errno.EMFILE)
+
 
 class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One line on the wire. A request has a topic; a response has an errnum."""

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
@@ -11,7 +11,8 @@ import structlog
 
 from warren.rpc import message
 from warren.rpc.bus import Forwarder
-from warren.rpc.message import Message, Payload, Request, RpcError
+from warren.rpc.guests import Share
+from warren.rpc.message import LONGEST, Message, Payload, Request, RpcError
 
 log = structlog.get_logger()
 
@@ -20,6 +21,17 @@ CANCEL: Final = "rpc.cancel"
 
 _WAITING: Final = 1000
 """Answers of one stream that may wait for their reader before it is cut off."""
+
+_CHUNK: Final = 2**16
+_PARTING: Final = 0
+"""The tag of an error that is the last thing that the other end says, and nobody's answer."""
+
+
+def part(writer: asyncio.StreamWriter, error: RpcError) -> None:
+    """Say why there is no connection, and hang up."""
+    sent = Message(tag=_PARTING, errnum=error.errnum, error=str(error))
+    writer.write(message.encode(sent))
+    writer.close()
 
 
 class Peer(Forwarder):
@@ -30,7 +42,14 @@ class Peer(Forwarder):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         asked: "Asked",
+        *,
+        longest: int = LONGEST,
+        share: Share | None = None,
     ) -> None:
+        """Messages over `longest` bytes end the connection; `share` is what a guest has taken."""
+        self._longest = longest
+        self._share = Share(0) if share is None else share
+        self._parting: Message | None = None
         self._reader = reader
         self._writer = writer
         self._asked = asked
@@ -44,8 +63,12 @@ class Peer(Forwarder):
         try:
             async with asyncio.TaskGroup() as tasks:
                 try:
-                    while line := await self._reader.readline():
-                        self._receive(message.decode(line), tasks)
+                    async with aclosing(self._lines()) as lines:
+                        async for line in lines:
+                            self._receive(line, tasks)
+                            if self._share.bounded:
+                                # Who reads no answers is not heard any more.
+                                await self._writer.drain()
                 except (ConnectionError, ValueError, RpcError) as error:
                     log.debug("connection ends", error=str(error))
                 finally:
@@ -55,8 +78,28 @@ class Peer(Forwarder):
         finally:
             self._closed = True
             for queue in self._pending.values():
-                queue.put_nowait(None)
+                queue.put_nowait(self._parting)
             self._writer.close()
+
+    async def _lines(self) -> AsyncGenerator[bytes, None]:
+        """Give the lines that come. Raises RpcError for one that is too long."""
+        begun = bytearray()
+        held = 0
+        try:
+            while data := await self._reader.read(_CHUNK):
+                first, *others = data.split(b"\n")
+                begun += first
+                if others:
+                    yield bytes(begun)
+                    for line in others[:-1]:
+                        yield line
+                    begun = bytearray(others[-1])
+                if len(begun) > self._longest:
+                    raise RpcError(errno.EMSGSIZE, f"a message of over {self._longest} bytes")
+                self._share.take(len(begun) - held)
+                held = len(begun)
+        finally:
+            self._share.give_back(held)
 
     def close(self) -> None:
         """Hang up."""
@@ -85,11 +128,11 @@ class Peer(Forwarder):
         finally:
             del self._pending[tag]
             if not ended and not self._closed:
-                self._write(Message(tag=tag, topic=CANCEL))
+                self._write(message.encode(Message(tag=tag, topic=CANCEL)))
 
     def _open(self) -> tuple[int, "asyncio.Queue[Message | None]"]:
         if self._closed:
-            raise RpcError(errno.ECONNRESET, "the connection is closed")
+            self._payload(self._parting)
         self._tag += 1
         queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._pending[self._tag] = queue
@@ -114,8 +157,11 @@ class Peer(Forwarder):
             raise RpcError(received.errnum, received.error)
         return message.unpack(received.payload)
 
-    def _receive(self, received: Message, tasks: asyncio.TaskGroup) -> None:
+    def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
+        received = message.decode(line)
         if received.topic is None:
+            if received.tag == _PARTING and received.errnum:
+                self._parting = received
             queue = self._pending.get(received.tag)
             if queue is None:
                 return  # an answer to a request that was given up
@@ -133,43 +179,49 @@ class Peer(Forwarder):
         elif received.tag in self._answering:
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
-            task = tasks.create_task(self._answer(received))
+            task = tasks.create_task(self._answer(received, len(line)))
             self._answering[received.tag] = task
             task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
 
-    async def _answer(self, received: Message) -> None:
+    async def _answer(self, received: Message, size: int) -> None:
         assert received.topic is not None
         tag = received.tag
         try:
-            request = self._asked.request(received)
-            if received.streaming:
-                async with aclosing(self._asked.follow(request)) as answers:  # type: ignore[type-var]
-                    async for answer in answers:
-                        await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
-                await self._send(Message(tag=tag, errnum=errno.ENODATA))
-            else:
-                answer = await self._asked.ask(request)
-                await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
+            with self._share.request(), self._share.hold(size):
+                await self._answer_with(tag, self._asked.request(received))
         except RpcError as error:
             # A file's name in it may be no text.
             text = str(error).encode(errors="replace").decode()
-            self._write(Message(tag=tag, errnum=error.errnum, error=text))
+            self._write(message.encode(Message(tag=tag, errnum=error.errnum, error=text)))
         except ConnectionError:
             pass  # nobody is left to tell
         except Exception:  # a bug costs one request, not the connection
             log.exception("request failed", topic=received.topic)
-            self._write(Message(tag=tag, errnum=errno.EIO, error="internal error; see the log"))
+            words = "internal error; see the log"
+            self._write(message.encode(Message(tag=tag, errnum=errno.EIO, error=words)))
+
+    async def _answer_with(self, tag: int, request: Request) -> None:
+        if request.streaming:
+            async with aclosing(self._asked.follow(request)) as answers:  # type: ignore[type-var]
+                async for answer in answers:
+                    await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
+            await self._send(Message(tag=tag, errnum=errno.ENODATA))
+        else:
+            answer = await self._asked.ask(request)
+            await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
 
     async def _send(self, sent: Message) -> None:
-        self._write(sent)
-        try:
-            await self._writer.drain()
-        except ConnectionError as error:
-            raise RpcError(errno.ECONNRESET, "the connection was lost") from error
+        line = message.encode(sent)
+        with self._share.hold(len(line)):
+            self._write(line)
+            try:
+                await self._writer.drain()
+            except ConnectionError as error:
+                raise RpcError(errno.ECONNRESET, "the connection was lost") from error
 
-    def _write(self, sent: Message) -> None:
+    def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
-            self._writer.write(message.encode(sent))
+            self._writer.write(line)
 
 
 class Asked(ABC):

@@ -1,20 +1,25 @@
 """A bus on a unix socket.
 
 The user is who the kernel says is at the other end; whatever a message claims
-is ignored. The instance's owner may also serve over its connection: it asks
-`service.add`, and from then on the service's requests come to it.
+is ignored. Guests come in where the site lets them, and take no more than their share.
+The instance's owner may also serve over its connection: it asks `service.add`, and
+from then on the service's requests come to it.
 """
 
 import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus
+from warren.rpc.guests import Guests, Share, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
-from warren.rpc.peer import Asked, Peer
+from warren.rpc.peer import Asked, Peer, part
 
 
 class _Connection(Asked):
@@ -55,14 +60,27 @@ class _Connection(Asked):
         return {}
 
 
-async def serve(bus: Bus, path: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Doors:
+    """Who besides the owner may come in."""
+
+    guests: bool = False
+    root_owns: bool = False
+    """Whether root may do what the owner may."""
+
+
+_CLOSED: Final = Doors()
+
+
+async def serve(bus: Bus, path: Path, doors: Doors = _CLOSED) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
-    listener = sockets.listen(path)
+    listener = sockets.listen(path, 0o666 if doors.guests else 0o600)
+    guests = Guests(limits())
     try:
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                attending = _attend(bus, reader, writer)
+                attending = _attend(bus, reader, writer, doors, guests)
                 try:
                     task = connections.create_task(attending)
                 except RuntimeError:  # the server stops: it comes too late
@@ -72,7 +90,7 @@ async def serve(bus: Bus, path: Path) -> None:
                     # Also where it is cancelled before it has begun.
                     task.add_done_callback(lambda _: writer.close())
 
-            server = await asyncio.start_unix_server(accept, sock=listener, limit=LONGEST)
+            server = await asyncio.start_unix_server(accept, sock=listener)
             try:
                 # Not serve_forever: from Python 3.12 on that waits for the connections, which
                 # end only after it.
@@ -83,15 +101,38 @@ async def serve(bus: Bus, path: Path) -> None:
         sockets.remove(path)
 
 
-async def _attend(bus: Bus, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _attend(
+    bus: Bus,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    doors: Doors,
+    guests: Guests,
+) -> None:
     user = sockets.peer(_socket(writer))
-    connection = _Connection(bus, Cred(user, user == bus.owner))
-    connection.peer = Peer(reader, writer, connection)
+    owner = user == bus.owner or (doors.root_owns and user == 0)
+    connection = _Connection(bus, Cred(user, owner))
     try:
-        await connection.peer.run()
+        with _share(user, owner, doors, guests) as share:
+            connection.peer = Peer(reader, writer, connection, longest=LONGEST, share=share)
+            await connection.peer.run()
+    except RpcError as error:
+        part(writer, error)
     finally:
         for service in connection.offered:
             bus.unregister(service)
+
+
+def _share(
+    user: int, owner: bool, doors: Doors, guests: Guests
+) -> AbstractContextManager[Share | None]:
+    """Give what a user may take while it is connected. Raises RpcError for who may not be."""
+    if owner:
+        return nullcontext()
+    if not doors.guests:
+        raise RpcError(
+            errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
+        )
+    return guests.connected(user)
 
 
 def _socket(writer: asyncio.StreamWriter) -> socket.socket:

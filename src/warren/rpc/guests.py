@@ -1,0 +1,114 @@
+"""What one guest may take of an instance, so that something is left for all others.
+
+Connections, requests under way, and bytes that wait to be understood or to be read. The
+owner may take whatever there is.
+"""
+
+import errno
+import math
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from warren.rpc.message import RpcError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of each guest, but for what says otherwise."""
+
+    connections: float
+    all_connections: float
+    """Of all guests together."""
+    requests: float = 4096
+    waiting: float = 64 * 2**20
+    """Bytes of requests that are not whole or not answered, and of answers that are not read."""
+
+
+BOUNDLESS: Final = Limits(
+    connections=math.inf, all_connections=math.inf, requests=math.inf, waiting=math.inf
+)
+
+
+def limits() -> Limits:
+    """Give the limits that suit what this process may have open; a quarter is the owner's."""
+    quarter = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+    return Limits(connections=quarter, all_connections=3 * quarter)
+
+
+class Share:
+    """What one user has taken."""
+
+    def __init__(self, userid: int, limits: Limits = BOUNDLESS) -> None:
+        self._userid = userid
+        self._limits = limits
+        self.connections = 0
+        self.requests = 0
+        self.waiting = 0
+
+    @property
+    def bounded(self) -> bool:
+        return self._limits is not BOUNDLESS
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Have one more request under way. Raises RpcError(EAGAIN) if that is too many."""
+        if self.requests >= self._limits.requests:
+            raise RpcError(
+                errno.EAGAIN,
+                f"user {self._userid} has {self.requests} requests under way: try again later",
+            )
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+
+    @contextmanager
+    def hold(self, count: int) -> Iterator[None]:
+        """Have so many more bytes waiting. Raises RpcError(EAGAIN) if that is too many."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give_back(count)
+
+    def take(self, count: int) -> None:
+        if self.waiting + count > self._limits.waiting:
+            raise RpcError(
+                errno.EAGAIN,
+                f"{self.waiting} bytes of user {self._userid}'s wait already: try again later",
+            )
+        self.waiting += count
+
+    def give_back(self, count: int) -> None:
+        self.waiting -= count
+
+
+class Guests:
+    """All guests that are connected."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._shares: dict[int, Share] = {}
+
+    @contextmanager
+    def connected(self, userid: int) -> Iterator[Share]:
+        """Have one more connection of a guest. Raises RpcError(EMFILE) if that is too many."""
+        share = self._shares.get(userid) or Share(userid, self._limits)
+        if share.connections >= self._limits.connections:
+            raise RpcError(
+                errno.EMFILE, f"user {userid} has {share.connections} connections: close some"
+            )
+        if sum(each.connections for each in self._shares.values()) >= self._limits.all_connections:
+            raise RpcError(errno.EMFILE, "guests have too many connections: try again later")
+        self._shares[userid] = share
+        share.connections += 1
+        try:
+            yield share
+        finally:
+            share.connections -= 1
+            if not share.connections:
+                del self._shares[userid]

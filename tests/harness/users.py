@@ -1,0 +1,71 @@
+"""Ordinary users of this machine, for tests that run as root."""
+
+import json
+import os
+import pwd
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+NAMES = ("daemon", "games")
+"""Whom every Debian has, and who owns nothing."""
+
+
+def why_not() -> str | None:
+    """Say why there are no two users to be here; None if there are."""
+    if os.geteuid() != 0:
+        return "only root can be other users"
+    known = {each.pw_name for each in pwd.getpwall()}
+    missing = [name for name in NAMES if name not in known]
+    return f"there is no user {missing[0]} here" if missing else None
+
+
+def userids() -> tuple[int, int]:
+    """Give the two users."""
+    first, second = (pwd.getpwnam(name).pw_uid for name in NAMES)
+    return first, second
+
+
+def acting_as(userid: int, deed: Callable[[], Any]) -> Any:
+    """Do something as another user, in a process of its own; give what comes of it, as JSON has it.
+
+    What the deed imports is to be there already: the interpreter's own files may be root's.
+    """
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        code = 1
+        try:
+            os.close(reading)
+            os.setgroups([])
+            os.setresgid(userid, userid, userid)
+            os.setresuid(userid, userid, userid)
+            found = json.dumps(deed()).encode()
+            while found:
+                found = found[os.write(writing, found) :]
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        found = answer.read()
+    _, status = os.waitpid(process, 0)
+    assert status == 0, f"user {userid} has failed, as told above"
+    return json.loads(found)
+
+
+@contextmanager
+def common_ground() -> Iterator[Path]:
+    """Give a directory that everybody can reach, which pytest's own are not; and remove it."""
+    directory = Path(tempfile.mkdtemp(prefix="warren-test-"))
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)

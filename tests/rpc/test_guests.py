@@ -1,0 +1,227 @@
+"""What one guest may take of an instance: it is told, and nobody else feels it."""
+
+import asyncio
+import errno
+import os
+import resource
+import stat
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.journal.running import really
+from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, eventually
+from tests.rpc.test_socket import errnum_of, wired
+from warren.rpc import client, guests, server
+from warren.rpc.bus import Bus, Method
+from warren.rpc.client import Patient
+from warren.rpc.guests import Guests, Limits
+from warren.rpc.message import Payload, Request, RpcError
+from warren.rpc.server import Doors
+
+FEW = Limits(connections=2, all_connections=3, requests=4, waiting=100_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A socket at which guests have little."""
+    monkeypatch.setattr(server, "limits", lambda: FEW)
+    return tmp_path / "socket"
+
+
+@asynccontextmanager
+async def open_to(bus: Bus, path: Path, doors: Doors) -> AsyncIterator[None]:
+    running = asyncio.ensure_future(server.serve(bus, path, doors))
+    try:
+        await eventually(path.is_socket)
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def refused(path: Path) -> RpcError:
+    """Connect and ask, and give why that is not answered."""
+    async with connected(path) as handle:
+        with pytest.raises(RpcError) as failed:
+            await handle.rpc("test.echo")
+        # What is asked of it later is refused with the same words.
+        with pytest.raises(RpcError, match=str(failed.value)):
+            await handle.rpc("test.echo")
+    return failed.value
+
+
+# Who comes in
+
+
+@really
+async def test_a_guest_of_an_instance_that_has_none_is_told_so(path: Path) -> None:
+    async with open_to(bus_with(Services(), owner=GUEST), path, Doors()):
+        error = await refused(path)
+    assert error.errnum == errno.EPERM
+    assert str(error) == ("this instance is its owner's alone: access.allow-guest-user is not set")
+
+
+@pytest.mark.parametrize(("guest", "mode"), [(False, 0o600), (True, 0o666)])
+@really
+async def test_the_sockets_permissions_say_who_may_come(path: Path, guest: bool, mode: int) -> None:
+    async with open_to(Bus(OWNER), path, Doors(guests=guest)):
+        assert stat.S_IMODE(os.stat(path).st_mode) == mode
+
+
+@pytest.mark.skipif(OWNER != 0, reason="only root can be root")
+@pytest.mark.parametrize("owns", [True, False])
+@really
+async def test_root_owns_where_the_site_says_so(path: Path, owns: bool) -> None:
+    doors = Doors(guests=True, root_owns=owns)
+    async with open_to(bus_with(Services(), owner=GUEST), path, doors), connected(path) as root:
+        assert await root.rpc("test.whoami") == {"userid": 0, "owner": owns}
+
+
+# Connections
+
+
+@really
+async def test_one_connection_too_many_is_refused_until_one_ends(path: Path) -> None:
+    async with (
+        open_to(bus_with(Services(), owner=GUEST), path, Doors(guests=True)),
+        connected(path) as first,
+        AsyncExitStack() as second,
+    ):
+        await second.enter_async_context(connected(path))
+        await first.rpc("test.echo")
+        error = await refused(path)
+        assert error.errnum == errno.EMFILE
+        assert str(error) == f"user {OWNER} has 2 connections: close some"
+
+        await second.aclose()
+        async with asyncio.timeout(5):
+            while True:
+                async with connected(path) as third:
+                    try:
+                        assert await third.rpc("test.echo") == {}
+                    except RpcError:
+                        continue
+                    break
+
+
+@really
+async def test_the_owner_has_as_many_connections_as_it_likes(path: Path) -> None:
+    async with open_to(bus_with(Services()), path, Doors(guests=True)), AsyncExitStack() as stack:
+        for _ in range(10):
+            handle = await stack.enter_async_context(connected(path))
+            assert await handle.rpc("test.echo") == {}
+
+
+def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:
+    known = Guests(FEW)
+    with known.connected(1), known.connected(1), known.connected(2):
+        for userid in (1, 2, 3):
+            with pytest.raises(RpcError) as failed, known.connected(userid):
+                pass
+            assert failed.value.errnum == errno.EMFILE
+    with known.connected(3) as share:
+        assert share.connections == 1
+    assert known._shares == {}
+
+
+def test_a_quarter_of_what_may_be_open_is_the_owners() -> None:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = guests.limits()
+
+    assert found.connections == files // 4
+    assert found.all_connections <= files - files // 4
+
+
+# Requests
+
+
+@really
+async def test_one_request_too_many_is_refused_and_the_others_are_answered(path: Path) -> None:
+    services = Services()
+    async with (
+        open_to(bus_with(services, owner=GUEST), path, Doors(guests=True)),
+        connected(path) as handle,
+        connected(path) as again,
+    ):
+        names = [str(number) for number in range(4)]
+        waiting = [asyncio.ensure_future(handle.rpc("test.wait", {"name": name})) for name in names]
+        await eventually(lambda: len(services.running) == 4)
+        # On whichever connection.
+        with pytest.raises(RpcError, match="has 4 requests under way: try again") as failed:
+            await again.rpc("test.echo")
+        assert failed.value.errnum == errno.EAGAIN
+
+        services.gate.set()
+        await asyncio.gather(*waiting)
+        assert await again.rpc("test.echo") == {}
+
+
+@really
+async def test_a_guest_who_is_gone_has_taken_nothing(path: Path) -> None:
+    services = Services()
+    async with open_to(bus_with(services, owner=GUEST), path, Doors(guests=True)):
+        for _ in range(5):
+            async with connected(path) as handle:
+                waiting = asyncio.ensure_future(handle.rpc("test.wait"))
+                await eventually(lambda: services.running)
+            assert await errnum_of(waiting) == errno.ECONNRESET
+            await eventually(lambda: not services.running)
+
+
+@really
+async def test_a_message_that_does_not_end_costs_its_connection(path: Path) -> None:
+    services = Services()
+    async with (
+        open_to(bus_with(services, owner=GUEST), path, Doors(guests=True)),
+        connected(path) as other,
+        wired(path) as wire,
+    ):
+        with pytest.raises(ConnectionError):
+            await wire.say(b"x" * 10_000_000)
+        assert await other.rpc("test.echo") == {}
+        # What it has held is given back.
+        assert await other.rpc("test.echo", {"a": "x" * 40_000})
+
+
+@really
+async def test_answers_that_nobody_reads_do_not_pile_up(path: Path) -> None:
+    """What finds no room is refused in a few words, and who reads nothing is not heard."""
+
+    async def large(request: Request) -> Payload:
+        return {"text": "x" * 90_000}
+
+    bus = Bus(GUEST)
+    bus.register("test", {"large": Method(large, guest=True)})
+    async with open_to(bus, path, Doors(guests=True)), wired(path) as wire:
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for tag in range(1, 20_001):
+            wire.writer.write(b'{"tag":%d,"topic":"test.large"}\n' % tag)
+        await asyncio.sleep(0.2)
+        assert wire.writer.transport.get_write_buffer_size() > 0
+
+        wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        async with asyncio.timeout(20):
+            heard = [await wire.hear() for _ in range(20_000)]
+    answered = [each for each in heard if each["errnum"] == 0]
+    assert 0 < len(answered) < 500
+    assert {each["errnum"] for each in heard} == {0, errno.EAGAIN}
+
+
+@really
+async def test_the_patient_come_again_when_there_is_no_room(path: Path) -> None:
+    async with open_to(bus_with(Services(), owner=GUEST), path, Doors(guests=True)):
+        async with AsyncExitStack() as others:
+            for _ in range(2):
+                handle = await others.enter_async_context(connected(path))
+                await handle.rpc("test.echo")
+            patient = Patient(lambda: client.connect(path), delay=0.01)
+            running = asyncio.ensure_future(patient.run())
+            asking = asyncio.ensure_future(patient.rpc("test.echo", {"a": 1}))
+            await asyncio.sleep(0.1)
+            assert not asking.done()
+        assert await asking == {"a": 1}
+        running.cancel()
+        await asyncio.wait({running})
