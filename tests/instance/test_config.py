@@ -75,6 +75,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
             "[queues.a]\n[policy.jobspec.defaults.system]\nqueue = 'b'",
             "policy.jobspec.defaults.system.queue names 'b', which is no queue: name one of a.",
         ),
+        ("[sign]\nmax-ttl = 0", "sign.max-ttl: Expected `int` >= 1."),
         ("[queues.'a b']", "queues.a b: a queue's name has no blanks"),
         ("[queues.a]\n[queues.b]", "site.toml: policy.jobspec.defaults.system.queue is missing"),
         ("[queues.a]\n[queues.b]\nx = 1", "queues.b: Object contains unknown field `x`."),

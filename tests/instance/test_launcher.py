@@ -6,7 +6,7 @@ import pytest
 
 from tests.instance.parts import OWNER, settle, virtually
 from warren.instance.execution import ShellsLost
-from warren.instance.launcher import RemoteLauncher
+from warren.instance.launcher import Refused, RemoteLauncher
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import Payload, Request
@@ -14,12 +14,17 @@ from warren.rpc.message import Payload, Request
 JOB = JobId(7)
 
 
+def shell(rank: int, status: int | None, note: str = "") -> dict[str, object]:
+    """What a parent tells of a shell."""
+    return {"id": JOB, "rank": rank, "status": status, "note": note}
+
+
 class PaperParent:
     """The `shells` service of a parent that only takes notes, and what a parent tells."""
 
     def __init__(self) -> None:
         self.bus = Bus(OWNER)
-        self.launcher = RemoteLauncher(self.bus.handle())
+        self.launcher = RemoteLauncher(self.bus.handle(), OWNER)
         self.bus.register("job-exec", self.launcher.methods())
         self.asked: list[tuple[str, Payload]] = []
         self.slow = asyncio.Event()
@@ -40,11 +45,13 @@ class PaperParent:
     def go(self) -> None:
         self.bus.unregister("shells")
 
-    async def hello(self, *shells: list[object]) -> None:
-        await self.bus.handle().rpc("job-exec.hello", {"shells": list(shells)})
+    async def hello(self, **statuses: int | None) -> None:
+        """Have shells of `rank_N`."""
+        shells = [shell(int(name[5:]), status) for name, status in statuses.items()]
+        await self.bus.handle().rpc("job-exec.hello", {"shells": shells})
 
-    async def exited(self, rank: int, status: int) -> None:
-        told = {"id": JOB, "rank": rank, "status": status}
+    async def exited(self, rank: int, status: int, note: str = "") -> None:
+        told = shell(rank, status, note)
         await self.bus.handle().rpc("job-exec.exited", told)
 
 
@@ -57,7 +64,7 @@ async def test_nothing_is_known_before_the_parent_has_said_what_it_has() -> None
     assert not asking.done()
     assert not waiting.done()
 
-    await parent.hello([JOB, 0, None], [JOB, 1, 256])
+    await parent.hello(rank_0=None, rank_1=256)
     assert await asking == {JOB: frozenset({0, 1})}
     assert await parent.launcher.wait(JOB, 1) == 256
     await parent.exited(0, 15)
@@ -85,7 +92,7 @@ async def test_what_is_asked_is_asked_again_until_the_parent_is_there() -> None:
 async def test_what_is_known_to_run_is_not_asked_for() -> None:
     parent = PaperParent()
     parent.come()
-    await parent.hello([JOB, 0, None])
+    await parent.hello(rank_0=None)
     await parent.launcher.start(JOB, 0, "node0", OWNER)
 
     assert parent.asked == []
@@ -122,10 +129,10 @@ async def test_a_shell_is_known_though_the_parent_was_restarted_while_it_was_ask
 @virtually
 async def test_what_a_new_parent_does_not_have_is_lost() -> None:
     parent = PaperParent()
-    await parent.hello([JOB, 0, None], [JOB, 1, None])
+    await parent.hello(rank_0=None, rank_1=None)
     waiting = asyncio.ensure_future(parent.launcher.wait(JOB, 0))
     await settle()
-    await parent.hello([JOB, 1, None])
+    await parent.hello(rank_1=None)
 
     with pytest.raises(ShellsLost):
         await waiting
@@ -139,3 +146,42 @@ async def test_the_end_of_a_shell_that_nobody_knows_is_no_trouble() -> None:
     await parent.exited(0, 256)
 
     assert await parent.launcher.known() == {}
+
+
+# Other users' jobs
+
+
+@virtually
+async def test_another_users_shell_is_ordered_with_what_he_has_signed() -> None:
+    parent = PaperParent()
+
+    async def lookup(request: Request) -> Payload:
+        assert request.payload == {"id": JOB, "keys": ["J"]}
+        return {"id": JOB, "J": "what he has signed"}
+
+    parent.bus.register("job-info", {"lookup": Method(lookup)})
+    parent.come()
+    await parent.hello()
+    await parent.launcher.start(JOB, 0, "node0", OWNER + 1)
+
+    [(_, order)] = parent.asked
+    assert order["userid"] == OWNER + 1
+    assert order["J"] == "what he has signed"
+
+
+@virtually
+async def test_why_a_shell_could_not_be_is_told_to_who_waits_until_it_is_forgotten() -> None:
+    parent = PaperParent()
+    parent.come()
+    await parent.hello(rank_0=None)
+    waiting = asyncio.ensure_future(parent.launcher.wait(JOB, 0))
+    await settle()
+    await parent.exited(0, 256, "not proven")
+    for asked in (waiting, parent.launcher.wait(JOB, 0)):
+        with pytest.raises(Refused, match="not proven"):
+            await asked
+
+    await parent.launcher.forget(JOB)
+    await parent.launcher.start(JOB, 0, "node0", OWNER)
+    await parent.exited(0, 0)
+    assert await parent.launcher.wait(JOB, 0) == 0

@@ -1,7 +1,6 @@
 """Credentials of MUNGE: what the library answers, and what is made of it.
 
-The contract holds for the fake and for a munged; MUNGE_SOCKET names one that does not
-listen at the usual place.
+The contract holds for the fake and for a munged, which the tests have for themselves.
 """
 
 import hashlib
@@ -9,9 +8,11 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.harness import munged, users
 from warren.instance import munge
 from warren.instance.munge import CannotEncode, Decoded, Munge, NotInstalled, Unreachable
 from warren.rfc import signed_request
@@ -59,19 +60,21 @@ def library() -> FakeLibrary:
     return FakeLibrary()
 
 
+@pytest.fixture(scope="module")
+def munge_socket() -> Iterator[Path]:
+    if munged.WHY_NOT is not None:
+        pytest.skip(munged.WHY_NOT)
+    with users.common_ground() as ground, munged.running(ground / "munge") as socket:
+        yield socket
+
+
 @pytest.fixture(params=["fake", "munged"])
-def credentials(request: pytest.FixtureRequest) -> Iterator[tuple[Munge, float]]:
+def credentials(request: pytest.FixtureRequest) -> tuple[Munge, float]:
     """MUNGE, and the time by its clock."""
     if request.param == "fake":
         fake = FakeLibrary()
-        yield Munge(lambda: fake), NOW
-        return
-    found = munge.of_this_machine(os.environ.get("MUNGE_SOCKET"))
-    try:
-        found.encode(b"")
-    except (NotInstalled, Unreachable) as error:
-        pytest.skip(f"no munged: {error}")
-    yield found, time.time()
+        return Munge(lambda: fake), NOW
+    return munge.of_this_machine(str(request.getfixturevalue("munge_socket"))), time.time()
 
 
 # The contract

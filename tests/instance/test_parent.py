@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from tests.instance.parts import living, refused
+from tests.instance.test_cgroups import hierarchy
 from warren.instance.execution import ShellsLost
-from warren.instance.launcher import RemoteLauncher
+from warren.instance.launcher import Refused, RemoteLauncher
+from warren.instance.shell import cgroups
 from warren.instance.shell.processes import marked, parents
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
@@ -33,6 +35,10 @@ class Site:
 
     place: Path
     marker: str
+    way: str = "cgroups"
+    """How processes are known: by their `cgroups`, or by their `parents`."""
+    patience: float = 10.0
+    """Seconds that what was killed has to die."""
 
     def __post_init__(self) -> None:
         self._parents: list[subprocess.Popen[bytes]] = []
@@ -43,7 +49,7 @@ class Site:
 
     def parent(self) -> "subprocess.Popen[bytes]":
         """Start a parent."""
-        words = [str(self.socket), self.marker, str(self.place)]
+        words = [str(self.socket), self.marker, str(self.place), self.way, str(self.patience)]
         started = subprocess.Popen([sys.executable, str(PROGRAM), *words])
         self._parents.append(started)
         return started
@@ -75,20 +81,23 @@ async def gone(*processes: int) -> None:
     await until(lambda: not set(processes) & parents().keys())
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+@pytest.fixture(params=["cgroups", "parents"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A site of whose shells none is left."""
-    site = Site(tmp_path, f"TOY={uuid.uuid4()}")
+    if request.param == "cgroups" and cgroups.of_this_machine(str(tmp_path)) is None:
+        pytest.skip("this user makes no cgroups here")
+    site = Site(tmp_path, f"TOY={uuid.uuid4()}", request.param)
     yield site
     site.end()
     assert marked(site.marker) == []
+    assert cgroups.left(str(tmp_path)) == []
 
 
 @asynccontextmanager
 async def instance(site: Site) -> AsyncIterator[RemoteLauncher]:
     """One life of an instance."""
     bus = Bus(os.geteuid())
-    launcher = RemoteLauncher(bus.handle())
+    launcher = RemoteLauncher(bus.handle(), bus.owner)
     bus.register("job-exec", launcher.methods())
     async with living(lambda: serve(bus, site.socket)):
         yield launcher
@@ -215,6 +224,79 @@ def test_a_kill_reaches_what_the_shells_have_started(site: Site) -> None:
             await launcher.kill(JOB, signal.SIGKILL)
             assert await launcher.wait(JOB, 0) == signal.SIGKILL
             await gone(shell, left)
+
+    lived(main)
+
+
+@pytest.mark.parametrize("host", ["messy", "scrubbed"])
+def test_a_shell_has_ended_when_nothing_of_it_is_left(site: Site, host: str) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0, host)
+            await start(launcher, JOB, 1, "messy")
+            shell, left = await site.shell(JOB, 0)
+            others = await site.shell(JOB, 1)
+            os.kill(shell, signal.SIGKILL)
+            assert await launcher.wait(JOB, 0) == signal.SIGKILL
+            assert left not in parents()
+            assert set(others) < set(parents())
+
+    lived(main)
+
+
+def test_what_does_not_die_is_told_of_and_holds_nobody_up(site: Site) -> None:
+    """A process in a frozen cgroup of the first version is deaf to the last signal."""
+    freezer = hierarchy("freezer")
+    if freezer is None or os.geteuid() != 0:
+        pytest.skip("nothing can be made not to die here: there is no freezer, or no root")
+    site.patience = 0.2
+    site.parent()
+    ice = freezer / f"warren-test-{uuid.uuid4()}"
+    ice.mkdir()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0, "messy")
+            await start(launcher, JOB, 1)
+            shell, left = await site.shell(JOB, 0)
+            (ice / "cgroup.procs").write_text(str(left))
+            (ice / "freezer.state").write_text("FROZEN")
+            os.kill(shell, signal.SIGKILL)
+            assert await launcher.wait(JOB, 0) == signal.SIGKILL
+            assert await launcher.unkillable(JOB) == {0: [left]}
+            site.let_end(JOB, 1, 0)
+            assert await launcher.wait(JOB, 1) == 0
+
+            (ice / "freezer.state").write_text("THAWED")
+            await gone(left)
+            while await launcher.unkillable(JOB):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    try:
+        lived(main)
+    finally:
+        (ice / "freezer.state").write_text("THAWED")
+        ice.rmdir()
+
+
+def test_a_shell_that_cannot_be_says_why(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0, "refusing")
+            words = f"not as user {os.geteuid()} by None"
+            with pytest.raises(Refused, match=words):
+                await launcher.wait(JOB, 0)
+        async with instance(site) as launcher:
+            # Also to an instance that comes later.
+            with pytest.raises(Refused, match=words):
+                await launcher.wait(JOB, 0)
+            await launcher.forget(JOB)
+            with pytest.raises(ShellsLost, match="restarted"):
+                await launcher.wait(JOB, 0)
 
     lived(main)
 

@@ -1,8 +1,9 @@
-"""A parent of toy shells, as a program: SOCKET MARKER DIRECTORY.
+"""A parent of toy shells, as a program: SOCKET MARKER DIRECTORY WAY PATIENCE.
 
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
-it leaves a process behind, whose id it writes down as well.
+it leaves a process behind, whose id it writes down as well; on one called `scrubbed`
+that process has nothing by which it could be known. WAY says whether there are `cgroups`.
 """
 
 import os
@@ -11,29 +12,45 @@ import sys
 import time
 from pathlib import Path
 
-from warren.instance.shell.parent import ShellParent
+from warren.instance.shell import parent
+from warren.instance.shell.imp import Refused
+from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.tasks import die_with_parent
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 
 
-def shell(job: int, rank: int, host: str) -> int:
-    die_with_parent()
-    if host == "broken":
-        raise RuntimeError("a shell with a bug")
-    said = [str(os.getpid()), host]
-    if host == "messy":
-        name, _, value = marker.partition("=")
-        task = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={name: value})
-        said.append(str(task.pid))
-    place = directory / f"{job}-{rank}"
-    unfinished = place.with_suffix(".new")
-    unfinished.write_text(" ".join(said))
-    unfinished.rename(place)
-    end = place.with_suffix(".end")
-    while not end.exists():
-        time.sleep(0.01)
-    return int(end.read_text())
+class ToyShell:
+    """Does what the host's name says."""
+
+    def prepare(self, order: Order) -> bytes | None:
+        if order.host == "refusing":
+            raise Refused(f"not as user {order.userid} by {order.J}")
+        return b"proven"
+
+    def live(self, order: Order, request: bytes | None) -> int:
+        assert request == b"proven"
+        die_with_parent()
+        if order.host == "broken":
+            raise RuntimeError("a shell with a bug")
+        said = [str(os.getpid()), order.host]
+        if order.host in ("messy", "scrubbed"):
+            name, _, value = marker.partition("=")
+            known = {name: value} if order.host == "messy" else {}
+            task = subprocess.Popen(["sleep", "1000"], start_new_session=True, env=known)
+            said.append(str(task.pid))
+        place = directory / f"{order.id}-{order.rank}"
+        unfinished = place.with_suffix(".new")
+        unfinished.write_text(" ".join(said))
+        unfinished.rename(place)
+        end = place.with_suffix(".end")
+        while not end.exists():
+            time.sleep(0.01)
+        return int(end.read_text())
 
 
-ShellParent(socket, marker, shell).run()
+parent._PATIENCE = float(sys.argv[5])  # type: ignore[misc]
+here = ShellParent(socket, marker, ToyShell(), str(directory))
+if sys.argv[4] != "cgroups":
+    here._cgroups = None
+here.run()

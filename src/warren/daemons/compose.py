@@ -39,6 +39,7 @@ from warren.instance.queues import Queues
 from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
+from warren.instance.shell import imp
 from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -135,7 +136,7 @@ def instance(
     bus.register("kvs", kvs.methods())
     bus.register("barrier", barriers.methods())
     service = JobManagerService(manager, execution)
-    ingest = Ingest(kvs, manager, clock, config, queues, [validator])
+    ingest = Ingest(kvs, manager, clock, config, queues, [validator], barred=imp.can_run_as)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
     bus.register("config", configuration.methods(config))

@@ -131,7 +131,7 @@ def entrances(settings: Config) -> Doors:
 
 def remote_launcher(bus: Bus, handle: Handle) -> Launcher:
     """Give the launcher that has a process of its own, and serves over the bus."""
-    launcher = RemoteLauncher(handle)
+    launcher = RemoteLauncher(handle, bus.owner)
     bus.register("job-exec", launcher.methods())
     return launcher
 

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from warren.base.clock import SystemClock
@@ -11,7 +13,10 @@ from warren.daemons import logs
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, held
-from warren.instance.shell.parent import ShellParent
+from warren.instance import config, munge
+from warren.instance.munge import NotInstalled
+from warren.instance.shell import imp
+from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
 from warren.rfc.fluid import JobId
@@ -19,26 +24,52 @@ from warren.rpc.client import Patient, connect
 from warren.wlm.embedded.environment import DwsEnvironment
 
 
-def be_shell(state: StateDir, nodes: Nodes, job: int, rank: int, host: str) -> int:
-    """Live a shell's life in this process, which was just forked for it."""
-    parent = os.getppid()
-    nodes.enter(host)
-    die_with_parent()
-    if os.getppid() != parent:
-        return 1
-    return asyncio.run(_shell(state, nodes, job, rank, host))
+class NodeShell:
+    """A shell's life on a node of this machine, in the process that was forked for it."""
+
+    def __init__(self, state: StateDir, nodes: Nodes) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._owner = os.geteuid()
+        self._parent = os.getpid()
+
+    def prepare(self, order: Order) -> bytes | None:
+        if order.userid == self._owner:
+            self._nodes.enter(order.host)
+            return None
+        settings = config.load(self._state.config)
+        if not settings.access.allow_guest_user:
+            # It could not reach the instance, and would try for ever.
+            raise imp.Refused("jobs of guests do not run: access.allow-guest-user is not set")
+        sign = settings.sign
+        credentials = munge.of_this_machine(sign.munge.socket_path)
+        request = imp.proven(order.J, order.userid, credentials, now=time.time(), ttl=sign.max_ttl)
+        user = imp.account(order.userid)
+        if user is None:
+            raise imp.Refused(f"there is no user {order.userid} on this machine")
+        self._nodes.enter(order.host)
+        imp.become(user)
+        return request
+
+    def live(self, order: Order, request: bytes | None) -> int:
+        # Now, since a change of user would undo it.
+        die_with_parent()
+        if os.getppid() != self._parent:
+            return 1
+        return asyncio.run(_shell(self._state, self._nodes, order, request))
 
 
-async def _shell(state: StateDir, nodes: Nodes, job: int, rank: int, host: str) -> int:
+async def _shell(state: StateDir, nodes: Nodes, order: Order, request: bytes | None) -> int:
     patient = Patient(lambda: connect(state.socket))
     shell = Shell(
         handle=patient,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
-        plugins=[DwsEnvironment(lambda path: nodes.place(host, path))],
-        job=JobId(job),
-        rank=rank,
+        plugins=[DwsEnvironment(lambda path: nodes.place(order.host, path))],
+        job=JobId(order.id),
+        rank=order.rank,
         uri=state.uri,
+        request=request,
     )
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP):
@@ -55,12 +86,15 @@ def main(state: StateDir, *, isolated: bool) -> int:
     site = sites.load(state.site)
     assert site is not None
     nodes = Nodes(state, site, isolated=isolated)
+    with suppress(NotInstalled):
+        munge.load()  # once, for all who are forked
     try:
         with held(state.shells_lock):
             ShellParent(
                 state.socket,
                 f"FLUX_URI={state.uri}",
-                lambda job, rank, host: be_shell(state, nodes, job, rank, host),
+                NodeShell(state, nodes),
+                str(state.path),
             ).run()
     except BlockingIOError:
         return 1

@@ -149,6 +149,21 @@ class JobList(Table, frozen=True):
     """Whether users see no jobs but their own."""
 
 
+class SignMunge(Table, frozen=True):
+    """Table `sign.munge`."""
+
+    socket_path: str | None = None
+    """Where munged listens, if not at its usual place."""
+
+
+class Sign(Table, frozen=True):
+    """Table `sign`: what proves that a request is its user's."""
+
+    max_ttl: Annotated[int, msgspec.Meta(ge=1)] = 14 * 24 * 3600
+    """Seconds that a signed request holds: a job that waits for longer does not start."""
+    munge: SignMunge = SignMunge()
+
+
 class Config(Table, frozen=True):
     """A whole configuration."""
 
@@ -161,6 +176,7 @@ class Config(Table, frozen=True):
     exec: Exec = Exec()
     resource: Resource = Resource()
     sched: Sched = Sched()
+    sign: Sign = Sign()
 
 
 def load(path: Path) -> Config:

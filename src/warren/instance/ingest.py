@@ -62,11 +62,16 @@ class Ingest:
         queues: Queues,
         validators: Sequence[Validator] = (),
         frobnicators: Sequence[Frobnicator] = (),
+        barred: Callable[[int], str | None] = lambda userid: None,
     ) -> None:
-        """Frobnicators are asked after the site's defaults and the queue's constraints."""
+        """Frobnicators are asked after the site's defaults and the queue's constraints.
+
+        `barred` says why jobs of a user other than the owner cannot run here, if so.
+        """
         self._manager = manager
         self._config = config
         self._queues = queues
+        self._barred = barred
         self._validators = validators
         self._frobnicators = (queues.placed, *frobnicators)
         self._numbers = Numbers(kvs, clock, manager.latest)
@@ -151,6 +156,9 @@ class Ingest:
             raise RpcError(errno.EPERM, "jobs of root run only where root owns the instance")
         if userid != 0 and not access.allow_guest_user:
             raise RpcError(errno.EPERM, "only the instance owner submits: access.allow-guest-user")
+        why = self._barred(userid)
+        if why is not None:
+            raise RpcError(errno.EPERM, why)
 
     async def _accepted(self, spec: Any, asked: _Asked, cred: Cred) -> Mapping[str, Any]:
         """Give a jobspec as it will be kept, or refuse it."""

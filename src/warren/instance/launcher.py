@@ -1,11 +1,12 @@
 """A `Launcher` whose shells are started by a parent in another process (`shell.parent`).
 
 The parent comes and goes; with each coming it says which shells it has. What it
-does not know then is lost.
+does not know then is lost. It believes nothing that it is told of another user's job but
+the signed request, which is sent with it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from warren.instance.execution import ShellsLost
@@ -17,13 +18,21 @@ from warren.rpc.message import Handle, Payload, Request, RpcError
 _RETRY: Final = 0.2
 
 
+class Refused(ShellsLost):
+    """There can be no such shell; the words say why."""
+
+
 class RemoteLauncher:
     """Asks the parent of shells, whenever there is one."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, owner: int) -> None:
+        """`owner` is the instance's, as whom shells run that are nobody else's."""
         self._handle = handle
+        self._owner = owner
         self._shells: dict[tuple[JobId, int], int | None] = {}
         """The shells that the parent has, with the wait status of those that have ended."""
+        self._refused: dict[tuple[JobId, int], str] = {}
+        """Why shells have not become any."""
         self._changed = asyncio.Event()
         self._greeted = asyncio.Event()
 
@@ -37,7 +46,11 @@ class RemoteLauncher:
             # Before asking, since the end may be told before the answer is read; and after
             # it, since a parent that was restarted meanwhile has told of no shell yet.
             self._shells[job, rank] = None
-            await self._ask("start", {"id": job, "rank": rank, "host": host, "userid": userid})
+            order: dict[str, object] = {"id": job, "rank": rank, "host": host, "userid": userid}
+            if userid != self._owner:
+                found = await self._handle.rpc("job-info.lookup", {"id": job, "keys": ["J"]})
+                order["J"] = found["J"]
+            await self._ask("start", order)
             self._shells.setdefault((job, rank), None)
 
     async def known(self) -> Mapping[JobId, frozenset[int]]:
@@ -52,6 +65,8 @@ class RemoteLauncher:
         while True:
             if (job, rank) not in self._shells:
                 raise ShellsLost("the job's shells were lost: their parent process was restarted")
+            if (job, rank) in self._refused:
+                raise Refused(self._refused[job, rank])
             status = self._shells[job, rank]
             if status is not None:
                 return status
@@ -63,34 +78,46 @@ class RemoteLauncher:
     async def forget(self, job: JobId) -> None:
         for place in [place for place in self._shells if place[0] == job]:
             del self._shells[place]
+            self._refused.pop(place, None)
         await self._ask("forget", {"id": job})
 
-    async def _ask(self, method: str, payload: Payload) -> None:
+    async def unkillable(self, job: JobId) -> Mapping[int, Sequence[int]]:
+        """Give the processes that have been killed and do not die, by the ranks of their shells.
+
+        They are given some seconds to die before they are told of.
+        """
+        found = await self._ask("unkillable", {"id": job})
+        return {rank: processes for rank, processes in found["ranks"]}
+
+    async def _ask(self, method: str, payload: Payload) -> Payload:
         """Ask the parent, as often as it takes: everything that it is asked may be repeated."""
         while True:
             try:
-                await self._handle.rpc(f"{SERVICE}.{method}", payload)
+                return await self._handle.rpc(f"{SERVICE}.{method}", payload)
             except RpcError as error:
                 if not error.lost:
                     raise
                 await asyncio.sleep(_RETRY)
-            else:
-                return
 
     async def _hello(self, request: Request) -> Payload:
-        self._shells = {
-            (JobId(job), rank): status for job, rank, status in request.payload["shells"]
-        }
+        self._shells, self._refused = {}, {}
+        for shell in request.payload["shells"]:
+            self._note(shell)
         self._greeted.set()
         self._wake()
         return {}
 
     async def _exited(self, request: Request) -> Payload:
-        place = (JobId(request.payload["id"]), request.payload["rank"])
-        if place in self._shells:
-            self._shells[place] = request.payload["status"]
+        if (JobId(request.payload["id"]), request.payload["rank"]) in self._shells:
+            self._note(request.payload)
         self._wake()
         return {}
+
+    def _note(self, shell: Payload) -> None:
+        place = (JobId(shell["id"]), shell["rank"])
+        self._shells[place] = shell["status"]
+        if shell["note"]:
+            self._refused[place] = shell["note"]
 
     def _wake(self) -> None:
         self._changed.set()

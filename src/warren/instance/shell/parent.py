@@ -4,6 +4,9 @@ It has loaded everything that a shell needs, so that starting one is a fork. It
 serves `shells` on the instance's bus, and tells `job-exec` of every end; after a
 restart of the instance it connects again and tells what it has. Shells die with
 their parent, and a new parent ends what it finds of an old one's.
+
+A shell has ended when nothing is left of what it has started. What does not die is told
+of, and waited for beside all else.
 """
 
 import errno
@@ -11,50 +14,126 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from warren.instance.shell.processes import descendants, marked
+import msgspec
+
+from warren.base.errors import WarrenError
+from warren.instance.shell import cgroups
+from warren.instance.shell.cgroups import Cgroup
+from warren.instance.shell.processes import adopt_orphans, descendants, kill, marked
 from warren.rpc import message, sockets
 from warren.rpc.message import Message, RpcError
 
 SERVICE: Final = "shells"
 _RETRY: Final = 0.2
 _CHUNK: Final = 2**16
+_LARGEST_FD: Final = 2**31 - 1
+_NOTE: Final = 1000
+"""Characters of the words with which a shell has not started; less than a pipe takes whole."""
 
-Child = Callable[[int, int, str], int]
-"""A shell's life: job, rank and host in, exit code out. Called in a fresh process."""
+_SOON, _LATE = 0.005, 1.0
+"""Seconds after which what has been killed is looked at again, at first and at last."""
+
+_PATIENCE: Final = 10.0
+"""Seconds that what has been killed has to die before it is told of."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Which shell to start, and for whom."""
+
+    id: int
+    rank: int
+    host: str
+    userid: int
+    J: str | None = None
+    """The job's signed request, where the user is not the owner."""
+
+
+class Shell(Protocol):
+    """A shell's life, in a fresh process, which has nothing open but its standard streams."""
+
+    def prepare(self, order: Order) -> bytes | None:
+        """Become whom the shell is to be run as; give what of the request is proven.
+
+        Raises WarrenError or OSError where there can be no such shell.
+        """
+        ...
+
+    def live(self, order: Order, request: bytes | None) -> int:
+        """Be the shell, and give its exit code."""
+        ...
+
+
+@dataclass(eq=False)
+class _Shell:
+    order: Order
+    process: int
+    cgroup: Cgroup | None
+    status: int | None = None
+    told: bool = False
+    """Whether the instance knows of the end."""
+    note: str = ""
+    left: list[int] = field(default_factory=list)
+    """What has not died, long after it was killed."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.order.id, self.order.rank
+
+    def end(self) -> dict[str, Any]:
+        """Give what is said of it."""
+        return {
+            "id": self.order.id,
+            "rank": self.order.rank,
+            "status": self.status if self.told else None,
+            "note": self.note,
+        }
 
 
 @dataclass
-class _Shell:
-    job: int
-    rank: int
-    process: int
-    status: int | None = None
+class _Dying:
+    """A shell that has ended, or was given up, and of which something may be left."""
+
+    shell: _Shell
+    since: float
+    pause: float = _SOON
+    next: float = 0.0
 
 
 class ShellParent:
     """Forks shells on request, until it is told to end."""
 
-    def __init__(self, path: Path, marker: str, child: Child) -> None:
-        """`marker` is an environment entry, `NAME=value`, that all tasks of this instance carry."""
+    def __init__(self, path: Path, marker: str, shell: Shell, cluster: str) -> None:
+        """`marker` is an environment entry, `NAME=value`, that all tasks of this instance carry.
+
+        `cluster` is what no other cluster on the machine is called.
+        """
         self._path = path
         self._marker = marker
-        self._child = child
+        self._shell = shell
+        self._cluster = cluster
+        self._cgroups = cgroups.of_this_machine(cluster)
         self._shells: dict[tuple[int, int], _Shell] = {}
+        self._living: dict[int, _Shell] = {}
+        """All that have not ended, by their processes."""
+        self._dying: list[_Dying] = []
         self._connection: socket.socket | None = None
         self._buffer = b""
         self._tag = 0
         self._ending = False
+        self._notes, self._noting = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
         """Serve until SIGTERM; then end all shells."""
+        adopt_orphans()
         self._clear()
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing)
@@ -66,10 +145,11 @@ class ShellParent:
             watched: list[Any] = [reading]
             if self._connection is not None:
                 watched.append(self._connection)
-            ready, _, _ = select.select(watched, [], [], _RETRY if len(watched) == 1 else None)
+            ready, _, _ = select.select(watched, [], [], self._patience())
             if reading in ready:
                 os.read(reading, _CHUNK)
                 self._reap()
+            self._bury()
             if self._connection in ready:
                 self._receive()
         for shell in self._shells.values():
@@ -78,6 +158,13 @@ class ShellParent:
 
     def _end(self, *_: object) -> None:
         self._ending = True
+
+    def _patience(self) -> float | None:
+        """Give how long nothing is to be done if nothing happens."""
+        waits = [] if self._connection is not None else [_RETRY]
+        now = time.monotonic()
+        waits += [max(0.0, dying.next - now) for dying in self._dying]
+        return min(waits, default=None)
 
     # The instance
 
@@ -88,10 +175,12 @@ class ShellParent:
             connection = sockets.connect(self._path)
         except OSError:
             return  # the instance is not there now; `run` waits a little
+        if sockets.peer(connection) != os.geteuid():
+            connection.close()  # whoever this is, it gives no orders
+            return
         self._connection, self._buffer = connection, b""
         self._ask("service.add", {"service": SERVICE})
-        shells = [[shell.job, shell.rank, shell.status] for shell in self._shells.values()]
-        self._ask("job-exec.hello", {"shells": shells})
+        self._ask("job-exec.hello", {"shells": [shell.end() for shell in self._shells.values()]})
 
     def _ask(self, topic: str, payload: dict[str, Any]) -> None:
         self._tag += 1
@@ -134,79 +223,176 @@ class ShellParent:
         method = received.topic.partition(".")[2]
         try:
             answer = self._methods()[method](message.unpack(received.payload))
-        except (KeyError, RpcError, OSError) as error:
+        except (KeyError, msgspec.ValidationError, RpcError, OSError) as error:
             number = getattr(error, "errnum", None) or getattr(error, "errno", None)
             self._send(Message(tag=received.tag, errnum=number or errno.EPROTO, error=str(error)))
         else:
             self._send(Message(tag=received.tag, errnum=0, payload=message.pack(answer or {})))
 
     def _methods(self) -> dict[str, Callable[[Any], dict[str, Any] | None]]:
-        return {"start": self._start, "kill": self._kill_job, "forget": self._forget}
+        return {
+            "start": self._start,
+            "kill": self._kill_job,
+            "forget": self._forget,
+            "unkillable": self._unkillable,
+        }
 
     # Shells
 
     def _start(self, payload: dict[str, Any]) -> None:
-        place = (payload["id"], payload["rank"])
+        order = msgspec.convert(payload, Order)
+        place = (order.id, order.rank)
         if place in self._shells:
             return
+        cgroup = None if self._cgroups is None else self._cgroups.make(f"{order.id}-{order.rank}")
         process = os.fork()
         if process == 0:
-            self._become_shell(*place, payload["host"])
-        self._shells[place] = _Shell(*place, process)
+            self._become_shell(order, cgroup)
+        self._shells[place] = self._living[process] = _Shell(order, process, cgroup)
 
-    def _become_shell(self, job: int, rank: int, host: str) -> None:
+    def _become_shell(self, order: Order, cgroup: Cgroup | None) -> None:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
                 signal.signal(signum, signal.SIG_DFL)
-            if self._connection is not None:
-                self._connection.close()
             os.setsid()
-            code = self._child(job, rank, host)
+            if cgroup is not None:
+                cgroup.enter()
+            # All but the way back: our connection is the owner's, and so are our locks.
+            os.closerange(3, self._noting)
+            os.closerange(self._noting + 1, _LARGEST_FD)
+            try:
+                request = self._shell.prepare(order)
+            except (WarrenError, OSError) as error:
+                self._note(order, str(error))
+            else:
+                os.close(self._noting)
+                code = self._shell.live(order, request)
         except Exception:
             traceback.print_exc()  # nobody else could tell
         finally:
             # Not sys.exit: what the parent has set up is not the child's to unwind.
             os._exit(code)
 
+    def _note(self, order: Order, words: str) -> None:
+        """In a shell that cannot be: tell the parent why."""
+        line = msgspec.json.encode([order.id, order.rank, words[:_NOTE]])
+        os.write(self._noting, line + b"\n")
+
+    def _read_notes(self) -> None:
+        with suppress(BlockingIOError):
+            for line in os.read(self._notes, _CHUNK).splitlines():
+                job, rank, words = msgspec.json.decode(line)
+                if (job, rank) in self._shells:
+                    self._shells[job, rank].note = words
+
     def _reap(self) -> None:
+        self._read_notes()
         with suppress(ChildProcessError):
             while True:
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
                     return
-                for shell in self._shells.values():
-                    if shell.process == process and shell.status is None:
-                        shell.status = status
-                        exited = {"id": shell.job, "rank": shell.rank, "status": status}
-                        self._ask("job-exec.exited", exited)
+                shell = self._living.pop(process, None)
+                if shell is not None:  # not an orphan that somebody has left behind
+                    shell.status = status
+                    self._dying.append(_Dying(shell, time.monotonic()))
+
+    def _bury(self) -> None:
+        """Let go of shells of which nothing is left, and kill what is left of the others."""
+        now = time.monotonic()
+        for dying in [dying for dying in self._dying if dying.next <= now]:
+            shell = dying.shell
+            if self._gone(shell):
+                self._dying.remove(dying)
+                shell.left = []
+                self._tell(shell)
+                continue
+            self._kill_all(shell)
+            dying.next = now + dying.pause
+            dying.pause = min(dying.pause * 2, _LATE)
+            if now - dying.since > _PATIENCE:
+                shell.left = self._left(shell)
+                self._tell(shell)
+
+    def _tell(self, shell: _Shell) -> None:
+        if not shell.told and self._shells.get(shell.place) is shell:
+            shell.told = True
+            if shell.left:
+                job, rank = shell.place
+                words = f"job {job}, shell {rank}: processes do not die: {shell.left}"
+                print(words, file=sys.stderr, flush=True)
+            self._ask("job-exec.exited", shell.end())
+
+    def _gone(self, shell: _Shell) -> bool:
+        if shell.cgroup is not None:
+            return shell.cgroup.remove()
+        # A shell that comes to its end leaves nothing behind; to look takes time.
+        return shell.status == 0 or not self._left(shell)
+
+    def _left(self, shell: _Shell) -> list[int]:
+        """Give what is there of a shell."""
+        if shell.cgroup is not None:
+            return shell.cgroup.processes()
+        if shell.status is None:
+            return [shell.process, *descendants(shell.process)]
+        # What shells leave behind is ours, and nobody can tell any more which one has left it.
+        return descendants(os.getpid(), but=self._living)
+
+    def _kill_all(self, shell: _Shell) -> None:
+        if shell.cgroup is not None:
+            shell.cgroup.kill()
+        else:
+            kill(lambda: self._left(shell))
 
     def _kill_job(self, payload: dict[str, Any]) -> None:
         for shell in self._shells.values():
-            if shell.job == payload["id"]:
+            if shell.order.id == payload["id"]:
                 self._kill(shell, payload["signum"])
 
     def _kill(self, shell: _Shell, signum: int) -> None:
         if shell.status is not None:
-            return
-        victims = [shell.process]
+            return  # what is left of it is being killed
         if signum == signal.SIGKILL:
-            victims.extend(descendants(shell.process))
-        for victim in victims:
-            with suppress(ProcessLookupError):
-                os.kill(victim, signum)
+            self._kill_all(shell)
+        # Also then: it may have been too early for it to be in its cgroup.
+        with suppress(ProcessLookupError):
+            os.kill(shell.process, signum)
 
     def _forget(self, payload: dict[str, Any]) -> None:
         for place in [place for place in self._shells if place[0] == payload["id"]]:
-            self._kill(self._shells[place], signal.SIGKILL)
-            del self._shells[place]
+            self._kill(self._shells.pop(place), signal.SIGKILL)
+
+    def _unkillable(self, payload: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "ranks": [
+                [shell.order.rank, shell.left]
+                for shell in self._shells.values()
+                if shell.order.id == payload["id"] and shell.left
+            ]
+        }
 
     def _clear(self) -> None:
-        """Kill every process of this instance's jobs that is left, until none is."""
-        while left := marked(self._marker):
-            for process in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
-            self._reap()
-            time.sleep(0.01)
+        """Kill every process of this instance's jobs that is left, until none is, or none dies."""
+        end = time.monotonic() + _PATIENCE
+        pause = _SOON
+        while left := self._left_at_all():
+            if time.monotonic() > end:
+                print("processes do not die:", *left, file=sys.stderr, flush=True)
+                return
+            for cgroup in cgroups.left(self._cluster):
+                cgroup.kill()
+            kill(self._left_at_all)
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                    pass
+            time.sleep(pause)
+            pause = min(pause * 2, 0.1)
+
+    def _left_at_all(self) -> list[int]:
+        found = {*marked(self._marker), *descendants(os.getpid())}
+        for cgroup in cgroups.left(self._cluster):
+            if not cgroup.remove():
+                found.update(cgroup.processes())
+        return sorted(found)

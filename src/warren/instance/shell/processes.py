@@ -1,8 +1,14 @@
 """Processes of this machine, as /proc shows them."""
 
+import ctypes
 import os
+import signal
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def parents() -> dict[int, int]:
@@ -18,15 +24,30 @@ def parents() -> dict[int, int]:
     return found
 
 
-def descendants(ancestor: int) -> list[int]:
-    """Give the living processes below one."""
+def descendants(ancestor: int, but: Collection[int] = ()) -> list[int]:
+    """Give the living processes below one, except for `but` and what is below those."""
     known = parents()
     found: list[int] = []
     generation = [ancestor]
     while generation:
-        generation = [child for child, parent in known.items() if parent in generation]
+        generation = [
+            child for child, parent in known.items() if parent in generation and child not in but
+        ]
         found.extend(generation)
     return found
+
+
+def kill(processes: Callable[[], Sequence[int]]) -> None:
+    """Kill processes that may be about to start others: `processes` is asked until none is new."""
+    stopped: set[int] = set()
+    while new := set(processes()) - stopped:
+        for process in new:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGSTOP)
+        stopped |= new
+    for process in stopped:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
 
 
 def marked(marker: str) -> list[int]:
@@ -40,3 +61,8 @@ def marked(marker: str) -> list[int]:
                 if wanted in entries:
                     found.append(process)
     return found
+
+
+def adopt_orphans() -> None:
+    """Be the parent of whatever loses its own below this process."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)

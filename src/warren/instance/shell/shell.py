@@ -35,6 +35,9 @@ from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle, RpcError
 
 STREAMS: Final = ("stdout", "stderr")
+_AUTHORS: Final = ("cwd", "environment", "shell")
+"""Attributes that say what is done as the author, and where."""
+
 _APPEND: Final = 32
 _PENDING: Final = 64
 """Chunks of output that may wait to be written down; then the tasks have to wait."""
@@ -88,6 +91,8 @@ class Shell:
     rank: int
     uri: str
     """Where the instance is, for the tasks, and to know them by."""
+    request: bytes | None = None
+    """What of the signed request was proven; None, and the instance is believed."""
     _tasks: list[Task] = field(default_factory=list)
     _sequence: int = 0
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -133,8 +138,8 @@ class Shell:
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
         try:
-            signed = orjson.loads(signed_request.unwrap(found["J"]).payload)
-            spec = orjson.loads(found["jobspec"])
+            signed = orjson.loads(self.request or _unproven(found["J"]))
+            spec = as_signed(orjson.loads(found["jobspec"]), signed)
             hosts = resource_set.nodelist(orjson.loads(found["R"]))
             counted = jobspecs.summary(spec)
         except (UserMistake, ValueError, KeyError) as error:
@@ -271,6 +276,28 @@ class Shell:
             await self._append("output", [event])
         except RpcError:
             return  # there is nowhere to say it any more
+
+
+def _unproven(token: str) -> bytes:
+    """Give the payload of a request that the instance answers for."""
+    return signed_request.unwrap(token, mechanisms=signed_request.MECHANISMS).payload
+
+
+def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the instance's jobspec with all that is the author's alone as he has signed it.
+
+    Resources and the other attributes are the instance's to change. Raises CannotRun where
+    there are other tasks than those that were signed.
+    """
+    if len(spec["tasks"]) != len(signed["tasks"]):
+        raise CannotRun("the job's tasks are not those that its user has signed")
+    tasks = [
+        {**task, "command": own["command"]}
+        for task, own in zip(spec["tasks"], signed["tasks"], strict=True)
+    ]
+    system = {key: value for key, value in jobspecs.system(spec).items() if key not in _AUTHORS}
+    system |= {key: value for key, value in jobspecs.system(signed).items() if key in _AUTHORS}
+    return {**spec, "tasks": tasks, "attributes": {**spec["attributes"], "system": system}}
 
 
 def _refusal(error: Exception) -> RpcError:

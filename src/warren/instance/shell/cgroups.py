@@ -1,0 +1,183 @@
+"""Cgroups of jobs: a job's processes on one node, known and killed together.
+
+A process leaves neither its session nor its parent nor its environment behind and escapes:
+its cgroup stays. There is nothing to limit in them, so any hierarchy serves: version 2, or
+the freezer of version 1, as the machine has it. They are made below the cgroup that this
+process is in, which is as far as anybody may have been given the right to.
+"""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_FROZEN_LOOKS: Final = 50
+_PAUSE: Final = 0.001
+
+
+class Cgroup:
+    """One cgroup."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def enter(self) -> None:
+        """Put this process in, and whatever it will start. Raises OSError."""
+        _write(self._path / "cgroup.procs", "0")
+
+    def processes(self) -> list[int]:
+        """Give the processes that are in it, or below it."""
+        found: list[int] = []
+        for place in self._below():
+            with suppress(OSError):
+                # Those of other process namespaces are shown as 0.
+                found += filter(None, map(int, (place / "cgroup.procs").read_text().split()))
+        return found
+
+    def kill(self) -> None:
+        """Kill all that is in it, once; what is being forked meanwhile comes with the next call."""
+        try:
+            _write(self._path / "cgroup.kill", "1")
+        except FileNotFoundError:
+            for place in self._below():
+                _kill_one(place)
+
+    def remove(self) -> bool:
+        """Remove it if nothing is left in it; tell whether it is gone."""
+        try:
+            os.rmdir(self._path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            if self.processes():
+                return False
+            for place in self._below():
+                with suppress(OSError):
+                    os.rmdir(place)
+            return not self._path.exists()
+        return True
+
+    def _below(self) -> list[Path]:
+        """Give the cgroup and those in it, the innermost first."""
+        return [Path(place) for place, _, _ in os.walk(self._path, topdown=False)]
+
+
+class Cgroups:
+    """Makes the cgroups of one cluster's jobs."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._made = 0
+
+    def make(self, name: str) -> Cgroup:
+        """Make a cgroup, of a name that is no other's. Raises OSError."""
+        while True:
+            self._made += 1
+            path = self._base / f"{name}.{self._made}"
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                continue  # what a predecessor has in it does not die
+            except FileNotFoundError:
+                self._base.mkdir(exist_ok=True)
+            else:
+                return Cgroup(path)
+
+
+def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
+    """Give the cgroups for a cluster's jobs; None where this process may not make any."""
+    for _, ours, needed in _hierarchies(proc):
+        base = ours / _name(cluster)
+        try:
+            base.mkdir(exist_ok=True)
+        except OSError:
+            continue
+        # A process is moved by who may write at both ends and where they meet.
+        movable = os.access(ours / "cgroup.procs", os.W_OK)
+        if movable and any((base / each).exists() for each in needed):
+            return Cgroups(base)
+        base.rmdir()
+    return None
+
+
+def left(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
+    """Give the cgroups of a cluster's jobs, from wherever in the hierarchies they were made."""
+    return [
+        Cgroup(Path(place) / name)
+        for top in {top for top, _, _ in _hierarchies(proc)}
+        for place, names, _ in os.walk(top)
+        for name in names
+        if name == _name(cluster)
+    ]
+
+
+def _name(cluster: str) -> str:
+    return f"warren-{hashlib.sha256(cluster.encode()).hexdigest()[:16]}"
+
+
+def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
+    """Give the hierarchies that serve, the best first.
+
+    Of each where it is mounted, where this process is in it, and a file that its cgroups have
+    if this kernel can kill in them.
+    """
+    try:
+        ours = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
+        mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
+    except OSError:
+        return
+    for version, controller, needed in (
+        ("cgroup2", "", ("cgroup.kill", "cgroup.freeze")),
+        ("cgroup", "freezer", ("freezer.state",)),
+    ):
+        for mount in mounts:
+            kind, _, options = mount[mount.index("-") + 1 :][:3]
+            if kind != version or (controller and controller not in options.split(",")):
+                continue
+            for _, controllers, path in ours:
+                if controller in controllers.split(",") and path.startswith(mount[3]):
+                    below = path.removeprefix(mount[3]).lstrip("/")
+                    yield Path(mount[4]), Path(mount[4]) / below, needed
+
+
+def _kill_one(place: Path) -> None:
+    """Kill what is in one cgroup, none of which can run or end while it is looked at."""
+    stopped, running = {
+        True: (("cgroup.freeze", "1"), ("cgroup.freeze", "0")),
+        False: (("freezer.state", "FROZEN"), ("freezer.state", "THAWED")),
+    }[(place / "cgroup.freeze").exists()]
+    with suppress(OSError):
+        _write(place / stopped[0], stopped[1])
+    try:
+        for _ in range(_FROZEN_LOOKS):
+            if _is_frozen(place):
+                break
+            time.sleep(_PAUSE)
+        for process in map(int, (place / "cgroup.procs").read_text().split()):
+            with suppress(ProcessLookupError):
+                if process:
+                    os.kill(process, signal.SIGKILL)
+    except OSError:
+        return  # it was removed
+    finally:
+        with suppress(OSError):
+            _write(place / running[0], running[1])
+
+
+def _is_frozen(place: Path) -> bool:
+    try:
+        return (place / "freezer.state").read_text() == "FROZEN\n"
+    except FileNotFoundError:
+        return "frozen 1" in (place / "cgroup.events").read_text()
+
+
+def _write(path: Path, text: str) -> None:
+    opened = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(opened, text.encode())
+    finally:
+        os.close(opened)

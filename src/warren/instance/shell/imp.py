@@ -1,0 +1,166 @@
+"""What is done as root for another user's job: its request is proven, and its user become.
+
+This is the part of an IMP (RFC 15). A process that was forked for one shell, and has
+nothing open but its standard streams, comes here first: the signed request is believed
+and nothing else that the instance says, neither the user it names nor the command in its
+store. What is left afterwards is the user's own process, for good. No program is run
+before that, so nothing in anybody's environment has a say.
+
+`no_new_privs` is not set: jobs may use setuid programs, as they may elsewhere.
+"""
+
+import ctypes
+import os
+import platform
+import pwd
+import resource
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from warren.base.errors import WarrenError
+from warren.instance import munge
+from warren.instance.munge import Munge
+
+_POWERS: Final = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
+"""What root itself may lack in a container, and what it takes to run jobs of others."""
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_KEYCTL: Final = {"x86_64": 250, "aarch64": 219, "ppc64le": 271}
+"""The number of the system call, which the C library has no function for."""
+_KEYCTL_JOIN_SESSION_KEYRING: Final = 1
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Refused(WarrenError):
+    """The job does not run as the user that it is said to be of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """A user of this machine."""
+
+    userid: int
+    name: str
+    home: str
+    group: int
+    groups: Sequence[int]
+
+
+def can_run_as(userid: int) -> str | None:
+    """Say why a process like this one cannot run the jobs of a user; None if it can."""
+    if userid == os.geteuid():
+        return None
+    if userid == 0:
+        return "only root's own instance runs jobs as root"
+    if os.geteuid() != 0:
+        return (
+            f"this instance is user {os.geteuid()}'s, who cannot run jobs as other users: "
+            "an instance for several users is root's"
+        )
+    lacking = [name for name, bit in _POWERS.items() if not _effective() >> bit & 1]
+    if lacking:
+        return f"this instance cannot run jobs as other users here: it lacks {', '.join(lacking)}"
+    return None if account(userid) is not None else f"there is no user {userid} on this machine"
+
+
+def account(userid: int) -> Account | None:
+    """Look a user up; None where there is no such user."""
+    try:
+        found = pwd.getpwuid(userid)
+    except KeyError:
+        return None
+    return Account(
+        userid=found.pw_uid,
+        name=found.pw_name,
+        home=found.pw_dir,
+        group=found.pw_gid,
+        groups=os.getgrouplist(found.pw_name, found.pw_gid),
+    )
+
+
+def proven(token: str | None, userid: int, with_munge: Munge, *, now: float, ttl: float) -> bytes:
+    """Give the payload of a signed request, if it is this user's and all of it is proven.
+
+    Mechanism `none` proves nothing here. Raises Refused.
+    """
+    if userid == 0:
+        raise Refused("the job does not run as root: only root's own jobs do")
+    if token is None:
+        raise Refused(f"the job does not run as user {userid}: it has no signed request")
+    try:
+        return munge.unwrap(token, with_munge, now=now, ttl=ttl, userid=userid).payload
+    except WarrenError as error:
+        raise Refused(f"the job does not run as user {userid}: {error}") from error
+
+
+def become(user: Account) -> None:
+    """Become a user for good: ids, groups, no capabilities, and nothing else of root's.
+
+    Raises OSError, or Refused where the kernel has not done what it said; the process must
+    end then.
+    """
+    with suppress(OSError):
+        # A daemon may be spared by the kernel when memory is short; jobs are not.
+        Path("/proc/self/oom_score_adj").write_text("0")
+    _leave_keyring()
+    os.chdir("/")
+    os.umask(0o022)
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    os.setgroups(list(user.groups))
+    os.setresgid(user.group, user.group, user.group)
+    os.setresuid(user.userid, user.userid, user.userid)
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _set_no_capabilities()
+    # The memory is still a copy of root's: the user's other processes do not look into it.
+    # What this process executes is the user's alone again, and may be looked at.
+    _libc.prctl(_PR_SET_DUMPABLE, 0)
+    _check(user)
+    os.environ.clear()
+    os.environ.update(
+        PATH=os.defpath.lstrip(":"), HOME=user.home, USER=user.name, LOGNAME=user.name
+    )
+
+
+def _check(user: Account) -> None:
+    """Raise Refused unless this process is the user, and cannot be anybody else again."""
+    ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()), _effective())
+    wanted = ((user.userid,) * 3, (user.group,) * 3, sorted(user.groups), 0)
+    if ids != wanted:
+        raise Refused(f"the process has not become user {user.userid}")
+    with suppress(PermissionError):
+        os.setresuid(0, 0, 0)
+        raise Refused(f"user {user.userid} can become root again")
+
+
+def _leave_keyring() -> None:
+    """Take a session keyring of our own: who has started the cluster may have keys in its."""
+    number = _KEYCTL.get(platform.machine())
+    if number is not None:
+        _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
+
+
+def _set_no_capabilities() -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    none = (ctypes.c_uint32 * 6)()
+    if _libc.capset(header, none) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _effective() -> int:
+    """Give the capabilities that this process has, as the kernel numbers them."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    found = (ctypes.c_uint32 * 6)()
+    if _libc.capget(header, found) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    # Effective, permitted and inheritable; first the lower half of each, then the upper.
+    return int(found[0]) | int(found[3]) << 32

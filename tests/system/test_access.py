@@ -1,0 +1,184 @@
+"""Who may ask what: every topic of the instance, by the owner, the job's user and a stranger."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.harness import users, virtual
+from tests.harness.world import World, opened
+from warren.base.clock import SystemClock
+from warren.daemons.compose import Control
+from warren.daemons.site import Site
+from warren.instance import keys
+from warren.instance.launcher import RemoteLauncher
+from warren.instance.simulated import Play
+from warren.rfc import jobspec, signed_request, treeobj
+from warren.rpc import server
+from warren.rpc.client import connect
+from warren.rpc.message import Handle, RpcError
+from warren.rpc.server import Doors
+
+Asker = Callable[[int, Callable[[Handle], Awaitable[str]]], Awaitable[str]]
+"""Lets a user ask, and gives what he got."""
+
+ANSWER, EPERM, ENOENT, EINVAL, EPROTO = "answer", "EPERM", "ENOENT", "EINVAL", "EPROTO"
+
+OWNERS_ALONE = (ANSWER, EPERM, EPERM)
+ILL_FORMED = (EPROTO, EPERM, EPERM)
+"""What is the owner's alone, asked in a way that changes nothing."""
+
+WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
+    # By the owner, the job's user, and a stranger, about a job that runs.
+    "barrier.enter": (ANSWER, ANSWER, ANSWER),  # among those of one user
+    "dws.abort": ILL_FORMED,
+    "dws.create": ILL_FORMED,
+    "dws.post_run": ILL_FORMED,
+    "dws.setup": ILL_FORMED,
+    "dws.status": OWNERS_ALONE,
+    "dws.teardown": ILL_FORMED,
+    "job-exec.exited": OWNERS_ALONE,
+    "job-exec.hello": OWNERS_ALONE,
+    "job-info.eventlog-watch": (ANSWER, ANSWER, EPERM),
+    "job-info.lookup": (ANSWER, ANSWER, EPERM),
+    "job-ingest.submit": (EPERM, ANSWER, EPERM),  # what the job's user has signed
+    "job-list.list": (ANSWER, ANSWER, ANSWER),  # of one's own jobs
+    "job-list.list-id": (ANSWER, ANSWER, ENOENT),
+    "job-manager.dws.epilog-remove": ILL_FORMED,
+    "job-manager.dws.prolog-remove": ILL_FORMED,
+    "job-manager.dws.resource-update": ILL_FORMED,
+    "job-manager.events-journal": OWNERS_ALONE,
+    "job-manager.kill": (ANSWER, ANSWER, EPERM),
+    "job-manager.memo": (ANSWER, ANSWER, EPERM),
+    "job-manager.raise": (ANSWER, ANSWER, EPERM),
+    "kvs.commit": (ANSWER, ANSWER, EPERM),
+    "kvs.lookup": (ANSWER, ANSWER, EPERM),
+    "resource.drain": ILL_FORMED,
+    "resource.status": (ANSWER, ANSWER, ANSWER),
+    "resource.undrain": ILL_FORMED,
+}
+
+
+def payload(topic: str, job: int, token: str) -> dict[str, Any]:
+    """Give a request about a job that does no harm."""
+    guest = {"namespace": keys.guest(job)}
+    more: dict[str, dict[str, Any]] = {
+        "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
+        "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": ""},
+        "job-exec.hello": {"shells": []},
+        "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
+        "job-ingest.submit": {"J": token},
+        "job-manager.kill": {"id": job, "signum": 23},
+        "job-manager.memo": {"id": job, "memo": {"a": 1}},
+        "job-manager.raise": {"id": job, "type": "note", "severity": 7},
+        "kvs.commit": {
+            **guest, "ops": [{"key": "application.a", "dirent": treeobj.val(b"1")}]
+        },
+        "kvs.lookup": {**guest, "key": "exec.eventlog"},
+    }  # fmt: skip
+    about_it = ("job-info.eventlog-watch", "job-list.list-id")
+    return more.get(topic, {"id": job} if topic in about_it else {})
+
+
+async def got(handle: Handle, topic: str, streaming: bool, request: dict[str, Any]) -> str:
+    """Say what came of asking."""
+    try:
+        if streaming:
+            async with aclosing(handle.stream(topic, request)) as answers:  # type: ignore[type-var]
+                await anext(answers)
+        else:
+            await handle.rpc(topic, request)
+    except RpcError as error:
+        return errno.errorcode[error.errnum]
+    return ANSWER
+
+
+async def told(world: World, control: Control, first: int, second: int, ask: Asker) -> Any:
+    """Give what each user got, by topic, while a job of the first one runs."""
+    bus = control.instance.bus
+    bus.register("job-exec", RemoteLauncher(bus.handle(), bus.owner).methods())
+    spec = orjson.dumps(jobspec.make(command=["app"], nodes=1))
+    # The instance does not judge a signature: whoever runs the tasks does.
+    token = f"{signed_request.unsigned(spec, first, 'munge')}.MUNGE:AAAA:"
+    submitted = await bus.handle(first).rpc("job-ingest.submit", {"J": token})
+    job = submitted["id"]
+    await world.until(
+        lambda: b"start" in (control.instance.kvs.get(keys.of(job, "eventlog")) or b"")
+    )
+    await world.until(lambda: control.instance.kvs.get(keys.of(job, "guest.output")))
+
+    async def asked(topic: str, streaming: bool) -> tuple[str, ...]:
+        request = payload(topic, job, token)
+        return tuple(
+            [
+                await ask(userid, lambda handle: got(handle, topic, streaming, request))
+                for userid in (bus.owner, first, second)
+            ]
+        )
+
+    return {topic: await asked(topic, each) for topic, each in sorted(bus.topics().items())}
+
+
+def long_play(command: object, environment: object) -> Play:
+    return Play(seconds=1000, stubborn=True)
+
+
+def test_each_topic_has_its_answers_for_owner_user_and_stranger() -> None:
+    """A topic that is not in the table wants a decision first."""
+
+    async def main() -> Any:
+        async with opened(Site(rabbits=1), long_play) as world:
+
+            async def life(control: Control) -> Any:
+                bus = control.instance.bus
+                found = await told(
+                    world, control, bus.owner + 1, bus.owner + 2,
+                    lambda userid, deed: deed(bus.handle(userid)),
+                )  # fmt: skip
+                await world.kill_everything()
+                return found
+
+            return await world.live(life)
+
+    assert virtual.run(main()) == WHAT_EACH_GETS
+
+
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_the_socket_gives_each_real_user_the_same() -> None:
+    first, second = users.userids()
+
+    async def main(place: Path) -> Any:
+        def asking(userid: int, deed: Callable[[Handle], Awaitable[str]]) -> str:
+            async def connected() -> str:
+                async with asyncio.timeout(20), connect(place / "local") as handle:
+                    return await deed(handle)
+
+            answer = users.acting_as(userid, lambda: asyncio.run(connected()))
+            return str(answer)
+
+        async def ask(userid: int, deed: Callable[[Handle], Awaitable[str]]) -> str:
+            return await asyncio.to_thread(asking, userid, deed)
+
+        async with opened(Site(rabbits=1), long_play) as world:
+            world.clock = SystemClock()
+
+            async def life(control: Control) -> Any:
+                doors = Doors(guests=True)
+                serving = asyncio.ensure_future(
+                    server.serve(control.instance.bus, place / "local", doors)
+                )
+                found = await told(world, control, first, second, ask)
+                serving.cancel()
+                await asyncio.wait({serving})
+                await world.kill_everything()
+                return found
+
+            return await world.live(life)
+
+    with users.common_ground() as place:
+        assert asyncio.run(main(place)) == WHAT_EACH_GETS
