@@ -20,6 +20,7 @@ from tests.instance.test_cgroups import hierarchy
 from warren.instance.execution import ShellsLost
 from warren.instance.launcher import Refused, RemoteLauncher
 from warren.instance.shell import cgroups
+from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.processes import marked, parents
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
@@ -299,6 +300,44 @@ def test_a_shell_that_cannot_be_says_why(site: Site) -> None:
                 await launcher.wait(JOB, 0)
 
     lived(main)
+
+
+@pytest.mark.parametrize("failing", ["os.fork", "warren.instance.shell.cgroups.Cgroups.make"])
+def test_where_no_process_can_be_made_the_job_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    parent = ShellParent(tmp_path / "local", "A=b", NoShell(), str(tmp_path))
+    if parent._cgroups is None and "make" in failing:
+        pytest.skip("this user makes no cgroups here")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(failing, fail)
+    try:
+        parent._start({"id": JOB, "rank": 0, "host": "node0", "userid": 1})
+        [shell] = parent._shells.values()
+        assert shell.end() == {
+            "id": JOB,
+            "rank": 0,
+            "status": 1 << 8,
+            "note": "the shell cannot be started: Resource temporarily unavailable",
+        }
+    finally:
+        os.close(parent._notes)
+        os.close(parent._noting)
+        for each in cgroups.left(str(tmp_path)):
+            assert each.remove()
+
+
+class NoShell:
+    """A shell that never is."""
+
+    def prepare(self, order: Order) -> bytes | None:
+        raise AssertionError
+
+    def live(self, order: Order, request: bytes | None) -> int:
+        raise AssertionError
 
 
 def test_signals_to_shells_that_have_ended_are_no_trouble(site: Site) -> None:

@@ -346,7 +346,7 @@ def test_a_command_that_was_changed_in_the_store_is_not_run(one: User) -> None:
 LEAVING = {
     "daemon": "setsid sh -c 'setsid env -i sleep 1000 &' >&- 2>&-",
     "shell killed": "(setsid env -i sleep 1000 &) ; kill -9 $PPID; sleep 1000",
-    "bomb": "ulimit -u 300; f() { f & f & }; f; sleep 1000",
+    "bomb": "ulimit -u 50; f() { sleep 0.1; f & f & wait; }; f; sleep 1000",
 }
 
 

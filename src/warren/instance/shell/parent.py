@@ -244,8 +244,19 @@ class ShellParent:
         place = (order.id, order.rank)
         if place in self._shells:
             return
-        cgroup = None if self._cgroups is None else self._cgroups.make(f"{order.id}-{order.rank}")
-        process = os.fork()
+        cgroup = None
+        try:
+            if self._cgroups is not None:
+                cgroup = self._cgroups.make(f"{order.id}-{order.rank}")
+            process = os.fork()
+        except OSError as error:
+            if cgroup is not None:
+                cgroup.remove()
+            shell = _Shell(order, 0, None, status=1 << 8)
+            shell.note = f"the shell cannot be started: {error.strerror}"
+            self._shells[place] = shell
+            self._tell(shell)
+            return
         if process == 0:
             self._become_shell(order, cgroup)
         self._shells[place] = self._living[process] = _Shell(order, process, cgroup)
@@ -257,12 +268,12 @@ class ShellParent:
             for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
                 signal.signal(signum, signal.SIG_DFL)
             os.setsid()
-            if cgroup is not None:
-                cgroup.enter()
             # All but the way back: our connection is the owner's, and so are our locks.
             os.closerange(3, self._noting)
             os.closerange(self._noting + 1, _LARGEST_FD)
             try:
+                if cgroup is not None:
+                    cgroup.enter()
                 request = self._shell.prepare(order)
             except (WarrenError, OSError) as error:
                 self._note(order, str(error))
