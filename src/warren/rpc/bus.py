@@ -2,6 +2,8 @@
 
 The part of a topic before its first dot is the service. A service is either a
 table of handlers in this process, or a forwarder to another one (`server`).
+A forwarder whose name begins with a user's number and a dash is that user's and
+the owner's; all others are the owner's alone.
 """
 
 import errno
@@ -108,8 +110,8 @@ class Bus:
         if service is None:
             raise RpcError(errno.ENOSYS, f"no service answers {request.topic}")
         if isinstance(service, Forwarder):
-            if not request.cred.owner:
-                raise RpcError(errno.EPERM, f"{request.topic} is for the instance owner")
+            if not may_serve(request.cred, name):
+                raise RpcError(errno.EPERM, f"{request.topic} is not for this user")
             return service
         found = service.get(method)
         if found is None:
@@ -117,6 +119,11 @@ class Bus:
         if not (found.guest or request.cred.owner):
             raise RpcError(errno.EPERM, f"{request.topic} is for the instance owner")
         return found
+
+
+def may_serve(cred: Cred, service: str) -> bool:
+    """Tell whether a service of this name is for a user to offer, and to ask, from outside."""
+    return cred.owner or service.startswith(f"{cred.userid}-")
 
 
 class Loopback:

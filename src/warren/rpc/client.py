@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 
 from warren.rpc import message, sockets
-from warren.rpc.bus import Bus
+from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer
 
@@ -90,13 +90,18 @@ class Patient:
 
     Opens a connection for each stretch of good luck; `rpc` asks again until the
     instance is back, so give it only requests that may be repeated. Streams are
-    not resumed: only their reader knows where it was.
+    not resumed: only their reader knows where it was. Services are offered anew.
     """
 
     def __init__(
-        self, connector: Callable[[], AbstractAsyncContextManager[Handle]], delay: float = 0.2
+        self,
+        connector: Callable[[], AbstractAsyncContextManager[Handle]],
+        serving: Bus | None = None,
+        delay: float = 0.2,
     ) -> None:
+        """`serving` is the bus that the connector's connections serve, if they do."""
         self._connector = connector
+        self._serving = serving
         self._delay = delay
         self._current: Handle | None = None
         self._wanted = asyncio.Event()
@@ -141,6 +146,25 @@ class Patient:
             if error.errnum == errno.ECONNRESET:
                 self._drop(handle)
             raise
+
+    async def offer(self, service: str, methods: Methods) -> None:
+        """Keep a service on offer, over every connection that there is. Runs until cancelled.
+
+        Raises RpcError where the service may not be offered.
+        """
+        assert self._serving is not None
+        self._serving.register(service, methods)
+        while True:
+            try:
+                offering = self.stream("service.add", {"service": service})
+                async with aclosing(offering) as answers:  # type: ignore[type-var]
+                    async for _ in answers:
+                        pass
+            except RpcError as error:
+                # EEXIST: the instance has not noticed yet that the last connection is gone.
+                if not error.lost and error.errnum != errno.EEXIST:
+                    raise
+            await asyncio.sleep(self._delay)
 
     async def _connected(self) -> Handle:
         while self._current is None:

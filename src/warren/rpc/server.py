@@ -2,8 +2,10 @@
 
 The user is who the kernel says is at the other end; whatever a message claims
 is ignored. Guests come in where the site lets them, and take no more than their share.
-The instance's owner may also serve over its connection: it asks `service.add`, and
-from then on the service's requests come to it.
+A client may also serve over its connection: it asks `service.add`, and
+from then on the service's requests come to it, until it hangs up. Asked for as a
+stream, the service is on offer as long as the stream is. The instance's owner
+may offer any service, other users those that bear their number (`bus`).
 """
 
 import asyncio
@@ -16,10 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from warren.rpc import message, sockets
-from warren.rpc.bus import Bus
+from warren.rpc.bus import Bus, may_serve
 from warren.rpc.guests import Guests, Share, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer, part
+
+ADD: Final = "service.add"
+
+_MOST: Final = 16
 
 
 class _Connection(Asked):
@@ -41,23 +47,36 @@ class _Connection(Asked):
         )
 
     async def ask(self, request: Request) -> Payload:
-        if request.topic == "service.add":
-            return self._offer(request)
+        if request.topic == ADD:
+            self._offer(request)
+            return {}
         return await self._bus.ask(request)
 
     def follow(self, request: Request) -> AsyncIterator[Payload]:
-        return self._bus.follow(request)
+        return self._offering(request) if request.topic == ADD else self._bus.follow(request)
 
-    def _offer(self, request: Request) -> Payload:
-        if not self._cred.owner:
-            raise RpcError(errno.EPERM, "only the instance owner offers services")
+    async def _offering(self, request: Request) -> AsyncIterator[Payload]:
+        name = self._offer(request)
+        try:
+            yield {}
+            await asyncio.Event().wait()
+        finally:
+            self.offered.remove(name)
+            self._bus.unregister(name)
+
+    def _offer(self, request: Request) -> str:
         name = request.payload.get("service")
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or "." in name:
             raise RpcError(errno.EPROTO, "service.add names no service")
+        if not may_serve(self._cred, name):
+            number = self._cred.userid
+            raise RpcError(errno.EPERM, f"this user offers services that are called {number}-...")
+        if not self._cred.owner and len(self.offered) >= _MOST:
+            raise RpcError(errno.ENOSPC, f"one connection offers no more than {_MOST} services")
         assert self.peer is not None
         self._bus.register(name, self.peer)
         self.offered.append(name)
-        return {}
+        return name
 
 
 @dataclass(frozen=True, kw_only=True)
