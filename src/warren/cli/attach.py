@@ -1,12 +1,18 @@
-"""Following a job: its output as it comes, and how it ended."""
+"""Following a job: its output as it comes, what it reads, and how it ended."""
 
 import asyncio
 import errno
+import os
+import signal
 import sys
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import orjson
 
 from warren.rfc import eventlog, fluid, stdio
 from warren.rfc.eventlog import Event
@@ -21,40 +27,91 @@ _WAITING = {
     "prolog-start": "waiting for prolog",
     "prolog-finish": "starting",
 }
+_CHUNK: Final = 2**15
+_TWICE: Final = 2.0
+"""Seconds within which a second Ctrl-C cancels the job."""
 
 
-async def attach(handle: "Handle", job: int, *, shown: bool = False) -> int:
+async def attach(
+    handle: "Handle",
+    job: int,
+    *,
+    shown: bool = False,
+    events: bool = False,
+    label: bool = False,
+    quiet: bool = False,
+    read_only: bool = False,
+    wait_event: str | None = None,
+    stdin: int = 0,
+    stdin_ranks: str = stdio.ALL,
+) -> int:
     """Show a job's output until it ends; give the exit code that the job stands for.
 
-    `shown` says on standard error what is waited for.
+    `shown` says on standard error what is waited for, `events` every event, `label` from which
+    rank each line is; `quiet` says nothing but what the tasks print. Unless it is to be
+    `read_only`, what there is to read from the descriptor `stdin` goes to the tasks of
+    `stdin_ranks`, Ctrl-C is a SIGINT to all tasks, and a second one cancels the job.
+    With `wait_event` nothing is waited for beyond that event of the job.
     """
-    output = asyncio.create_task(_output(handle, job))
+    shows = Shows(label=label, quiet=quiet)
+    tasks = [asyncio.create_task(_output(handle, job, shows))]
+    if not read_only:
+        tasks.append(asyncio.create_task(_input(handle, job, stdin, stdin_ranks)))
+    following = _Following(job, shown=shown and not quiet, events=events, quiet=quiet)
     try:
-        code = await _events(handle, job, shown=shown)
-        if code[1]:
-            await output
-        return code[0]
+        with _interrupts(handle, job, read_only=read_only):
+            code, started = await following.run(handle, wait_event)
+            if started:
+                await tasks[0]
+        shows.flush()
+        return code
     finally:
-        output.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
-async def _events(handle: "Handle", job: int, *, shown: bool) -> tuple[int, bool]:
-    """Follow the job's events to the end; give its exit code, and whether it has output."""
-    status: int | None = None
-    fatal: Event | None = None
-    watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
-    async with aclosing(watch) as entries:  # type: ignore[type-var]
-        async for entry in entries:
-            event = eventlog.decode_line(entry["event"])
-            if event.name == "exception":
-                _tell_exception(job, event)
-                if event.context["severity"] == 0 and fatal is None:
+class _Following:
+    """The job's own events, as somebody follows them."""
+
+    def __init__(self, job: int, *, shown: bool, events: bool, quiet: bool) -> None:
+        self._job = job
+        self._shown = shown
+        self._events = events
+        self._quiet = quiet
+        self._submitted = 0.0
+
+    async def run(self, handle: "Handle", last: str | None) -> tuple[int, bool]:
+        """Follow to the end; give the job's exit code, and whether there is all of its output."""
+        status: int | None = None
+        fatal: Event | None = None
+        watch = handle.stream("job-info.eventlog-watch", {"id": self._job, "path": "eventlog"})
+        async with aclosing(watch) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                event = eventlog.decode_line(entry["event"])
+                self._tell(event)
+                if event.name == "exception" and event.context["severity"] == 0 and fatal is None:
                     fatal = event
-            elif event.name == "finish":
-                status = event.context["status"]
-            elif shown and event.name in _WAITING:
-                click.echo(f"{fluid.f58(job)}: {_WAITING[event.name]}", err=True)
-    return _code(status, fatal), status is not None
+                elif event.name == "finish":
+                    status = event.context["status"]
+                if event.name == last:
+                    break
+        return _code(status, fatal), status is not None
+
+    def _tell(self, event: Event) -> None:
+        self._submitted = self._submitted or event.timestamp
+        if self._events:
+            words = " ".join(_spelled(name, value) for name, value in event.context.items())
+            since = event.timestamp - self._submitted
+            click.echo(f"{since:.3f}s: job.{event.name} {words}".rstrip(), err=True)
+        elif event.name == "exception" and not self._quiet:
+            _tell_exception(self._job, event)
+        elif self._shown and event.name in _WAITING:
+            click.echo(f"{fluid.f58(self._job)}: {_WAITING[event.name]}", err=True)
+
+
+def _spelled(name: str, value: Any) -> str:
+    return f"{name}={orjson.dumps(value).decode()}"
 
 
 def _tell_exception(job: int, event: Event) -> None:
@@ -73,24 +130,189 @@ def _code(status: int | None, fatal: Event | None) -> int:
     return code or (1 if fatal is not None else 0)
 
 
-async def _output(handle: "Handle", job: int) -> None:
+# Output
+
+
+async def _output(handle: "Handle", job: int, shows: "Shows") -> None:
     from warren.rpc.message import RpcError
 
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "guest.output"})
     try:
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
-                show(eventlog.decode_line(entry["event"]))
+                shows.show(eventlog.decode_line(entry["event"]))
     except RpcError as error:
         if error.errnum != errno.ENOENT:
             raise
 
 
+class Shows:
+    """Prints events of a job's output where they belong."""
+
+    def __init__(self, *, label: bool = False, quiet: bool = False) -> None:
+        self._label = label
+        self._quiet = quiet
+        self._held: dict[tuple[str, str], bytes] = {}
+        """Beginnings of lines that are to be labelled."""
+
+    def show(self, event: Event) -> None:
+        """Print one event."""
+        context = event.context
+        if event.name == "log" and not self._quiet:
+            click.echo(f"flux-shell: {context['message']}", err=True)
+        if event.name == "redirect" and not self._quiet and "path" in context:
+            words = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
+            click.echo(words, err=True)
+        for piece in stdio.read([event]):
+            if self._label:
+                self._labelled(piece)
+            else:
+                _write(piece.stream, piece.data)
+
+    def _labelled(self, piece: stdio.Output) -> None:
+        key = (piece.stream, piece.rank)
+        *lines, rest = (self._held.pop(key, b"") + piece.data).split(b"\n")
+        if rest:
+            self._held[key] = rest
+        label = f"{piece.rank}: ".encode()
+        _write(piece.stream, b"".join(label + line + b"\n" for line in lines))
+
+    def flush(self) -> None:
+        """Print the lines that have no end."""
+        for (stream, rank), rest in self._held.items():
+            _write(stream, f"{rank}: ".encode() + rest + b"\n")
+        self._held.clear()
+
+
 def show(event: Event) -> None:
     """Print one event of a job's output where it belongs."""
-    if event.name == "log":
-        click.echo(f"flux-shell: {event.context['message']}", err=True)
-    for piece in stdio.read([event]):
-        stream: Any = sys.stdout.buffer if piece.stream == "stdout" else sys.stderr.buffer
-        stream.write(piece.data)
-        stream.flush()
+    Shows().show(event)
+
+
+def _write(name: str, data: bytes) -> None:
+    stream: Any = sys.stdout.buffer if name == "stdout" else sys.stderr.buffer
+    stream.write(data)
+    stream.flush()
+
+
+# Input
+
+
+async def _input(handle: "Handle", job: int, descriptor: int, ranks: str) -> None:
+    """Send what there is to read to the job's tasks, if they read what is sent."""
+    from warren.rpc.message import RpcError
+
+    if not _readable(descriptor):
+        return
+    try:
+        service = await _service(handle, job)
+        if service is None:
+            return
+        async for chunk in _read(descriptor):
+            request: dict[str, Any] = {"stream": "stdin", "ranks": ranks, "eof": not chunk}
+            if chunk:
+                context = stdio.data(1, "stdin", ranks, chunk).context
+                request |= {"data": context["data"], "encoding": context.get("encoding", "UTF-8")}
+            # One after the other: the answer says that the tasks have taken it.
+            await handle.rpc(f"{service}.stdin", request)
+    except RpcError as error:
+        # A job that has ended, or reads no more, is no trouble; what is refused, is.
+        if not error.lost and error.errnum not in (errno.EPIPE, errno.ENOENT):
+            click.echo(f"warren: standard input: {error}", err=True)
+
+
+def _readable(descriptor: int) -> bool:
+    """Tell whether it can be read now: a terminal stops those in the background who try."""
+    try:
+        return not os.isatty(descriptor) or os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return False
+
+
+async def _service(handle: "Handle", job: int) -> str | None:
+    """Wait until the job's shells are there, and give the service that takes input, if any does."""
+    request = {"id": job, "path": "guest.exec.eventlog"}
+    watch = handle.stream("job-info.eventlog-watch", request)
+    async with aclosing(watch) as entries:  # type: ignore[type-var]
+        async for entry in entries:
+            event = eventlog.decode_line(entry["event"])
+            if event.name == "shell.init":
+                found = event.context.get("service")
+                return None if found is None else str(found)
+    return None
+
+
+async def _read(descriptor: int) -> AsyncIterator[bytes]:
+    """Give what there is to read, piece by piece, and at the end an empty one.
+
+    In a thread that nobody waits for: a read from a terminal cannot be given up, and to
+    make a descriptor that others share non-blocking is not for us.
+    """
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes] = asyncio.Queue()
+    wanted = threading.Semaphore()
+
+    def reading() -> None:
+        chunk = b"more"
+        with suppress(RuntimeError):  # the loop is over, and so are we
+            while chunk:
+                wanted.acquire()
+                try:
+                    chunk = os.read(descriptor, _CHUNK)
+                except OSError:
+                    chunk = b""
+                loop.call_soon_threadsafe(pieces.put_nowait, chunk)
+
+    threading.Thread(target=reading, name="stdin", daemon=True).start()
+    chunk = b"more"
+    while chunk:
+        chunk = await pieces.get()
+        yield chunk
+        wanted.release()
+
+
+# Signals
+
+
+@contextmanager
+def _interrupts(handle: "Handle", job: int, *, read_only: bool) -> Iterator[None]:
+    """Let Ctrl-C be a SIGINT to the job for the length of a block, and twice the end of it."""
+    loop = asyncio.get_running_loop()
+    last = 0.0
+    asked: set[asyncio.Task[None]] = set()
+
+    def interrupted() -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        deed = _cancel if last - before < _TWICE else _interrupt
+        task = loop.create_task(deed(handle, job))
+        asked.add(task)
+        task.add_done_callback(asked.discard)
+
+    main = threading.current_thread() is threading.main_thread()
+    if read_only or not main:
+        yield
+        return
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        for task in asked:
+            task.cancel()
+
+
+async def _interrupt(handle: "Handle", job: int) -> None:
+    from warren.rpc.message import RpcError
+
+    click.echo(f"\nInterrupt sent; again within {_TWICE:g} seconds cancels the job.", err=True)
+    with suppress(RpcError):  # a job that does not run yet has nobody to tell
+        await handle.rpc("job-manager.kill", {"id": job, "signum": int(signal.SIGINT)})
+
+
+async def _cancel(handle: "Handle", job: int) -> None:
+    from warren.rpc.message import RpcError
+
+    request = {"id": job, "type": "cancel", "severity": 0, "note": "interrupted by ctrl-C"}
+    with suppress(RpcError):  # a job that is over is as good as cancelled
+        await handle.rpc("job-manager.raise", request)
