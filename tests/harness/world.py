@@ -8,11 +8,12 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import orjson
 
+from tests.harness.lines import Line
 from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, SeamMachine, Stopped
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
@@ -34,8 +35,9 @@ from warren.node.simulated import Flash, SimulatedMachine
 from warren.rfc import eventlog, jobspec, signed_request
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
 from warren.rpc.client import Patient
-from warren.rpc.message import Handle, Payload, RpcError
+from warren.rpc.message import Handle, RpcError
 from warren.wlm.embedded.environment import DwsEnvironment
 
 T = TypeVar("T")
@@ -148,7 +150,8 @@ class World:
     # Shells, which live on when the instance is gone
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
-        patient = Patient(self._connected)
+        serving = Bus(os.getuid())
+        patient = Patient(lambda: self._connected(serving), serving)
         running = self._group.create_task(patient.run())
         shell = Shell(
             handle=patient,
@@ -175,10 +178,10 @@ class World:
         return self._play(command, environment)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Handle]:
+    async def _connected(self, serving: Bus) -> AsyncIterator[Handle]:
         if self._bus is None:
             raise RpcError(errno.ECONNRESET)
-        yield _Losing(self._bus.handle(), self._lost)
+        yield Line(self._bus, os.getuid(), self._lost, serving)
 
     async def kill_everything(self) -> None:
         """Kill the shells as well, as when the machine itself goes down."""
@@ -241,39 +244,6 @@ class World:
         assert list(control.instance.kvs._namespaces) == ["primary"]
         for each in control.instance.manager.jobs():
             assert each.job.state is State.INACTIVE
-
-
-class _Losing:
-    """A connection to a bus of this loop, that is lost when the bus's process is."""
-
-    def __init__(self, handle: Handle, lost: asyncio.Event) -> None:
-        self._handle = handle
-        self._lost = lost
-
-    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        return await self._until_lost(self._handle.rpc(topic, payload))
-
-    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        async with aclosing(self._handle.stream(topic, payload)) as answers:
-            while True:
-                try:
-                    yield await self._until_lost(anext(answers))
-                except StopAsyncIteration:
-                    return
-
-    async def _until_lost(self, asked: Any) -> Any:
-        answer = asyncio.ensure_future(asked)
-        lost = asyncio.ensure_future(self._lost.wait())
-        try:
-            await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
-            raise RpcError(errno.ECONNRESET)
-        finally:
-            lost.cancel()
-            if not answer.done():
-                answer.cancel()
-                await asyncio.wait({answer})
 
 
 async def submit(control: Control, spec: Mapping[str, Any]) -> JobId:

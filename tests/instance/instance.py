@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from tests.harness.lines import Line
 from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Stopped
 from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
@@ -25,7 +26,8 @@ from warren.instance.queues import Queues
 from warren.instance.resource import configured
 from warren.instance.scheduler import FirstCome
 from warren.instance.service import JobManagerService
-from warren.instance.shell.shell import Shell, ShellPlugin
+from warren.instance.shell.plugins import ShellPlugin
+from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import Spawner
 from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
 from warren.journal import MemoryJournal
@@ -35,7 +37,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.client import Patient
-from warren.rpc.message import Handle, Payload, RpcError
+from warren.rpc.message import Handle, RpcError
 
 NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
 
@@ -192,7 +194,8 @@ class Machine:
         self.drained.append((list(ranks), reason))
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
-        patient = Patient(self._connected)
+        serving = Bus(OWNER)
+        patient = Patient(lambda: self._connected(serving), serving)
         connected = self._group.create_task(patient.run())
         shell = Shell(
             handle=patient,
@@ -215,33 +218,10 @@ class Machine:
         return shell
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Handle]:
+    async def _connected(self, serving: Bus) -> AsyncIterator[Handle]:
         if self._bus is None:
             raise RpcError(errno.ECONNRESET)
-        yield _Losing(self._bus.handle(), self._lost)
-
-
-class _Losing:
-    """A connection that is lost when the instance ends."""
-
-    def __init__(self, handle: Handle, lost: asyncio.Event) -> None:
-        self._handle = handle
-        self._lost = lost
-
-    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        answer = asyncio.ensure_future(self._handle.rpc(topic, payload))
-        lost = asyncio.ensure_future(self._lost.wait())
-        try:
-            await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
-            raise RpcError(errno.ECONNRESET)
-        finally:
-            for waiting in (answer, lost):
-                waiting.cancel()
-
-    def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        return self._handle.stream(topic, payload)
+        yield Line(self._bus, OWNER, self._lost, serving)
 
 
 @asynccontextmanager

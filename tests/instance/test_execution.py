@@ -14,6 +14,7 @@ from warren.instance import keys
 from warren.instance.config import Exec
 from warren.instance.execution import Launcher, ShellsLost
 from warren.instance.kvs import put
+from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result, State
 from warren.rfc import eventlog, fluid
@@ -116,12 +117,11 @@ class Obliging:
         self._told.set()
 
 
-class Stuck:
+class Stuck(ShellPlugin):
     """A plugin of a shell that never gets anywhere."""
 
-    async def init(self, handle: object, part: object) -> Mapping[str, str]:
+    async def init(self, shell: RunningShell) -> None:
         await asyncio.Event().wait()
-        return {}
 
 
 @virtually
@@ -527,12 +527,11 @@ async def test_a_shell_that_cannot_be_started_fails_the_job_and_nothing_else() -
 # Side by side
 
 
-class Late:
+class Late(ShellPlugin):
     """A plugin of a shell that takes its time."""
 
-    async def init(self, handle: object, part: object) -> Mapping[str, str]:
+    async def init(self, shell: RunningShell) -> None:
         await asyncio.sleep(5)
-        return {}
 
 
 @virtually

@@ -11,13 +11,16 @@ import pytest
 from tests.harness.virtual import VirtualClock
 from tests.instance.instance import NODES, Instance, Machine, machine
 from tests.instance.parts import OWNER, virtually
-from warren.instance.shell.shell import CannotRun, Part, Shell
-from warren.instance.shell.tasks import CannotStart, Spawner, Task
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.plugins import ERROR, Connection, RunningShell, ShellPlugin
+from warren.instance.shell.shell import Shell
+from warren.instance.shell.tasks import NOTHING, CannotStart, Inherited, Spawner, Task
 from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio, treeobj
 from warren.rfc.fluid import JobId
-from warren.rpc.message import Handle, Payload, RpcError
+from warren.rpc.bus import Methods
+from warren.rpc.message import Payload, RpcError
 
 # Tasks
 
@@ -133,12 +136,19 @@ class Chatty:
 class Chattering:
     """A spawner of chatty tasks."""
 
+    def unusable(self, directory: str) -> str | None:
+        return None
+
     def __init__(self, pieces: int, seconds: float = 0) -> None:
         self._pieces = pieces
         self._seconds = seconds
 
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
     ) -> Task:
         return Chatty(self._pieces, self._seconds)
 
@@ -160,11 +170,11 @@ async def test_a_flood_of_output_arrives_whole_and_in_order() -> None:
 # Plugins
 
 
-class Giving:
+class Giving(ShellPlugin):
     """A plugin that sets a variable for all tasks."""
 
-    async def init(self, handle: Handle, part: Part) -> Mapping[str, str]:
-        return {"GIVEN": part.host, "MINE": "overridden"}
+    async def init(self, shell: RunningShell) -> None:
+        shell.environment.update(GIVEN=shell.part.host, MINE="overridden")
 
 
 @virtually
@@ -183,23 +193,22 @@ async def test_a_plugin_sets_variables_for_the_tasks_of_its_node() -> None:
     assert seen == {"0": "node0overridden", "1": "node1overridden"}
 
 
-class Failing:
+class Failing(ShellPlugin):
     """A plugin that finds that the job cannot run."""
 
     def __init__(self, seconds: float = 0) -> None:
         self._seconds = seconds
 
-    async def init(self, handle: Handle, part: Part) -> Mapping[str, str]:
+    async def init(self, shell: RunningShell) -> None:
         await asyncio.sleep(self._seconds)
-        raise CannotRun(f"nothing works on {part.host}")
+        raise CannotRun(f"nothing works on {shell.part.host}")
 
 
-class Waiting:
+class Waiting(ShellPlugin):
     """A plugin that takes its time."""
 
-    async def init(self, handle: Handle, part: Part) -> Mapping[str, str]:
+    async def init(self, shell: RunningShell) -> None:
         await asyncio.sleep(5)
-        return {}
 
 
 async def fails(m: Machine, instance: Instance, nodes: int = 2) -> JobId:
@@ -242,7 +251,11 @@ class Refusing(SimulatedSpawner):
         super().__init__(lambda command, environment: Play())
 
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
     ) -> Task:
         raise CannotStart(f"{command[0]}: No such file or directory")
 
@@ -298,7 +311,7 @@ def test_a_signal_to_a_shell_is_one_to_its_tasks(sent: int, ends_by: int) -> Non
             got.append(signum)
 
     shell = _shell(handle=Recording())
-    shell._tasks.append(Listening(0))
+    shell._tasks[0] = Listening(0)
     shell.deliver(sent)
 
     assert got == [ends_by]
@@ -333,15 +346,18 @@ class Recording:
         raise RpcError(errno.ENOSYS)
         yield {}
 
+    async def offer(self, service: str, methods: Methods) -> None:
+        await asyncio.Event().wait()
+
     @property
     def complaints(self) -> list[str]:
         """What a shell has complained about."""
-        values = [treeobj.read_val(each["ops"][0]["dirent"]) for each in self.commits]
+        values = [treeobj.read_val(op["dirent"]) for each in self.commits for op in each["ops"]]
         events = [event for value in values for event in eventlog.decode(value.decode())]
         return [event.context["message"] for event in events if event.name == "log"]
 
 
-def _shell(handle: Handle) -> Shell:
+def _shell(handle: Connection) -> Shell:
     return Shell(
         handle=handle,
         spawner=SimulatedSpawner(lambda command, environment: Play()),
@@ -375,7 +391,7 @@ async def test_a_shell_writes_one_thing_after_the_other() -> None:
     shell = _shell(handle)
     async with asyncio.TaskGroup() as group:
         for number in range(5):
-            group.create_task(shell._complain(str(number)))
+            group.create_task(shell._say(ERROR, str(number)))
 
     assert [each["sequence"] for each in handle.commits] == [1, 2, 3, 4, 5]
     assert handle.complaints == ["0", "1", "2", "3", "4"]
@@ -442,7 +458,7 @@ class Breaking(Recording):
 
 @virtually
 async def test_a_shell_that_cannot_meet_the_others_ends_its_tasks_and_says_so() -> None:
-    handle = Breaking(lambda topic, payload: payload.get("name") == "f2-start", nodes=2)
+    handle = Breaking(lambda topic, payload: payload.get("name") == "f2-end", nodes=2)
     shell = _shell(handle)
     shell.spawner = spawner = Cleaning(Play(seconds=1000))
 
@@ -451,7 +467,7 @@ async def test_a_shell_that_cannot_meet_the_others_ends_its_tasks_and_says_so() 
     assert spawner.clean
 
 
-@pytest.mark.parametrize("spawner", [Cleaning(Play(output=b"x", seconds=1000)), Chattering(1000)])
+@pytest.mark.parametrize("spawner", [Cleaning(Play(output=b"x\n", seconds=1000)), Chattering(1000)])
 @virtually
 async def test_a_shell_that_may_not_write_any_more_ends_its_tasks(spawner: Spawner) -> None:
     printed = []

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from warren.instance.shell.shell import CannotRun, as_signed
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.part import as_signed
 
 
 def spec(*commands: str, **system: Any) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from warren.daemons.statedir import StateDir, held
 from warren.instance import config, munge
 from warren.instance.munge import NotInstalled
 from warren.instance.shell import imp
+from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
 from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
 from warren.rpc.client import Patient, connect
 from warren.wlm.embedded.environment import DwsEnvironment
 
@@ -60,12 +62,16 @@ class NodeShell:
 
 
 async def _shell(state: StateDir, nodes: Nodes, order: Order, request: bytes | None) -> int:
-    patient = Patient(lambda: connect(state.socket))
+    serving = Bus(os.geteuid())
+    patient = Patient(lambda: connect(state.socket, serving), serving)
     shell = Shell(
         handle=patient,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
-        plugins=[DwsEnvironment(lambda path: nodes.place(order.host, path))],
+        plugins=[
+            *builtin(state.tmp),
+            DwsEnvironment(lambda path: nodes.place(order.host, path)),
+        ],
         job=JobId(order.id),
         rank=order.rank,
         uri=state.uri,
@@ -88,6 +94,9 @@ def main(state: StateDir, *, isolated: bool) -> int:
     nodes = Nodes(state, site, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
+    # Whoever runs a job makes its directory there; nobody removes what is another's.
+    state.tmp.mkdir(exist_ok=True)
+    state.tmp.chmod(0o1777)
     try:
         with held(state.shells_lock):
             ShellParent(

@@ -70,6 +70,11 @@ class StateDir:
         return "WARREN_CLUSTER", str(self.path)
 
     @property
+    def tmp(self) -> Path:
+        """The directories that jobs have for as long as they run."""
+        return self.path / "tmp"
+
+    @property
     def logs(self) -> Path:
         return self.path / "log"
 

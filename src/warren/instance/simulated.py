@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from warren.instance.execution import ShellsLost
 from warren.instance.perilog import Command
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.tasks import Task
+from warren.instance.shell.tasks import NOTHING, Inherited, Task
 from warren.rfc.fluid import JobId
 
 
@@ -61,8 +61,15 @@ class SimulatedSpawner:
     def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], Play]) -> None:
         self._play = play
 
+    def unusable(self, directory: str) -> str | None:
+        return None
+
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
     ) -> Task:
         return _Task(self._play(command, environment))
 

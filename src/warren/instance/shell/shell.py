@@ -1,89 +1,49 @@
 """What a shell does from its first to its last moment (RFC 16, 24, 50).
 
 It reads the signed request and R, lets its plugins prepare, meets the job's
-other shells in a barrier, starts the tasks of its node, and writes down what
-they print. Its exit code is the greatest of its tasks'.
+other shells, starts the tasks of its node, and has written down what they print.
+Its exit code is the greatest of its tasks'. Whatever else there is to do at a point of
+its life, plugins do.
 """
 
 import asyncio
+import errno
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
-
-import orjson
+from typing import Any, Final
 
 from warren.base.clock import Clock
-from warren.base.errors import UserMistake, WarrenError
 from warren.instance import keys
-from warren.instance.shell.tasks import CannotStart, Spawner, Task
-from warren.rfc import (
-    eventlog,
-    fluid,
-    resource_set,
-    signed_request,
-    stdio,
-    taskmap,
-    treeobj,
-)
-from warren.rfc import (
-    jobspec as jobspecs,
-)
+from warren.instance.shell import output, own, plugins
+from warren.instance.shell import part as parts
+from warren.instance.shell.company import Shells
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.output import Output
+from warren.instance.shell.part import Part
+from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
+from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
+from warren.instance.shell.templates import filled
+from warren.rfc import eventlog, fluid, jobspec, stdio, taskmap, treeobj
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-from warren.rpc.message import Handle, RpcError
-
-STREAMS: Final = ("stdout", "stderr")
-_AUTHORS: Final = ("cwd", "environment", "shell")
-"""Attributes that say what is done as the author, and where."""
+from warren.rpc.bus import Method, StreamingMethod
+from warren.rpc.message import Request, RpcError
 
 _APPEND: Final = 32
-_PENDING: Final = 64
-"""Chunks of output that may wait to be written down; then the tasks have to wait."""
-
-
-class CannotRun(WarrenError):
-    """The shell cannot run its part of the job; the job's author reads why."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One node's part of a job."""
-
-    job: JobId
-    rank: int
-    """Of the shell: 0 is the leader."""
-    hosts: Sequence[str]
-    tasks_per_node: Sequence[int]
-    jobspec: Mapping[str, Any]
-    environment: Mapping[str, str]
-    cwd: str | None
-
-    @property
-    def host(self) -> str:
-        return self.hosts[self.rank]
-
-    @property
-    def ranks(self) -> range:
-        """The ranks of the tasks of this node."""
-        first = sum(self.tasks_per_node[: self.rank])
-        return range(first, first + self.tasks_per_node[self.rank])
-
-
-class ShellPlugin(Protocol):
-    """Prepares a job's environment before its tasks start."""
-
-    async def init(self, handle: Handle, part: Part) -> Mapping[str, str]:
-        """Give variables to set for all tasks. Raises CannotRun."""
-        ...
+_LAST_WORDS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
+"""What execution sends when a job has met an exception, or its time is up."""
+_ELSEWHERE: Final = "/tmp"
+"""Where tasks begin if their directory is not there, as with flux."""
 
 
 @dataclass(kw_only=True)
 class Shell:
     """One shell. `run` is its life; `deliver` brings it signals."""
 
-    handle: Handle
+    handle: Connection
     spawner: Spawner
     clock: Clock
     plugins: Sequence[ShellPlugin]
@@ -93,165 +53,246 @@ class Shell:
     """Where the instance is, for the tasks, and to know them by."""
     request: bytes | None = None
     """What of the signed request was proven; None, and the instance is believed."""
-    _tasks: list[Task] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    opening: dict[str, list[Event]] = field(default_factory=dict)
+    ending: bool = False
+    _part: Part | None = None
+    _company: Shells | None = None
+    _group: asyncio.TaskGroup | None = None
+    _background: list[asyncio.Task[None]] = field(default_factory=list)
+    _methods: dict[str, Method] = field(default_factory=dict)
+    _tasks: dict[int, Task] = field(default_factory=dict)
+    """The tasks of this node by rank."""
     _sequence: int = 0
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> int:
         """Run the part, and give the exit code."""
         try:
-            part = await self._prepare()
-            await self._meet("init", part)
-            return await self._run_tasks(part)
-        except CannotRun as error:
-            await self._complain(str(error))
-            return 1
-        except (RpcError, ExceptionGroup) as error:
-            await self._complain(f"the shell cannot go on: {_refusal(error)}")
+            async with asyncio.TaskGroup() as self._group:
+                try:
+                    return await self._live()
+                finally:
+                    for work in self._background:
+                        work.cancel()
+        except (CannotRun, RpcError, ExceptionGroup) as error:
+            await self._say(ERROR, _words(error))
             return 1
         finally:
             await self.spawner.clean_up()
+            for leave in plugins.at("exit", self.plugins):
+                leave(self)
 
     def deliver(self, signum: int) -> None:
         """Pass a signal on to the tasks. SIGUSR1 asks for SIGKILL."""
-        for task in self._tasks:
-            task.signal(signal.SIGKILL if signum == signal.SIGUSR1 else signum)
+        self.ending = self.ending or signum in _LAST_WORDS
+        self.signal(signal.SIGKILL if signum == signal.SIGUSR1 else signum)
 
-    # Preparing
-
-    async def _prepare(self) -> Part:
-        part = await self._read()
-        environment = dict(part.environment)
-        for plugin in self.plugins:
-            environment.update(await plugin.init(self.handle, part))
-        if part.rank == 0:
-            header = stdio.header(self.clock.now(), sum(part.tasks_per_node))
-            await self._append("output", [header])
-            init = Event(
-                self.clock.now(), "shell.init", {"leader-rank": 0, "size": len(part.hosts)}
-            )
-            await self._append("exec.eventlog", [init])
-        return replace(part, environment=environment)
-
-    async def _read(self) -> Part:
+    async def _live(self) -> int:
+        await self._call("connect")
         found = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
+        self._part = part = parts.read(found, self.job, self.rank, self.request)
+        self.environment.update(part.environment)
+        theirs = jobspec.system(part.jobspec).get("exec", {}).get("job_shell")
+        if theirs is not None:
+            return await own.run(self, self.spawner, self._tasks, theirs, self.uri)
+        self._company = Shells(self.handle, part)
+        written = await self._prepare()
         try:
-            signed = orjson.loads(self.request or _unproven(found["J"]))
-            spec = as_signed(orjson.loads(found["jobspec"]), signed)
-            hosts = resource_set.nodelist(orjson.loads(found["R"]))
-            counted = jobspecs.summary(spec)
-        except (UserMistake, ValueError, KeyError) as error:
-            raise CannotRun(f"the job cannot be read: {error}") from error
-        # The environment is in the signed request alone, and never changes after it.
-        system = jobspecs.system(signed)
-        return Part(
-            job=self.job,
-            rank=self.rank,
-            hosts=hosts,
-            tasks_per_node=_spread(counted.tasks, len(hosts)),
-            jobspec=spec,
-            environment=system.get("environment", {}),
-            cwd=system.get("cwd"),
-        )
+            code = await self._run_tasks(written)
+        finally:
+            written.close()
+        await self._call("finish")
+        await self._company.leave(patient=part.options.exit_timeout is not None)
+        return code
 
-    async def _meet(self, name: str, part: Part) -> None:
-        """Wait until all the job's shells are here."""
-        request = {
-            "name": f"{fluid.f58plain(self.job)}-{name}",
-            "nprocs": len(part.hosts),
-            "who": str(part.rank),
+    # Preparing
+
+    async def _prepare(self) -> Output:
+        """Do all that comes before the first task of the job, wherever it is."""
+        part = self.part
+        self.environment.update(
+            FLUX_URI=self.uri,
+            FLUX_JOB_ID=fluid.f58(part.job),
+            FLUX_JOB_SIZE=str(part.size),
+            FLUX_JOB_NNODES=str(len(part.hosts)),
+            FLUX_KVS_NAMESPACE=keys.guest(part.job),
+        )
+        await self._call("init")
+        self._part = part = replace(part, environment=self.environment)
+        await self._begin_elsewhere()
+        written = Output(self.clock, self.part, self._append_text)
+        if part.rank == 0:
+            written.truncate()
+        if self._methods or len(part.hosts) > 1:
+            self._offer()
+        if part.rank == 0:
+            await self._open()
+        if len(part.hosts) > 1:
+            await self.company.gather()
+        await self.append("output", written.redirections())
+        await self._call("post_init")
+        return written
+
+    async def _begin_elsewhere(self) -> None:
+        """Let the tasks begin in a directory that is there, and say so if it is another one."""
+        cwd = self.part.cwd
+        problem = self.spawner.unusable(cwd) if cwd is not None else None
+        if problem is not None:
+            self._part = replace(self.part, cwd=_ELSEWHERE)
+            self._group_of().create_task(
+                self.log(WARNING, f"working directory {cwd}: {problem}; going to {_ELSEWHERE}")
+            )
+
+    def _offer(self) -> None:
+        methods: dict[str, Method | StreamingMethod] = dict(self._methods)
+        if self.part.rank == 0:
+            methods.update(self.company.methods())
+        self.background(self.handle.offer(self.company.service(self.part.rank), methods))
+
+    async def _open(self) -> None:
+        """Begin the logs of the job, all at once."""
+        now = self.clock.now()
+        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts)}
+        if self._methods:
+            init["service"] = self.company.service(0)
+        logs = {
+            "output": [stdio.header(now, self.part.size)],
+            "exec.eventlog": [Event(now, "shell.init", init)],
+            **self.opening,
         }
-        await self.handle.rpc("barrier.enter", request)
+        await self._commit([(key, _text(events)) for key, events in logs.items()])
 
     # Running
 
-    async def _run_tasks(self, part: Part) -> int:
-        pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
+    async def _run_tasks(self, written: Output) -> int:
         async with asyncio.TaskGroup() as work:
-            writing = work.create_task(self._write(pending))
-            statuses = await self._tend(part, pending)
-            await pending.put(None)
+            writing = work.create_task(written.run())
+            statuses = await self._tend(written)
+            await written.end()
             await writing
         return max((_code(status) for status in statuses), default=0)
 
-    async def _tend(self, part: Part, pending: "asyncio.Queue[Event | None]") -> list[int]:
+    async def _tend(self, written: Output) -> list[int]:
         """Start the tasks of this node, pass on what they print, and give their wait statuses."""
+        part = self.part
         async with asyncio.TaskGroup() as work:
-            waiting = [
-                work.create_task(self._task(part, index, pending, work))
-                for index in range(len(part.ranks))
-            ]
-            if len(part.hosts) > 1:
-                await self._meet("start", part)
+            tended = []
+            for index in range(len(part.ranks)):
+                start, task = await self._start(index, written)
+                tended.append(work.create_task(self._tend_one(start, task)))
+                if task is not None:
+                    for stream in output.STREAMS:
+                        work.create_task(written.read(task, stream, index))
+            await self._call("start")
+            await self.company.meet("start", {})
             if part.rank == 0:
-                started = {"taskmap": {"version": 1, "map": taskmap.encode(part.tasks_per_node)}}
+                started = {"taskmap": taskmap.wrap(part.taskmap)}
                 event = Event(self.clock.now(), "shell.start", started)
-                await self._append("exec.eventlog", [event])
-            statuses = [await task for task in waiting]
+                await self.append("exec.eventlog", [event])
+            statuses = [await each for each in tended]
             # What tasks have left behind may hold their output open.
             await self.spawner.clean_up()
         return statuses
 
-    async def _task(
-        self,
-        part: Part,
-        index: int,
-        pending: "asyncio.Queue[Event | None]",
-        work: asyncio.TaskGroup,
-    ) -> int:
-        """Run one task, and give its wait status."""
+    async def _start(self, index: int, written: Output) -> tuple[TaskStart, Task | None]:
+        part = self.part
         rank = part.ranks[index]
-        command = part.jobspec["tasks"][0]["command"]
-        environment = self._environment(part, rank, index)
+        start = TaskStart(
+            rank=rank,
+            index=index,
+            command=[filled(word, part, index) for word in part.command],
+            environment={
+                **self.environment,
+                "FLUX_TASK_RANK": str(rank),
+                "FLUX_TASK_LOCAL_ID": str(index),
+            },
+        )
+        await self._call("task_init", start)
+        inherited = Inherited(
+            stdin=start.stdin,
+            descriptors=start.descriptors,
+            before_exec=_all(start.before_exec) if start.before_exec else None,
+            group=not part.options.nosetpgrp,
+        )
+        task = None
         try:
-            task = await self.spawner.start(command, environment, part.cwd)
+            task = self._tasks[rank] = await self.spawner.start(
+                start.command, start.environment, part.cwd, inherited
+            )
         except CannotStart as error:
-            await self._complain(str(error))
-            for stream in STREAMS:
-                await pending.put(stdio.eof(self.clock.now(), stream, rank))
-            return 127 << 8
-        self._tasks.append(task)
-        for stream in STREAMS:
-            work.create_task(self._read_stream(task, stream, rank, pending))
-        return await task.wait()
+            await self._say(ERROR, str(error))
+            await written.closed(index)
+        await self._call("task_fork", start)
+        return start, task
 
-    def _environment(self, part: Part, rank: int, index: int) -> dict[str, str]:
-        return {
-            **part.environment,
-            "FLUX_URI": self.uri,
-            "FLUX_JOB_ID": fluid.f58(part.job),
-            "FLUX_JOB_SIZE": str(sum(part.tasks_per_node)),
-            "FLUX_JOB_NNODES": str(len(part.hosts)),
-            "FLUX_KVS_NAMESPACE": keys.guest(part.job),
-            "FLUX_TASK_RANK": str(rank),
-            "FLUX_TASK_LOCAL_ID": str(index),
-        }
+    async def _tend_one(self, start: TaskStart, task: Task | None) -> int:
+        """Wait for the end of a task, and give its wait status."""
+        status = 127 << 8 if task is None else await task.wait()
+        await self._call("task_exit", start, status)
+        return status
 
-    async def _read_stream(
-        self, task: Task, stream: str, rank: int, pending: "asyncio.Queue[Event | None]"
-    ) -> None:
-        while chunk := await task.read(stream):
-            await pending.put(stdio.data(self.clock.now(), stream, rank, chunk))
-        await pending.put(stdio.eof(self.clock.now(), stream, rank))
+    # What plugins may call
 
-    async def _write(self, pending: "asyncio.Queue[Event | None]") -> None:
-        """Write down what comes, as much at a time as there is."""
-        ended = False
-        while not ended:
-            batch = [await pending.get()]
-            while not pending.empty():
-                batch.append(pending.get_nowait())
-            ended = None in batch
-            await self._append("output", [event for event in batch if event is not None])
+    @property
+    def part(self) -> Part:
+        assert self._part is not None
+        return self._part
 
-    async def _append(self, key: str, events: Sequence[Event]) -> None:
-        """Append to a log in the guest namespace, once, however often it has to be asked for."""
-        if not events:
-            return
-        text = "".join(eventlog.encode(event) for event in events)
-        operation = {"key": key, "flags": _APPEND, "dirent": treeobj.val(text.encode())}
+    @property
+    def company(self) -> Shells:
+        assert self._company is not None
+        return self._company
+
+    def serve(self, name: str, method: Method) -> None:
+        self._methods[name] = method
+
+    def permit(self, request: Request) -> None:
+        if not request.cred.owner and request.cred.userid != self.part.userid:
+            raise RpcError(errno.EPERM, "the job is another user's")
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.append(self._group_of().create_task(work))
+
+    def signal(self, signum: int, ranks: Iterable[int] | None = None) -> None:
+        for rank in self._tasks if ranks is None else ranks:
+            if rank in self._tasks:
+                self._tasks[rank].signal(signum)
+
+    async def append(self, key: str, events: Sequence[Event]) -> None:
+        if events:
+            await self._append_text(key, _text(events))
+
+    async def log(self, level: int, message: str) -> None:
+        if level <= NOTICE + self.part.options.verbose:
+            await self._say(level, message)
+
+    async def fail(self, note: str) -> None:
+        request = {"id": self.job, "type": "exec", "severity": 0, "note": note}
+        with suppress(RpcError):  # a job that is over has failed enough
+            await self.handle.rpc("job-manager.raise", request)
+
+    # Inside
+
+    async def _call(self, point: str, *about: Any) -> None:
+        for called in plugins.at(point, self.plugins):
+            await called(self, *about)
+
+    def _group_of(self) -> asyncio.TaskGroup:
+        assert self._group is not None
+        return self._group
+
+    async def _append_text(self, key: str, text: str) -> None:
+        await self._commit([(key, text)])
+
+    async def _commit(self, appended: Iterable[tuple[str, str]]) -> None:
+        """Append texts to logs in the guest namespace, all or none, and once."""
+        operations = [
+            {"key": key, "flags": _APPEND, "dirent": treeobj.val(text.encode())}
+            for key, text in appended
+        ]
         # One after the other: the KVS takes a number for done when it has seen a greater one.
         async with self._writing:
             self._sequence += 1
@@ -259,59 +300,42 @@ class Shell:
                 "kvs.commit",
                 {
                     "namespace": keys.guest(self.job),
-                    "ops": [operation],
+                    "ops": operations,
                     "writer": f"shell-{self.rank}",
                     "sequence": self._sequence,
                 },
             )
 
-    async def _complain(self, words: str) -> None:
+    async def _say(self, level: int, message: str) -> None:
         """Tell the job's author, in the job's output."""
-        event = Event(
-            self.clock.now(),
-            "log",
-            {"level": 3, "message": words, "rank": self.rank, "component": "shell"},
-        )
+        event = stdio.log(self.clock.now(), level, message, rank=self.rank, component="shell")
         try:
-            await self._append("output", [event])
+            await self.append("output", [event])
         except RpcError:
             return  # there is nowhere to say it any more
 
 
-def _unproven(token: str) -> bytes:
-    """Give the payload of a request that the instance answers for."""
-    return signed_request.unwrap(token, mechanisms=signed_request.MECHANISMS).payload
+def _text(events: Iterable[Event]) -> str:
+    return "".join(map(eventlog.encode, events))
 
 
-def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the instance's jobspec with all that is the author's alone as he has signed it.
+def _all(callables: Sequence[Any]) -> Any:
+    def call() -> None:
+        for each in callables:
+            each()
 
-    Resources and the other attributes are the instance's to change. Raises CannotRun where
-    there are other tasks than those that were signed.
-    """
-    if len(spec["tasks"]) != len(signed["tasks"]):
-        raise CannotRun("the job's tasks are not those that its user has signed")
-    tasks = [
-        {**task, "command": own["command"]}
-        for task, own in zip(spec["tasks"], signed["tasks"], strict=True)
-    ]
-    system = {key: value for key, value in jobspecs.system(spec).items() if key not in _AUTHORS}
-    system |= {key: value for key, value in jobspecs.system(signed).items() if key in _AUTHORS}
-    return {**spec, "tasks": tasks, "attributes": {**spec["attributes"], "system": system}}
+    return call
 
 
-def _refusal(error: Exception) -> RpcError:
-    """Find the refusal in what went wrong among the shell's own tasks. All else is raised."""
+def _words(error: Exception) -> str:
+    """Say what went wrong, among the shell's own tasks maybe. All else than a reason is raised."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    if not isinstance(error, RpcError):
-        raise error
-    return error
-
-
-def _spread(tasks: int, nodes: int) -> list[int]:
-    """Give each node its share of the tasks, the first ones the larger shares."""
-    return [tasks // nodes + (node < tasks % nodes) for node in range(nodes)]
+    if isinstance(error, CannotRun):
+        return str(error)
+    if isinstance(error, RpcError):
+        return f"the shell cannot go on: {error}"
+    raise error
 
 
 def _code(status: int) -> int:

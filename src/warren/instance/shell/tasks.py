@@ -2,10 +2,13 @@
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from warren.base.errors import WarrenError
@@ -18,6 +21,23 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 class CannotStart(WarrenError):
     """A task cannot be started; the sentence says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inherited:
+    """What a task gets from the shell beside its environment."""
+
+    stdin: int | None = None
+    """A descriptor to read from; without one the task reads nothing."""
+    descriptors: Sequence[int] = ()
+    """Descriptors that keep their numbers."""
+    before_exec: Callable[[], None] | None = None
+    """Called in the new process. Raises CannotStart's reason as an OSError or a ValueError."""
+    group: bool = True
+    """Whether it has a process group of its own, which signals go to."""
+
+
+NOTHING: Final = Inherited()
 
 
 class Task(Protocol):
@@ -39,8 +59,16 @@ class Task(Protocol):
 class Spawner(Protocol):
     """Starts tasks."""
 
+    def unusable(self, directory: str) -> str | None:
+        """Say why tasks cannot begin in a directory; None where they can."""
+        ...
+
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
     ) -> Task:
         """Start a task. Raises CannotStart."""
         ...
@@ -54,10 +82,15 @@ class ProcessTask:
     """A task that is a process, in a process group of its own."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, readers: Mapping[str, asyncio.StreamReader]
+        self,
+        process: asyncio.subprocess.Process,
+        readers: Mapping[str, asyncio.StreamReader],
+        *,
+        group: bool,
     ) -> None:
         self._process = process
         self._readers = readers
+        self._group = group
 
     async def read(self, stream: str) -> bytes:
         return await self._readers[stream].read(_CHUNK)
@@ -68,7 +101,10 @@ class ProcessTask:
 
     def signal(self, signum: int) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signum)
+            if self._group:
+                os.killpg(self._process.pid, signum)
+            else:
+                self._process.send_signal(signum)
 
 
 class ProcessSpawner:
@@ -77,8 +113,19 @@ class ProcessSpawner:
     def __init__(self) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
+    def unusable(self, directory: str) -> str | None:
+        try:
+            os.close(os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            return error.strerror
+        return None if os.access(directory, os.X_OK) else os.strerror(errno.EACCES)
+
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], cwd: str | None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
     ) -> Task:
         # Pipes of ours: a process with pipes of asyncio's own is not over for asyncio
         # before they are closed, and what it leaves behind may keep them open.
@@ -87,19 +134,24 @@ class ProcessSpawner:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
                 stdout=out,
                 stderr=err,
                 env=dict(environment),
                 cwd=cwd,
-                process_group=0,
+                process_group=0 if inherited.group else None,
+                pass_fds=tuple(inherited.descriptors),
+                preexec_fn=inherited.before_exec,
             )
         except OSError as error:
             raise CannotStart(_why(error, command[0], cwd)) from error
+        except (ValueError, subprocess.SubprocessError) as error:
+            raise CannotStart(f"{command[0]}: {error}") from error
         finally:
             os.close(out)
             os.close(err)
-        return ProcessTask(process, {"stdout": stdout, "stderr": stderr})
+        readers = {"stdout": stdout, "stderr": stderr}
+        return ProcessTask(process, readers, group=inherited.group)
 
     async def clean_up(self) -> None:
         while children := descendants(os.getpid()):

@@ -1,0 +1,25 @@
+"""The plugins that every shell with tasks of its own has."""
+
+from pathlib import Path
+
+from warren.instance.shell.ends import FirstExit
+from warren.instance.shell.input import Stdin
+from warren.instance.shell.limits import Gpus, ResourceLimits
+from warren.instance.shell.plugins import ShellPlugin
+from warren.instance.shell.pmi import Pmi
+from warren.instance.shell.signals import BeforeTheEnd, Kill
+from warren.instance.shell.tmpdir import Tmpdir
+
+
+def builtin(tmp: Path) -> list[ShellPlugin]:
+    """Make them for one shell. Jobs have their directories below `tmp`, which all may write."""
+    return [
+        Tmpdir(tmp),
+        Stdin(),
+        Pmi(),
+        Gpus(),
+        ResourceLimits(),
+        Kill(),
+        BeforeTheEnd(),
+        FirstExit(),
+    ]

@@ -1,0 +1,197 @@
+"""The shells of a job among themselves: where they meet, and how they learn of each other's end.
+
+They gather in a barrier of the instance before any task starts. From then on they meet
+at the leader, whose memory outlives restarts of the instance, which that of a barrier does not.
+A shell that waits too long for the others holds a line open that the instance breaks when a
+shell of the job has failed.
+"""
+
+import asyncio
+import errno
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from warren.instance.shell.part import Part
+from warren.rfc import fluid
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Handle, Payload, Request, RpcError
+
+_PATIENCE: Final = 1.0
+"""Seconds after which one who waits looks for reasons."""
+_LAST_CHANCE: Final = 5.0
+_REMEMBERED: Final = 3
+"""Meetings of which the result is kept: nobody can be further behind."""
+
+
+@dataclass
+class _Meeting:
+    given: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether all have come, and brought something that takes space."""
+        return self.complete.is_set() and any(self.given.values())
+
+    def result(self) -> dict[str, Any]:
+        everything: dict[str, Any] = {}
+        for each in self.given.values():
+            everything.update(each)
+        return everything
+
+
+class Shells:
+    """One shell's view of the company that it is in. Alone, it waits for nobody."""
+
+    def __init__(self, handle: Handle, part: Part) -> None:
+        self._handle = handle
+        self._label = fluid.f58plain(part.job)
+        self._userid = part.userid
+        self._rank = part.rank
+        self._size = len(part.hosts)
+        self._meetings: dict[str, _Meeting] = {}
+        self._gathered = asyncio.Event()
+        self._somebody_gathered = asyncio.Event()
+        self._left = {rank: asyncio.Event() for rank in range(1, self._size)}
+        self.first_left = asyncio.Event()
+        """Set at the leader when all tasks of some other node have ended."""
+
+    def service(self, rank: int) -> str:
+        """Give the name of a shell's service: the leader's is the job's."""
+        name = f"{self._userid}-shell-{self._label}"
+        return name if rank == 0 else f"{name}-{rank}"
+
+    def methods(self) -> Methods:
+        """Give what the leader answers."""
+        return {
+            "gathered": Method(self._serve_gathered, guest=True),
+            "meet": Method(self._serve_meet, guest=True),
+            "leave": Method(self._serve_leave, guest=True),
+        }
+
+    # Together
+
+    async def gather(self) -> None:
+        """Wait until all shells are there. Raises RpcError(ECANCELED) where one cannot come."""
+        request = {"name": f"{self._label}-init", "nprocs": self._size, "who": str(self._rank)}
+        await _first(self._handle.rpc("barrier.enter", request), self._seen_by_others())
+        self._gathered.set()
+
+    async def _seen_by_others(self) -> None:
+        """Learn in another way that all are there.
+
+        Some may have gone on, and not know that the instance has forgotten it since.
+        """
+        if self._rank == 0:
+            await self._somebody_gathered.wait()
+        else:
+            await asyncio.sleep(_PATIENCE)
+            await self._handle.rpc(f"{self.service(0)}.gathered")
+
+    async def meet(self, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._size == 1:
+            return given
+        if self._rank == 0:
+            return await _first(self._come(name, 0, given), self._broken())  # type: ignore[no-any-return]
+        request = {"name": name, "rank": self._rank, "given": given}
+        answer = await _first(self._handle.rpc(f"{self.service(0)}.meet", request), self._broken())
+        return answer["given"]  # type: ignore[no-any-return]
+
+    async def _come(self, name: str, rank: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        meeting = self._meetings.setdefault(name, _Meeting())
+        # Who comes again, after a lost connection, brings what it brought.
+        meeting.given.setdefault(rank, given)
+        if len(meeting.given) == self._size:
+            meeting.complete.set()
+            exchanged = [each for each, old in self._meetings.items() if old.exchanged]
+            for old in exchanged[:-_REMEMBERED]:
+                del self._meetings[old]
+        await meeting.complete.wait()
+        return meeting.result()
+
+    async def leave(self, *, patient: bool) -> None:
+        """Say that this node's tasks have ended; the leader waits for all to say so.
+
+        A leader that is not `patient` goes when some shell has failed, though others may run.
+        """
+        if self._size == 1:
+            return
+        with suppress(RpcError):
+            if self._rank != 0:
+                request = {"rank": self._rank}
+                await _first(self._handle.rpc(f"{self.service(0)}.leave", request), self._broken())
+            elif patient:
+                await self._all_left()
+            else:
+                await _first(self._all_left(), self._broken())
+
+    async def _all_left(self) -> None:
+        for left in self._left.values():
+            await left.wait()
+
+    async def ask(self, rank: int, method: str, payload: Payload) -> None:
+        """Ask another shell, as the leader, and wait for its answer, or until it has left."""
+        asked = self._handle.rpc(f"{self.service(rank)}.{method}", payload)
+        await _first(asked, self._left[rank].wait(), self._given_up())
+
+    async def _given_up(self) -> None:
+        """Wait until there is no hope for the answer of a shell that has not left.
+
+        That one has failed is no reason by itself: it may be another one.
+        """
+        with suppress(RpcError):
+            await self._broken()
+        await asyncio.sleep(_LAST_CHANCE)
+
+    async def _broken(self) -> None:
+        """Wait until the instance says that a shell has failed; then raise RpcError."""
+        await asyncio.sleep(_PATIENCE)
+        # One more than there are shells: it is never complete, only broken.
+        request = {"name": f"{self._label}-end", "nprocs": self._size + 1, "who": str(self._rank)}
+        await self._handle.rpc("barrier.enter", request)
+
+    # The leader answers
+
+    async def _serve_gathered(self, request: Request) -> Payload:
+        self._permit(request)
+        await self._gathered.wait()
+        return {}
+
+    async def _serve_meet(self, request: Request) -> Payload:
+        rank = self._permit(request)
+        name, given = request.payload.get("name"), request.payload.get("given")
+        if not isinstance(name, str) or not isinstance(given, Mapping) or rank is None:
+            raise RpcError(errno.EPROTO, "meet takes name, rank and given")
+        self._somebody_gathered.set()
+        return {"given": await self._come(name, rank, given)}
+
+    async def _serve_leave(self, request: Request) -> Payload:
+        rank = self._permit(request)
+        if rank is None:
+            raise RpcError(errno.EPROTO, "leave takes a rank")
+        self._somebody_gathered.set()
+        self._left[rank].set()
+        self.first_left.set()
+        return {}
+
+    def _permit(self, request: Request) -> int | None:
+        """Give the rank of the shell that asks, if it says a rank that there is."""
+        if not request.cred.owner and request.cred.userid != self._userid:
+            raise RpcError(errno.EPERM, "the job is another user's")
+        rank = request.payload.get("rank")
+        known = isinstance(rank, int) and 0 < rank < self._size
+        return rank if known else None
+
+
+async def _first(*asked: Coroutine[Any, Any, Any]) -> Any:
+    """Give what is there first, or raise it; the rest is given up."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task in done).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -1,0 +1,193 @@
+"""What tasks read: sent to the job's service, or from a file (RFC 24).
+
+The leader takes what comes to `<service>.stdin`, writes it to `guest.input`, feeds its tasks, and
+has the other shells feed theirs; then it answers. So who sends one piece after the other
+is never ahead of the slowest reader by more than a piece and a pipe. A task that has
+ended, or has closed its input, reads nothing and holds up nobody.
+"""
+
+import asyncio
+import binascii
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.templates import filled
+from warren.rfc import idset, stdio
+from warren.rfc.errors import BadFormat
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request, RpcError
+
+KEY: Final = "input"
+STREAM: Final = "stdin"
+MOST: Final = 64 * 2**20
+"""Bytes of input that a job keeps in the KVS, which is in the instance's memory."""
+
+
+class Stdin(ShellPlugin):
+    """The plugin."""
+
+    def __init__(self) -> None:
+        self._writers: dict[int, int] = {}
+        """The ends of pipes that this node's tasks read from, by rank."""
+        self._files: list[int] = []
+        self._taken = 0
+        self._number = 0
+        """Of the last piece that was passed on, or taken."""
+        self._closed = False
+        self._one_by_one = asyncio.Lock()
+
+    # At the shell's points
+
+    async def init(self, shell: RunningShell) -> None:
+        part, stdin = shell.part, shell.part.options.stdin
+        now = shell.clock.now()
+        header = stdio.header(now, part.size, [STREAM])
+        if stdin.type == "service":
+            shell.serve(STREAM, Method(lambda request: self._serve(shell, request), guest=True))
+            shell.opening[KEY] = [header]
+        elif stdin.type == "file":
+            for index in range(len(part.ranks)):
+                path = Path(part.cwd or "/", filled(stdin.path, part, index))
+                try:
+                    self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                except OSError as error:
+                    raise CannotRun(f"input file {path}: {error.strerror}") from error
+            shell.opening[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        if shell.part.options.stdin.type == "service":
+            task.stdin, writing = os.pipe()
+            os.set_blocking(writing, False)
+            self._writers[task.rank] = writing
+        elif self._files:
+            task.stdin = self._files[task.index]
+
+    async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
+        if task.stdin is not None:
+            os.close(task.stdin)
+            task.stdin = None
+
+    async def start(self, shell: RunningShell) -> None:
+        self._files.clear()
+
+    async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+        self._close(task.rank)
+
+    def exit(self, shell: RunningShell) -> None:
+        for rank in list(self._writers):
+            self._close(rank)
+        for descriptor in self._files:
+            with suppress(OSError):
+                os.close(descriptor)
+
+    # The service
+
+    async def _serve(self, shell: RunningShell, request: Request) -> Payload:
+        shell.permit(request)
+        chunk, ranks, eof = _asked(request.payload)
+        if shell.part.rank == 0:
+            async with self._one_by_one:
+                await self._take(shell, request.payload, chunk, ranks, eof=eof)
+        else:
+            number = request.payload.get("number")
+            if not isinstance(number, int):
+                raise RpcError(errno.EPROTO, "stdin goes to the leader of the job's shells")
+            async with self._one_by_one:
+                # What comes again, since the answer was lost, was fed before.
+                if number > self._number:
+                    self._number = number
+                    await self._feed(ranks, chunk, eof=eof)
+        return {}
+
+    async def _take(
+        self,
+        shell: RunningShell,
+        payload: Payload,
+        chunk: bytes,
+        ranks: Iterable[int] | None,
+        *,
+        eof: bool,
+    ) -> None:
+        if self._closed:
+            raise RpcError(errno.EPIPE, "the job's standard input was closed before")
+        self._taken += len(chunk)
+        if self._taken > MOST:
+            words = f"no more than {MOST} bytes of input go to a job: have it read a file (--input)"
+            raise RpcError(errno.EFBIG, words)
+        now = shell.clock.now()
+        named = stdio.ALL if ranks is None else idset.encode(ranks)
+        if chunk:
+            event = stdio.data(now, STREAM, named, chunk, eof=eof)
+        else:
+            event = stdio.eof(now, STREAM, named)
+        if chunk or eof:
+            await shell.append(KEY, [event])
+        self._closed = eof and ranks is None
+        self._number += 1
+        async with asyncio.TaskGroup() as feeding:
+            feeding.create_task(self._feed(ranks, chunk, eof=eof))
+            for other in range(1, len(shell.part.hosts)):
+                passed = {**payload, "number": self._number}
+                feeding.create_task(shell.company.ask(other, STREAM, passed))
+
+    async def _feed(self, ranks: Iterable[int] | None, chunk: bytes, *, eof: bool) -> None:
+        wanted = self._writers if ranks is None else [r for r in ranks if r in self._writers]
+        async with asyncio.TaskGroup() as writing:
+            for rank in list(wanted):
+                writing.create_task(self._write(rank, chunk, eof=eof))
+
+    async def _write(self, rank: int, chunk: bytes, *, eof: bool) -> None:
+        view = memoryview(chunk)
+        while view and rank in self._writers:
+            try:
+                view = view[os.write(self._writers[rank], view) :]
+            except BlockingIOError:
+                await _writable(self._writers[rank])
+            except BrokenPipeError:
+                self._close(rank)
+        if eof:
+            self._close(rank)
+
+    def _close(self, rank: int) -> None:
+        descriptor = self._writers.pop(rank, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_writer(descriptor)
+            os.close(descriptor)
+
+
+async def _writable(descriptor: int) -> None:
+    """Wait until something can be written, or until nobody reads any more."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(descriptor, _set, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(descriptor)
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _asked(payload: Payload) -> tuple[bytes, tuple[int, ...] | None, bool]:
+    """Read a request: what to feed, to which ranks (None: all), and whether that is the end."""
+    stream, ranks = payload.get("stream", STREAM), payload.get("ranks", stdio.ALL)
+    data, eof = payload.get("data", ""), payload.get("eof", False)
+    encoding = payload.get("encoding", "UTF-8")
+    if stream != STREAM or not isinstance(data, str) or not isinstance(eof, bool):
+        raise RpcError(errno.EPROTO, "stdin takes stream, ranks, data, encoding and eof")
+    try:
+        wanted = None if ranks == stdio.ALL else idset.decode(str(ranks))
+        if encoding == "base64":
+            return binascii.a2b_base64(data, strict_mode=True), wanted, eof
+        return data.encode(), wanted, eof
+    except (BadFormat, ValueError) as error:
+        raise RpcError(errno.EPROTO, f"stdin: {error}") from None

@@ -1,0 +1,207 @@
+"""What tasks print, on its way to the job's log or to files (RFC 24).
+
+What may wait is bounded: a task that prints faster than it is written down has to wait.
+What goes to the log is bounded in all, since the log is in the instance's memory: the rest
+is read and dropped, and the log says so, once.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from warren.base.clock import Clock
+from warren.instance.shell.options import CannotRun, Stream
+from warren.instance.shell.part import Part
+from warren.instance.shell.plugins import WARNING
+from warren.instance.shell.tasks import Task
+from warren.instance.shell.templates import filled, shared
+from warren.rfc import eventlog, stdio
+from warren.rfc.eventlog import Event
+
+STREAMS: Final = ("stdout", "stderr")
+_PENDING: Final = 64
+"""Pieces of output that may wait to be written down; then the tasks have to wait."""
+_PIECE: Final = 2**16
+"""Bytes of a line that is written down though it is not complete."""
+_BATCH: Final = 2**20
+"""Characters of a log that are written at a time, but for the last event among them."""
+
+Append = Callable[[str, str], Awaitable[None]]
+"""Appends a text to a log in the guest namespace."""
+
+
+@dataclass
+class _File:
+    """An open file of output."""
+
+    descriptor: int
+    label: bool
+    path: str
+    broken: bool = False
+
+
+class Output:
+    """The output of one shell's tasks. `run` writes it down."""
+
+    def __init__(self, clock: Clock, part: Part, append: Append) -> None:
+        self._clock = clock
+        self._part = part
+        self._append = append
+        self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
+        self._left = dict.fromkeys(STREAMS, part.options.limit)
+        self._files: dict[str, _File] = {}
+
+    # Files
+
+    def truncate(self) -> None:
+        """Empty the files that all shells write to. For the leader, before the others open them.
+
+        Raises CannotRun.
+        """
+        for stream in map(self._stream, STREAMS):
+            if stream.type == "file" and shared(stream.path):
+                self._open(self._path(stream, 0), stream)
+
+    def redirections(self) -> list[Event]:
+        """Open the files of this node's tasks, and say which streams they are. Raises CannotRun."""
+        events = []
+        for name in STREAMS:
+            stream = self._stream(name)
+            if stream.type == "kvs":
+                continue
+            by_path: dict[str | None, list[int]] = {}
+            for index, rank in enumerate(self._part.ranks):
+                path = None
+                if stream.type == "file":
+                    path = self._path(stream, index)
+                    self._open(path, stream)
+                by_path.setdefault(path, []).append(rank)
+            events += [
+                stdio.redirect(self._clock.now(), name, ranks, path)
+                for path, ranks in by_path.items()
+            ]
+        return events
+
+    def _stream(self, name: str) -> Stream:
+        return self._part.options.stdout if name == "stdout" else self._part.options.stderr
+
+    def _path(self, stream: Stream, index: int) -> str:
+        return str(Path(self._part.cwd or "/", filled(stream.path, self._part, index)))
+
+    def _open(self, path: str, stream: Stream) -> None:
+        if path in self._files:
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        # A file of all nodes is the leader's to empty, and it has done so when the others come.
+        if not self._part.options.append and (self._part.rank == 0 or not shared(stream.path)):
+            flags |= os.O_TRUNC
+        try:
+            descriptor = os.open(path, flags, 0o666)
+        except OSError as error:
+            raise CannotRun(f"output file {path}: {error.strerror}") from error
+        self._files[path] = _File(descriptor, stream.label, path)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            os.close(file.descriptor)
+        self._files.clear()
+
+    # From the tasks
+
+    async def read(self, task: Task, name: str, index: int) -> None:
+        """Pass on what a task writes to a stream, to its end."""
+        stream, rank = self._stream(name), self._part.ranks[index]
+        file = self._files[self._path(stream, index)] if stream.type == "file" else None
+        lines = stream.lines or stream.label
+        held = b""
+        while chunk := await task.read(name):
+            if lines:
+                chunk = held + chunk
+                end = chunk.rfind(b"\n") + 1
+                if end == 0 and len(chunk) >= _PIECE:
+                    end = len(chunk)
+                chunk, held = chunk[:end], chunk[end:]
+            if chunk:
+                await self._put(name, rank, chunk, file, stream)
+        if held:
+            await self._put(name, rank, held, file, stream)
+        if stream.type == "kvs":
+            await self._pending.put(stdio.eof(self._clock.now(), name, rank))
+
+    async def closed(self, index: int) -> None:
+        """Say that a task which could not start will write nothing."""
+        for name in STREAMS:
+            if self._stream(name).type == "kvs":
+                eof = stdio.eof(self._clock.now(), name, self._part.ranks[index])
+                await self._pending.put(eof)
+
+    async def _put(
+        self, name: str, rank: int, chunk: bytes, file: _File | None, stream: Stream
+    ) -> None:
+        if file is not None:
+            await self._write_file(file, rank, chunk)
+        elif stream.type == "kvs":
+            await self._put_log(name, rank, chunk)
+
+    async def _put_log(self, name: str, rank: int, chunk: bytes) -> None:
+        left = self._left[name]
+        if left < 0:
+            return
+        self._left[name] = left - len(chunk)
+        for start in range(0, min(len(chunk), left), _PIECE):
+            piece = chunk[start : min(start + _PIECE, left)]
+            await self._pending.put(stdio.data(self._clock.now(), name, rank, piece))
+        if len(chunk) > left:
+            self._left[name] = -1
+            words = (
+                f"{name} of {self._part.host} is cut off after {self._part.options.limit} bytes: "
+                "write it to a file, or raise shell option output.limit"
+            )
+            await self._tell(WARNING, words)
+
+    async def _write_file(self, file: _File, rank: int, chunk: bytes) -> None:
+        if file.broken:
+            return
+        if file.label:
+            label = b"%d: " % rank
+            chunk = b"".join(label + line for line in chunk.splitlines(keepends=True))
+            if not chunk.endswith(b"\n"):
+                chunk += b"\n"
+        try:
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(file.descriptor, view) :]
+        except OSError as error:
+            file.broken = True
+            await self._tell(WARNING, f"output file {file.path}: {error.strerror}")
+
+    async def _tell(self, level: int, words: str) -> None:
+        now = self._clock.now()
+        event = stdio.log(now, level, words, rank=self._part.rank, component="shell")
+        await self._pending.put(event)
+
+    # To the log
+
+    async def end(self) -> None:
+        """Say that nothing more will come."""
+        await self._pending.put(None)
+
+    async def run(self) -> None:
+        """Write down what comes, as much at a time as there is, to its end."""
+        ended = False
+        while not ended:
+            texts, length = [], 0
+            event = await self._pending.get()
+            while event is not None:
+                texts.append(eventlog.encode(event))
+                length += len(texts[-1])
+                if length >= _BATCH or self._pending.empty():
+                    break
+                event = self._pending.get_nowait()
+            ended = event is None
+            if texts:
+                await self._append("output", "".join(texts))

@@ -1,0 +1,63 @@
+"""A job's own shell: a program of the user's that does all that this package does.
+
+It is started in our place on each node, as flux-shell is: its argument is the job id, it finds
+the instance in FLUX_URI and the job's namespace in FLUX_KVS_NAMESPACE, and its exit code
+is the shell's. We stay behind it as the execution system's end: signals go to it, and what it
+prints itself becomes `log` events of the job's execution log. Which of the job's shells it is,
+it learns from WARREN_SHELL_RANK and WARREN_SHELL_SIZE.
+"""
+
+import asyncio
+import os
+from typing import Any, Final
+
+from warren.instance import keys
+from warren.instance.shell.options import LIMIT, CannotRun
+from warren.instance.shell.plugins import RunningShell
+from warren.instance.shell.tasks import CannotStart, Spawner, Task
+from warren.rfc import fluid, stdio
+from warren.rfc.eventlog import Event
+
+STREAMS: Final = ("stdout", "stderr")
+
+
+async def run(
+    shell: RunningShell, spawner: Spawner, tasks: dict[int, Task], program: Any, uri: str
+) -> int:
+    """Run a job's own shell to its end, and give its exit code. Raises CannotRun."""
+    if not isinstance(program, str) or not program:
+        raise CannotRun("attributes.system.exec.job_shell is not the path of a program")
+    part = shell.part
+    environment = {
+        **part.environment,
+        "FLUX_URI": uri,
+        "FLUX_JOB_ID": fluid.f58(part.job),
+        "FLUX_KVS_NAMESPACE": keys.guest(part.job),
+        "WARREN_SHELL_RANK": str(part.rank),
+        "WARREN_SHELL_SIZE": str(len(part.hosts)),
+    }
+    cwd = part.cwd if part.cwd is None or spawner.unusable(part.cwd) is None else "/"
+    try:
+        task = await spawner.start([program, str(part.job)], environment, cwd)
+    except CannotStart as error:
+        raise CannotRun(f"the job's own shell: {error}") from error
+    tasks[0] = task  # to whom signals go
+    async with asyncio.TaskGroup() as reading:
+        for stream in STREAMS:
+            reading.create_task(_keep(shell, task, stream))
+        status = await task.wait()
+        await spawner.clean_up()
+    code = status & 0x7F
+    return 128 + code if code else os.waitstatus_to_exitcode(status)
+
+
+async def _keep(shell: RunningShell, task: Task, stream: str) -> None:
+    """Log what a shell prints, up to a limit; the rest is read and dropped."""
+    left = LIMIT
+    while chunk := await task.read(stream):
+        kept, left = chunk[:left], left - len(chunk[:left])
+        if kept:
+            now = shell.clock.now()
+            context = {**stdio.data(now, stream, shell.part.rank, kept).context}
+            context["component"] = "flux-shell"
+            await shell.append("exec.eventlog", [Event(now, "log", context)])

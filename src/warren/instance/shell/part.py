@@ -1,0 +1,206 @@
+"""One node's part of a job: which tasks it runs, and what they are given. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any, Final
+
+import orjson
+
+from warren.base.errors import UserMistake
+from warren.instance.shell import options as shell_options
+from warren.instance.shell.options import NO_OPTIONS, CannotRun, Options
+from warren.rfc import jobspec as jobspecs
+from warren.rfc import resource_set, signed_request, taskmap
+from warren.rfc.errors import BadFormat
+from warren.rfc.fluid import JobId
+from warren.rfc.taskmap import Block
+
+_AUTHORS: Final = ("cwd", "environment", "exec", "files", "shell")
+"""Attributes that say what is done as the author, and where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One node's part of a job."""
+
+    job: JobId
+    userid: int
+    rank: int
+    """Of the shell: 0 is the leader."""
+    hosts: Sequence[str]
+    taskmap: Sequence[Block]
+    size: int
+    """How many tasks the job has."""
+    ranks: Sequence[int]
+    """The ranks of the tasks of this node."""
+    jobspec: Mapping[str, Any]
+    r: Mapping[str, Any]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    options: Options = NO_OPTIONS
+
+    @property
+    def host(self) -> str:
+        return self.hosts[self.rank]
+
+    @property
+    def command(self) -> Sequence[str]:
+        return self.jobspec["tasks"][0]["command"]  # type: ignore[no-any-return]
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The gpus of this node that are the job's."""
+        if not any("gpu" in each["children"] for each in self.r["execution"]["R_lite"]):
+            return ()
+        return resource_set.decode(self.r)[self.rank].gpus
+
+    @property
+    def expiration(self) -> float:
+        """When the job's time is up; 0 for never."""
+        return float(self.r["execution"].get("expiration") or 0.0)
+
+
+def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> Part:
+    """Read a shell's part from a job's J, jobspec and R. Raises CannotRun.
+
+    `proven` is the payload of J where somebody has proven it; else the instance answers for it.
+    """
+    try:
+        request = signed_request.unwrap(found["J"], mechanisms=signed_request.MECHANISMS)
+        signed = orjson.loads(request.payload if proven is None else proven)
+        spec = as_signed(orjson.loads(found["jobspec"]), signed)
+        r = orjson.loads(found["R"])
+        hosts = resource_set.nodelist(r)
+        system = jobspecs.system(spec)
+        options = shell_options.read(system.get("shell", {}).get("options"))
+        per_node = counted(spec, r, hosts, options)
+        blocks = mapped(per_node, spec, options)
+        # The environment is in the signed request alone, and never changes after it.
+        asked = jobspecs.system(signed)
+        environment = {
+            **asked.get("environment", {}),
+            **(signed["tasks"][0].get("attributes") or {}).get("environment", {}),
+        }
+        return Part(
+            job=job,
+            userid=request.userid,
+            rank=rank,
+            hosts=hosts,
+            taskmap=blocks,
+            size=sum(per_node),
+            ranks=tuple(taskmap.ranks_of(blocks, rank)),
+            jobspec=spec,
+            r=r,
+            # What is null is to be unset, and nothing else is handed down.
+            environment={name: value for name, value in environment.items() if value is not None},
+            cwd=asked.get("cwd"),
+            options=options,
+        )
+    except (UserMistake, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CannotRun(f"the job cannot be read: {error}") from error
+
+
+def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the instance's jobspec with all that is the author's alone as he has signed it.
+
+    Resources and the other attributes are the instance's to change. Raises CannotRun where
+    there are other tasks than those that were signed.
+    """
+    if len(spec["tasks"]) != len(signed["tasks"]):
+        raise CannotRun("the job's tasks are not those that its user has signed")
+    tasks = [
+        {**task, "command": own["command"]}
+        for task, own in zip(spec["tasks"], signed["tasks"], strict=True)
+    ]
+    system = {key: value for key, value in jobspecs.system(spec).items() if key not in _AUTHORS}
+    system |= {key: value for key, value in jobspecs.system(signed).items() if key in _AUTHORS}
+    return {**spec, "tasks": tasks, "attributes": {**spec["attributes"], "system": system}}
+
+
+def counted(
+    spec: Mapping[str, Any], r: Mapping[str, Any], hosts: Sequence[str], options: Options
+) -> list[int]:
+    """Give each node its number of tasks. Raises CannotRun, or BadFormat for a bad jobspec."""
+    count = spec["tasks"][0]["count"]
+    for_each = options.per_resource or shell_options.per_resource(
+        count.get("per_resource"), "tasks[0].count.per_resource"
+    )
+    if for_each is not None:
+        type_, number = for_each
+        if type_ == "node":
+            return [number] * len(hosts)
+        return [number * len(node.cores) for node in resource_set.decode(r)]
+    summary = jobspecs.summary(spec)
+    tasks = summary.tasks * int(count.get("per_slot", 1))
+    if len(hosts) == 1:
+        return [tasks]
+    return spread(tasks, [len(node.cores) for node in resource_set.decode(r)],
+                  summary.cores_per_slot)  # fmt: skip
+
+
+def spread(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
+    """Give each node a task in turn, as long as it has cores for one; then go on regardless."""
+    given = [0] * len(cores)
+    room = [max(number // cores_per_task, 0) for number in cores]
+    left = tasks
+    while left and any(room):
+        open_nodes = [node for node, free in enumerate(room) if free]
+        # As many rounds at once as the fullest of the open nodes still takes.
+        rounds = min(min(room[node] for node in open_nodes), left // len(open_nodes)) or 1
+        for node in open_nodes:
+            taken = min(rounds, left)
+            given[node] += taken
+            room[node] -= taken
+            left -= taken
+    for node in range(len(cores)):
+        given[node] += left // len(cores) + (node < left % len(cores))
+    return given
+
+
+def mapped(per_node: Sequence[int], spec: Mapping[str, Any], options: Options) -> list[Block]:
+    """Number the tasks: by node, in turns, or as the job says. Raises CannotRun."""
+    scheme, value = options.taskmap
+    distribution = spec["tasks"][0].get("distribution")
+    if scheme == "block" and distribution:
+        scheme, _, value = str(distribution).partition(":")
+    if scheme == "block":
+        return [Block(*block) for block in taskmap.encode(per_node)]
+    if scheme == "cyclic":
+        return cyclic(per_node, value)
+    if scheme == "manual":
+        return _manual(per_node, value)
+    raise CannotRun(f"taskmap scheme {scheme!r} is not one of block, cyclic, manual")
+
+
+def cyclic(per_node: Sequence[int], value: str) -> list[Block]:
+    """Number the tasks in turns of `value` for each node. Raises CannotRun."""
+    stride = int(value) if value.isdecimal() else 0 if value else 1
+    if stride < 1:
+        raise CannotRun(f"taskmap cyclic:{value} has no number of tasks for each turn")
+    ranks: list[list[int]] = [[] for _ in per_node]
+    rank, size = 0, sum(per_node)
+    for node in cycle(range(len(per_node))):
+        if rank == size:
+            return taskmap.assigned(ranks)
+        turn = min(stride, per_node[node] - len(ranks[node]))
+        ranks[node].extend(range(rank, rank + turn))
+        rank += turn
+    raise AssertionError  # pragma: no cover - a job has a node
+
+
+def _manual(per_node: Sequence[int], value: str) -> list[Block]:
+    try:
+        text = value.lstrip()
+        blocks = (
+            taskmap.decode(orjson.loads(text)) if text[:1] in ("[", "{") else taskmap.from_raw(text)
+        )
+    except (BadFormat, ValueError) as error:
+        raise CannotRun(f"taskmap manual: {error}") from error
+    total, nodes = taskmap.total(blocks), taskmap.nodes(blocks)
+    if total != sum(per_node) or nodes > len(per_node):
+        raise CannotRun(
+            f"taskmap manual has {total} tasks on {nodes} nodes, "
+            f"and the job {sum(per_node)} on {len(per_node)}"
+        )
+    return blocks

@@ -1,0 +1,161 @@
+"""Shell plugins: what they are called for, and what they may call (flux-shell-plugins).
+
+The points come in this order: `connect`, `init`, `post_init`, then for each task `task_init`,
+`task_exec` and `task_fork`, `start`, for each task `task_exit`, `finish`, `exit`. All shells of
+a job have gone through `init` before one goes through `post_init`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from warren.base.clock import Clock
+from warren.instance.shell.part import Part
+from warren.rfc.eventlog import Event
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Handle, Payload, Request
+
+ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
+"""Levels of what a shell says, as RFC 24 has them."""
+
+
+class Connection(Handle, Protocol):
+    """A shell's way to the instance, which outlives restarts of the instance."""
+
+    async def offer(self, service: str, methods: Methods) -> None:
+        """Keep a service on offer, over every connection that there is. Runs until cancelled."""
+        ...
+
+
+class Company(Protocol):
+    """The shells of a job among themselves."""
+
+    first_left: asyncio.Event
+    """Set at the leader when all tasks of some other node have ended."""
+
+    def service(self, rank: int) -> str:
+        """Give the name of a shell's service."""
+        ...
+
+    async def meet(self, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Wait for all shells to come with what they give, and give what all have given.
+
+        Raises RpcError(ECANCELED) where one of them cannot come any more.
+        """
+        ...
+
+    async def ask(self, rank: int, method: str, payload: Payload) -> None:
+        """Ask another shell, as the leader, and wait for its answer, or until it has left."""
+        ...
+
+
+@dataclass(kw_only=True)
+class TaskStart:
+    """A task before it is started. Plugins may change all but its rank and index."""
+
+    rank: int
+    index: int
+    """Among the tasks of its node."""
+    command: list[str]
+    environment: dict[str, str]
+    stdin: int | None = None
+    """The descriptor to read from; the task reads nothing without one."""
+    descriptors: list[int] = field(default_factory=list)
+    """Further descriptors that the task inherits under their numbers."""
+    before_exec: list[Callable[[], None]] = field(default_factory=list)
+    """The `task_exec` of plugins that ask for it: called in the new process, which may fail."""
+
+
+class RunningShell(Protocol):
+    """A shell, as plugins see it."""
+
+    handle: Connection
+    clock: Clock
+    environment: dict[str, str]
+    """What all tasks of the node are given. To change in `init` and `post_init`."""
+    opening: dict[str, list[Event]]
+    """What the leader writes to logs of the guest namespace before any task starts."""
+
+    ending: bool
+    """Whether the tasks were told to end, since the job is to."""
+
+    @property
+    def part(self) -> Part:
+        """The part of the job. Not there yet in `connect`."""
+        ...
+
+    @property
+    def company(self) -> Company:
+        """The other shells of the job. Not there yet in `connect`."""
+        ...
+
+    def serve(self, name: str, method: Method) -> None:
+        """Add a method to the shell's service. In `init`."""
+        ...
+
+    def permit(self, request: Request) -> None:
+        """Raise RpcError(EPERM) unless the job's user asks, or the instance's owner."""
+        ...
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something as long as the shell lives."""
+        ...
+
+    def signal(self, signum: int, ranks: Iterable[int] | None = None) -> None:
+        """Send a signal to tasks of this node: to all, or to those of these ranks."""
+        ...
+
+    async def append(self, key: str, events: Sequence[Event]) -> None:
+        """Append to a log in the guest namespace, once, however often it has to be asked for."""
+        ...
+
+    async def log(self, level: int, message: str) -> None:
+        """Tell the job's author, in the job's output, if it is to be that verbose."""
+        ...
+
+    async def fail(self, note: str) -> None:
+        """Raise a fatal exception of type exec on the job."""
+        ...
+
+
+class ShellPlugin:
+    """Does nothing at any point; a plugin overrides what it is there for.
+
+    Wherever it may wait it may raise CannotRun, and the job does not run.
+    """
+
+    async def connect(self, shell: RunningShell) -> None:
+        """The shell has a connection, and has read nothing yet."""
+
+    async def init(self, shell: RunningShell) -> None:
+        """The part of the job is known; no task is started anywhere."""
+
+    async def post_init(self, shell: RunningShell) -> None:
+        """All shells of the job have come this far."""
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        """A task is about to be started."""
+
+    async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
+        """A task was started, or could not be."""
+
+    async def start(self, shell: RunningShell) -> None:
+        """All tasks of the node were started."""
+
+    async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+        """A task has ended with a wait status."""
+
+    async def finish(self, shell: RunningShell) -> None:
+        """All tasks of the node have ended, and their output is written down."""
+
+    def exit(self, shell: RunningShell) -> None:
+        """The shell ends, whichever way. Nothing of the tasks is left."""
+
+
+def at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
+    """Give what plugins do at a point, in their order; those that do nothing are left out."""
+    nothing = getattr(ShellPlugin, point)
+    return [
+        getattr(plugin, point) for plugin in plugins if getattr(type(plugin), point) is not nothing
+    ]

@@ -1,0 +1,340 @@
+"""The simple PMI-1 wire protocol, by which an MPI program finds itself (RFC 13).
+
+Each task has a socket, whose number it finds in PMI_FD. What tasks put is with their shell until
+all tasks are in a barrier; then the shells exchange it, and everybody has everything.
+Who does not keep to the protocol is cut off, and the job with it.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from warren.instance.shell.part import Part
+from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.rfc import fluid, taskmap
+from warren.rpc.message import RpcError
+
+NAME_MAX: Final = 64
+KEY_MAX: Final = 64
+VALUE_MAX: Final = 1024
+MAPPING: Final = "PMI_process_mapping"
+
+_LINE_MAX: Final = 4096
+_SPAWN_MAX: Final = 2**20
+"""Bytes of a request to spawn, which has many lines, and is refused."""
+_PAIR: Final = re.compile(r"\s*([^\s=]+)=(\S*)")
+_NOT_OFFERED: Final = {
+    "publish_name": "publish_result",
+    "unpublish_name": "unpublish_result",
+    "lookup_name": "lookup_result",
+}
+
+
+class Broken(Exception):
+    """A client does not keep to the protocol."""
+
+
+@dataclass(frozen=True)
+class Aborted(Exception):
+    """A client wants the whole job to end."""
+
+    code: str
+    words: str
+
+
+class KeyValues:
+    """What the tasks of a job tell each other, as one node has it."""
+
+    def __init__(self, part: Part) -> None:
+        self.name = fluid.f58plain(part.job)
+        mapping = taskmap.to_pmi(part.taskmap)
+        self._known = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
+        self._fresh: dict[str, str] = {}
+
+    def put(self, key: str, value: str) -> bool:
+        """Take a pair; False where it is too long."""
+        if not 0 < len(key) < KEY_MAX or len(value) >= VALUE_MAX:
+            return False
+        self._fresh[key] = value
+        return True
+
+    def get(self, key: str) -> str | None:
+        return self._fresh.get(key, self._known.get(key))
+
+    def at(self, index: int) -> tuple[str, str] | None:
+        """Give a pair by its place, of what everybody knows."""
+        return next(islice(self._known.items(), index, None), None)
+
+    def fresh(self) -> dict[str, str]:
+        """Give what was put here since the last exchange."""
+        return dict(self._fresh)
+
+    def learn(self, everything: Mapping[str, str]) -> None:
+        """Take what all nodes have put."""
+        self._known.update(everything)
+        self._fresh.clear()
+
+
+class Client:
+    """One task's side of the protocol, line by line; it knows no sockets."""
+
+    def __init__(self, part: Part, pairs: KeyValues, enter: Callable[["Client"], None]) -> None:
+        """`enter` is called when the task comes to a barrier, which is answered later."""
+        self._part = part
+        self._pairs = pairs
+        self._enter = enter
+        self._greeted = False
+        self._spawning = 0
+        self.waiting = False
+        """Whether it is in a barrier."""
+        self.over = False
+
+    def answer(self, line: bytes) -> str | None:
+        """Give the answer to a line, without its newline, if there is one now.
+
+        Raises Broken, or Aborted.
+        """
+        text = _text(line)
+        if self._spawning:
+            return self._spawn(text)
+        if self.waiting or self.over:
+            raise Broken("a request that does not wait for its answer")
+        if text.strip() == "mcmd=spawn":
+            self._spawning = 1
+            return None
+        words = dict(_pairs(text))
+        command = words.get("cmd")
+        if command is None:
+            raise Broken(f"a line without a command: {text[:80]!r}")
+        if not self._greeted and command != "init":
+            raise Broken(f"{command} before init")
+        return self._command(command, words, text)
+
+    def _spawn(self, text: str) -> str | None:
+        self._spawning += len(text) + 1
+        if self._spawning > _SPAWN_MAX:
+            raise Broken("a request to spawn without an end")
+        if text.strip() != "endcmd":
+            return None
+        self._spawning = 0
+        return "cmd=spawn_result rc=-1 errcodes=-1"
+
+    def _command(self, command: str, words: Mapping[str, str], text: str) -> str | None:
+        match command:
+            case "init":
+                return self._init(words)
+            case "get_maxes":
+                return (
+                    f"cmd=maxes rc=0 kvsname_max={NAME_MAX} keylen_max={KEY_MAX} "
+                    f"vallen_max={VALUE_MAX}"
+                )
+            case "get_appnum":
+                return "cmd=appnum rc=0 appnum=0"
+            case "get_my_kvsname":
+                return f"cmd=my_kvsname rc=0 kvsname={self._pairs.name}"
+            case "get_universe_size":
+                return f"cmd=universe_size rc=0 size={self._part.size}"
+            case "put":
+                return self._put(words, text)
+            case "get":
+                return self._get(words)
+            case "getbyidx":
+                return self._get_by_index(words)
+            case "barrier_in":
+                self.waiting = True
+                self._enter(self)
+                return None
+            case "finalize":
+                self.over = True
+                return "cmd=finalize_ack rc=0"
+            case "abort":
+                raise Aborted(words.get("exitcode", "1"), text.partition("error_msg=")[2])
+        result = _NOT_OFFERED.get(command)
+        if result is None:
+            raise Broken(f"an unknown command: {command[:80]!r}")
+        return f"cmd={result} rc=-1 msg=not_offered"
+
+    def _init(self, words: Mapping[str, str]) -> str:
+        version, subversion = words.get("pmi_version"), words.get("pmi_subversion")
+        if version is None or subversion is None or not (version + subversion).isdecimal():
+            raise Broken("init without the client's version")
+        if int(version) < 1:
+            return "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1"
+        self._greeted = True
+        return "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
+
+    def _put(self, words: Mapping[str, str], text: str) -> str:
+        name, key = words.get("kvsname"), words.get("key")
+        # A value is the rest of the line: it may have blanks in it.
+        value = text.partition(" value=")[2]
+        if name is None or key is None or " value=" not in text:
+            raise Broken("put takes kvsname, key and value")
+        if name != self._pairs.name:
+            return "cmd=put_result rc=-1 msg=unknown_kvsname"
+        if not self._pairs.put(key, value):
+            return "cmd=put_result rc=-1 msg=too_long"
+        return "cmd=put_result rc=0 msg=success"
+
+    def _get(self, words: Mapping[str, str]) -> str:
+        name, key = words.get("kvsname"), words.get("key")
+        if name is None or key is None:
+            raise Broken("get takes kvsname and key")
+        value = self._pairs.get(key) if name == self._pairs.name else None
+        if value is None:
+            return "cmd=get_result rc=-1 msg=unknown_key"
+        return f"cmd=get_result rc=0 msg=success value={value}"
+
+    def _get_by_index(self, words: Mapping[str, str]) -> str:
+        index = words.get("idx", "")
+        if not index.isdecimal() or len(index) > 9:
+            raise Broken("getbyidx takes idx")
+        found = self._pairs.at(int(index))
+        if found is None:
+            return "cmd=getbyidx_results rc=-2 reason=no_more_keyvals"
+        key, value = found
+        return f"cmd=getbyidx_results rc=0 nextidx={int(index) + 1} key={key} val={value}"
+
+
+def _text(line: bytes) -> str:
+    try:
+        text = line.decode("ascii")
+    except UnicodeDecodeError:
+        raise Broken("a line that is not ASCII") from None
+    if not text.replace("\t", " ").isprintable():
+        raise Broken("a line with control characters")
+    return text
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for match in _PAIR.finditer(text):
+        yield match[1], match[2]
+        if match[1] == "value":
+            return
+
+
+class Pmi(ShellPlugin):
+    """The plugin. Tasks of one node share a `KeyValues`, and enter barriers together."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[int, socket.socket] = {}
+        """Ours, by rank."""
+        self._theirs: dict[int, socket.socket] = {}
+        self._clients: dict[Client, socket.socket] = {}
+        self._entered: list[Client] = []
+        self._exchanges = 0
+        self._pairs: KeyValues | None = None
+
+    async def init(self, shell: RunningShell) -> None:
+        if shell.part.options.pmi:
+            self._pairs = KeyValues(shell.part)
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        if self._pairs is None:
+            return
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._sockets[task.rank], self._theirs[task.rank] = ours, theirs
+        task.descriptors.append(theirs.fileno())
+        task.environment["PMI_FD"] = str(theirs.fileno())
+        task.environment["PMI_RANK"] = str(task.rank)
+        task.environment["PMI_SIZE"] = str(shell.part.size)
+        task.environment.pop("PMI_SPAWNED", None)  # of a job that this one was submitted from
+
+    async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
+        theirs = self._theirs.pop(task.rank, None)
+        if theirs is None:
+            return
+        theirs.close()
+        assert self._pairs is not None
+        ours = self._sockets[task.rank]
+        client = Client(shell.part, self._pairs, lambda entered: self._enter(shell, entered))
+        self._clients[client] = ours
+        held = bytearray()
+        asyncio.get_running_loop().add_reader(
+            ours.fileno(), self._receive, shell, task.rank, client, held
+        )
+
+    async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+        self._close(task.rank)
+
+    def exit(self, shell: RunningShell) -> None:
+        for rank in list(self._sockets):
+            self._close(rank)
+
+    def _close(self, rank: int) -> None:
+        ours = self._sockets.pop(rank, None)
+        if ours is not None:
+            asyncio.get_running_loop().remove_reader(ours.fileno())
+            ours.close()
+
+    # From a task
+
+    def _receive(self, shell: RunningShell, rank: int, client: Client, held: bytearray) -> None:
+        try:
+            data = self._sockets[rank].recv(_LINE_MAX)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(rank)
+            return
+        held += data
+        try:
+            while (end := held.find(b"\n")) >= 0:
+                line = bytes(held[:end])
+                del held[: end + 1]
+                answer = client.answer(line)
+                if answer is not None:
+                    self._send(client, answer)
+            if len(held) > _LINE_MAX:
+                raise Broken("a line without an end")
+        except Broken as error:
+            self._close(rank)
+            shell.background(shell.fail(f"task {rank} breaks the PMI protocol: {error}"))
+        except Aborted as error:
+            self._close(rank)
+            words = f": {error.words}" if error.words else ""
+            note = f"task {rank} aborts the job with code {error.code[:10]}{words[:200]}"
+            shell.background(shell.fail(note))
+
+    def _send(self, client: Client, answer: str) -> None:
+        line = f"{answer}\n".encode()
+        try:
+            sent = self._clients[client].send(line)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the task is gone; its end will be told
+        if sent != len(line):
+            raise Broken("answers that it does not read")
+
+    # Barriers
+
+    def _enter(self, shell: RunningShell, client: Client) -> None:
+        self._entered.append(client)
+        if len(self._entered) == len(shell.part.ranks):
+            entered, self._entered = self._entered, []
+            shell.background(self._exchange(shell, entered))
+
+    async def _exchange(self, shell: RunningShell, entered: list[Client]) -> None:
+        assert self._pairs is not None
+        self._exchanges += 1
+        try:
+            everything = await shell.company.meet(f"pmi-{self._exchanges}", self._pairs.fresh())
+        except RpcError:
+            # A shell has failed: its tasks will not come, and these are told so.
+            answer = "cmd=barrier_out rc=-1"
+        else:
+            self._pairs.learn(everything)
+            answer = "cmd=barrier_out rc=0"
+        for client in entered:
+            client.waiting = False
+            try:
+                self._send(client, answer)
+            except Broken as error:
+                await shell.fail(f"a task breaks the PMI protocol: {error}")

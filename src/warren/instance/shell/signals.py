@@ -1,0 +1,51 @@
+"""Signals to tasks: those that are asked for, and the one before the time limit."""
+
+import asyncio
+import errno
+import signal
+
+from warren.instance.shell.plugins import NOTICE, RunningShell, ShellPlugin
+from warren.rfc import idset
+from warren.rfc.errors import BadFormat
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request, RpcError
+
+
+class Kill(ShellPlugin):
+    """Serves `<service>.kill {signum, ranks?}`. The leader passes it on to all shells."""
+
+    async def init(self, shell: RunningShell) -> None:
+        shell.serve("kill", Method(lambda request: self._serve(shell, request), guest=True))
+
+    async def _serve(self, shell: RunningShell, request: Request) -> Payload:
+        shell.permit(request)
+        signum, ranks = request.payload.get("signum"), request.payload.get("ranks")
+        if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
+            raise RpcError(errno.EPROTO, "a signal is a number from 1 to 64")
+        try:
+            wanted = None if ranks in (None, "all") else idset.decode(str(ranks))
+        except BadFormat as error:
+            raise RpcError(errno.EPROTO, f"kill: {error}") from None
+        shell.signal(signum, wanted)
+        if shell.part.rank == 0:
+            async with asyncio.TaskGroup() as passing:
+                for other in range(1, len(shell.part.hosts)):
+                    passing.create_task(shell.company.ask(other, "kill", request.payload))
+        return {}
+
+
+class BeforeTheEnd(ShellPlugin):
+    """Sends a signal some time before the time limit (shell option `signal`)."""
+
+    async def start(self, shell: RunningShell) -> None:
+        if shell.part.options.signal is not None and shell.part.expiration:
+            shell.background(self._warn(shell, *shell.part.options.signal))
+
+    async def _warn(self, shell: RunningShell, signum: int, seconds: float) -> None:
+        left = shell.part.expiration - shell.clock.now()
+        await asyncio.sleep(max(left - seconds, 0.0))
+        if shell.part.rank == 0:
+            name = signal.Signals(signum).name if signum in set(signal.Signals) else str(signum)
+            left = round(shell.part.expiration - shell.clock.now())
+            await shell.log(NOTICE, f"{left} seconds are left: {name} is sent to the tasks")
+        shell.signal(signum)

@@ -1,0 +1,55 @@
+"""Templates in paths and commands: `out-{{id}}-{{taskid}}`, filled in as flux does.
+
+A name that is not known stays as it was written, braces and all: what follows may know it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from warren.instance.shell.part import Part
+from warren.rfc import fluid, jobspec
+
+_TAG: Final = re.compile(r"\{\{\s*([a-z0-9_.]+)\s*\}\}")
+_OF_JOB: Final[Mapping[str, Callable[[Part], str]]] = {
+    "name": lambda part: jobspec.name(part.jobspec),
+    "jobid": lambda part: fluid.f58(part.job),
+    "id": lambda part: fluid.f58(part.job),
+    "nnodes": lambda part: str(len(part.hosts)),
+    "ntasks": lambda part: str(part.size),
+    "size": lambda part: str(part.size),
+}
+_OF_NODE: Final[Mapping[str, Callable[[Part], str]]] = {
+    "node.id": lambda part: str(part.rank),
+    "node.name": lambda part: part.host,
+    "nodeid": lambda part: str(part.rank),
+    "hostname": lambda part: part.host,
+    "tmpdir": lambda part: part.environment.get("FLUX_JOB_TMPDIR", ""),
+}
+_OF_TASK: Final = ("taskid", "task.id", "task.rank")
+_OF_PLACE: Final = ("localid", "task.index", "task.localid")
+
+
+def shared(template: str) -> bool:
+    """Tell whether a template is the same text for all tasks of a job."""
+    return not any(name in (*_OF_NODE, *_OF_TASK, *_OF_PLACE) for name in _TAG.findall(template))
+
+
+def filled(template: str, part: Part, task: int = 0) -> str:
+    """Fill in a template for a task, which is counted among those of its node."""
+    if "{{" not in template:
+        return template
+    return _TAG.sub(lambda tag: _value(tag[1], part, task) or tag[0], template)
+
+
+def _value(name: str, part: Part, task: int) -> str | None:
+    if name in _OF_TASK:
+        return str(part.ranks[task])
+    if name in _OF_PLACE:
+        return str(task)
+    for prefix in ("id.", "jobid."):
+        spelling = fluid.SPELLINGS.get(name.removeprefix(prefix))
+        if name.startswith(prefix) and spelling is not None:
+            return spelling(part.job)
+    found = _OF_JOB.get(name) or _OF_NODE.get(name)
+    return None if found is None else found(part)

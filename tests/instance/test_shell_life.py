@@ -1,0 +1,378 @@
+"""A shell's life with its options, in virtual time: output, ends, signals, company."""
+
+import asyncio
+import errno
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.instance.instance import Instance, Machine, machine
+from tests.instance.parts import virtually
+from tests.instance.test_shell import Chattering, Waiting
+from warren.instance.shell.ends import FirstExit
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.signals import BeforeTheEnd, Kill
+from warren.instance.simulated import Play
+from warren.lifecycle.states import Result
+from warren.rfc import stdio
+from warren.rfc.fluid import JobId, f58plain
+from warren.rpc import message
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request, RpcError
+
+USUAL = [FirstExit, BeforeTheEnd, Kill]
+
+
+def with_usual(m: Machine) -> None:
+    m.plugins = lambda rank: [plugin() for plugin in USUAL]
+
+
+async def submit(
+    instance: Instance, options: Mapping[str, Any] | None = None, **more: Any
+) -> JobId:
+    attributes = {"shell": {"options": options or {}}}
+    return await instance.submit(attributes=attributes, **more)
+
+
+# Output
+
+
+class Printing(Chattering):
+    """A spawner of tasks that print given pieces, one a second."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        super().__init__(0)
+        self._given = pieces
+
+    async def start(self, *_: object) -> "Printing._Task":  # type: ignore[override]
+        return self._Task(list(self._given))
+
+    class _Task:
+        def __init__(self, left: list[bytes]) -> None:
+            self._left = left
+            self._over = asyncio.Event()
+
+        async def read(self, stream: str) -> bytes:
+            await asyncio.sleep(1)
+            if stream == "stderr" or not self._left:
+                if stream == "stdout":
+                    self._over.set()
+                return b""
+            return self._left.pop(0)
+
+        async def wait(self) -> int:
+            await self._over.wait()
+            return 0
+
+        def signal(self, signum: int) -> None:
+            return None
+
+
+def written(instance: Instance, job: JobId) -> list[str]:
+    events = instance.log(job, "guest.output")
+    return [event.context["data"] for event in events if "data" in event.context]
+
+
+@pytest.mark.parametrize(
+    ("buffer", "pieces"),
+    [("line", ["one\n", "two\nthree\n", "four"]), ("none", ["o", "ne\ntw", "o\nthree\nfo", "ur"])],
+)
+@virtually
+async def test_lines_are_written_down_when_they_are_complete(
+    buffer: str, pieces: list[str]
+) -> None:
+    async with machine() as m, m.instance() as instance:
+        m.spawner = lambda rank: Printing(b"o", b"ne\ntw", b"o\nthree\nfo", b"ur")
+        job = await submit(instance, {"output": {"stdout": {"buffer": {"type": buffer}}}})
+        await instance.until(job)
+
+        assert written(instance, job) == pieces
+
+
+@virtually
+async def test_a_line_without_an_end_does_not_wait_for_ever() -> None:
+    async with machine() as m, m.instance() as instance:
+        m.spawner = lambda rank: Printing(*[b"x" * 2**15] * 4)
+        job = await submit(instance)
+        await instance.until(job)
+
+        assert [len(each) for each in written(instance, job)] == [2**16, 2**16]
+
+
+@virtually
+async def test_output_beyond_the_limit_is_dropped_and_told_once() -> None:
+    async with machine() as m, m.instance() as instance:
+        m.spawner = lambda rank: Printing(*[b"x" * 30 + b"\n"] * 100)
+        job = await submit(instance, {"output": {"limit": 100}})
+        await instance.until(job)
+
+        assert sum(map(len, written(instance, job))) == 100
+        (told,) = instance.complaints(job)
+        assert told.startswith("stdout of node0 is cut off after 100 bytes")
+        assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
+        assert instance.job(job).result is Result.COMPLETED
+
+
+@virtually
+async def test_what_would_not_go_into_one_message_goes_into_several() -> None:
+    """Each byte of this is six in the log, and what may wait is more than a message holds."""
+    async with machine(Play(output=b"\0" * 5_000_000)) as m, m.instance() as instance:
+        sizes = []
+        served: Any = instance.bus._services["kvs"]
+
+        async def measured(request: Request) -> Payload:
+            sizes.append(len(message.pack(request.payload)))
+            answer: Payload = await served["commit"].answer(request)
+            return answer
+
+        instance.bus._services["kvs"] = {**served, "commit": Method(measured, guest=True)}
+        job = await submit(instance, {"output": {"limit": "1G"}}, tasks=4, nodes=1)
+        await instance.until(job)
+
+        assert {len(data) for data in instance.printed(job).values()} == {5_000_000}
+        assert max(sizes) < message.LONGEST / 4
+
+
+# Ends
+
+
+def unequal(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    """The first task ends after a second, with an exit code if the command says so."""
+    if environment["FLUX_TASK_RANK"] == "0":
+        return Play(seconds=1, status=int(command[1]) << 8)
+    return Play(seconds=1000)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@virtually
+async def test_when_one_task_has_ended_the_others_have_half_a_minute(nodes: int) -> None:
+    async with machine(unequal) as m, m.instance() as instance:
+        with_usual(m)
+        job = await submit(instance, command=["app", "0"], nodes=nodes, tasks=2, cores=1)
+        await instance.until(job)
+
+        note = "the first task exited 30s ago, and others still run (exit-timeout)"
+        assert instance.failures(job) == [("exec", note)]
+        assert 31 <= instance.took(job) < 35
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("2m", 121), (5, 6), ("none", 1000)])
+@virtually
+async def test_the_time_may_be_another(given: str | int, seconds: float) -> None:
+    async with machine(unequal) as m, m.instance() as instance:
+        with_usual(m)
+        options = {"exit-timeout": given}
+        job = await submit(instance, options, command=["app", "0"], nodes=2)
+        await instance.until(job)
+
+        assert seconds <= instance.took(job) < seconds + 4
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@virtually
+async def test_a_job_that_does_not_run_without_all_its_tasks_ends_with_the_first(
+    nodes: int,
+) -> None:
+    async with machine(unequal) as m, m.instance() as instance:
+        with_usual(m)
+        options = {"exit-on-error": 1}
+        job = await submit(instance, options, command=["app", "3"], nodes=nodes, tasks=2, cores=1)
+        await instance.until(job)
+
+        note = "the first task to exit, 0, ended with exit code 3"
+        assert instance.failures(job) == [("exec", note)]
+
+
+@virtually
+async def test_tasks_that_end_in_time_are_let_be() -> None:
+    async with machine(Play(seconds=20)) as m, m.instance() as instance:
+        with_usual(m)
+        job = await submit(instance, nodes=3)
+        await instance.until(job)
+
+        assert instance.failures(job) == []
+        assert instance.took(job) < 21
+
+
+# Signals
+
+
+@pytest.mark.parametrize(
+    ("option", "seconds", "signum"),
+    [(1, 40, signal.SIGUSR1), ({"timeleft": "10s", "signum": 12}, 90, 12)],
+)
+@virtually
+async def test_a_signal_comes_before_the_time_limit(
+    option: Any, seconds: float, signum: int
+) -> None:
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        with_usual(m)
+        job = await submit(instance, {"signal": option}, nodes=2, duration=100.0)
+        await instance.until(job)
+
+        assert instance.job(job).status == 128 + signum << 8
+        assert instance.took(job) == pytest.approx(seconds, abs=1.5)
+        (told,) = instance.complaints(job)
+        assert "seconds are left" in told
+
+
+@virtually
+async def test_the_job_service_is_the_users_and_understands_what_it_is_told() -> None:
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        with_usual(m)
+        job = await submit(instance, nodes=2)
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        handle = instance.bus.handle()
+        topic = f"1000-shell-{f58plain(job)}.kill"
+        for payload in ({}, {"signum": 0}, {"signum": 9, "ranks": "x"}):
+            with pytest.raises(RpcError) as caught:
+                await handle.rpc(topic, payload)
+            assert caught.value.errnum == errno.EPROTO
+        with pytest.raises(RpcError) as caught:
+            await instance.bus.handle(1001).rpc(topic, {"signum": 9})
+        assert caught.value.errnum == errno.EPERM
+        await handle.rpc(topic, {"signum": 9, "ranks": "1"})
+        await handle.rpc(topic, {"signum": 1})
+        await instance.until(job)
+
+        assert instance.job(job).status == 128 + signal.SIGKILL << 8
+
+
+# Plugins
+
+
+class Noting(ShellPlugin):
+    """A plugin that writes down what it is called for."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    async def connect(self, shell: RunningShell) -> None:
+        self._notes.append("connect")
+
+    async def init(self, shell: RunningShell) -> None:
+        self._notes.append("init")
+
+    async def post_init(self, shell: RunningShell) -> None:
+        self._notes.append("post-init")
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        self._notes.append(f"task.init {task.rank}")
+        task.command.append(str(task.index))
+        task.environment["OF"] = "the task"
+
+    async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
+        self._notes.append(f"task.fork {task.rank}")
+
+    async def start(self, shell: RunningShell) -> None:
+        self._notes.append("start")
+
+    async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+        self._notes.append(f"task.exit {task.rank} {status}")
+
+    async def finish(self, shell: RunningShell) -> None:
+        self._notes.append("finish")
+
+    def exit(self, shell: RunningShell) -> None:
+        self._notes.append("exit")
+
+
+@virtually
+async def test_plugins_are_called_at_each_point_in_order() -> None:
+    notes: dict[int, list[str]] = {0: [], 1: []}
+    commands: list[Sequence[str]] = []
+
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        commands.append([*command, environment["OF"]])
+        return Play(seconds=1, status=256)
+
+    async with machine(play) as m, m.instance() as instance:
+        m.plugins = lambda rank: [Noting(notes[rank])]
+        job = await submit(instance, nodes=2, tasks=3, cores=1)
+        await instance.until(job)
+
+    begin, end = ["connect", "init", "post-init"], ["finish", "exit"]
+    of_first = ["task.init 0", "task.fork 0", "task.init 1", "task.fork 1", "start"]
+    assert notes[0] == [*begin, *of_first, "task.exit 0 256", "task.exit 1 256", *end]
+    of_second = ["task.init 2", "task.fork 2", "start", "task.exit 2 256"]
+    assert notes[1] == [*begin, *of_second, *end]
+    assert sorted(commands) == [["app", "0", "the task"]] * 2 + [["app", "1", "the task"]]
+
+
+@virtually
+async def test_a_plugin_leaves_also_where_the_job_cannot_run() -> None:
+    notes: list[str] = []
+
+    class Failing(Noting):
+        async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+            raise CannotRun("not this task")
+
+    async with machine() as m, m.instance() as instance:
+        m.plugins = lambda rank: [Failing(notes)]
+        job = await submit(instance)
+        await instance.until(job)
+
+        assert instance.complaints(job) == ["not this task"]
+    assert notes == ["connect", "init", "post-init", "exit"]
+
+
+@pytest.mark.parametrize(("verbose", "told"), [(0, ["notice"]), (1, ["info"]), (2, ["debug"])])
+@virtually
+async def test_a_shell_says_as_much_as_it_is_asked_to(verbose: int, told: list[str]) -> None:
+    class Talking(ShellPlugin):
+        async def init(self, shell: RunningShell) -> None:
+            for level, words in ((5, "notice"), (6, "info"), (7, "debug")):
+                await shell.log(level, words)
+
+    async with machine() as m, m.instance() as instance:
+        m.plugins = lambda rank: [Talking()]
+        job = await submit(instance, {"verbose": verbose})
+        await instance.until(job)
+
+        assert instance.complaints(job)[-1:] == told
+
+
+@virtually
+async def test_an_option_that_makes_no_sense_is_told_to_the_author() -> None:
+    async with machine() as m, m.instance() as instance:
+        job = await submit(instance, {"exit-timeout": "soon"})
+        await instance.until(job)
+
+        (told,) = instance.complaints(job)
+        assert told.startswith("shell option exit-timeout 'soon' is not a duration")
+
+
+# Company
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+@virtually
+async def test_shells_find_each_other_though_the_instance_forgets_who_was_there(late: int) -> None:
+    """Whoever has gone on vouches for those who never heard that all were there."""
+    async with machine(Play(seconds=3)) as m:
+        m.plugins = lambda rank: [Waiting()] if rank == late else []
+        async with m.instance() as instance:
+            job = await submit(instance, nodes=3)
+            await instance.until(job, "start")
+            barrier = instance.bus._services["barrier"]["enter"]  # type: ignore[index]
+            entered = []
+
+            async def forgetful(request: Any) -> Any:
+                """Lets all in, and tells only one of it before the instance ends."""
+                entered.append(request.payload["who"])
+                answer = await barrier.answer(request)
+                if request.payload["who"] != str(late):
+                    await asyncio.Event().wait()
+                return answer
+
+            instance.bus._services["barrier"] = {"enter": type(barrier)(forgetful, guest=True)}  # type: ignore[dict-item]
+            await asyncio.sleep(5.2)
+        async with m.instance() as instance:
+            async with asyncio.timeout(60):
+                await instance.until(job)
+
+            assert instance.job(job).result is Result.COMPLETED
+            assert instance.names(job, "guest.exec.eventlog").count("shell.start") == 1
