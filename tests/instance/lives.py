@@ -245,12 +245,18 @@ class Life:
         answer = await self.bus.handle(userid).rpc("job-ingest.submit", {"J": token, **request})
         return JobId(answer["id"])
 
-    async def accept(self, job: JobId, userid: int, **options: Any) -> JobId:
+    async def accept(self, job: JobId, userid: int, flags: int = 0, **options: Any) -> JobId:
         """Have the job manager accept a job of any user's, whatever ingest would say."""
-        submitted = {"userid": userid, "urgency": 16, "flags": 0, "version": 1}
+        submitted = {"userid": userid, "urgency": 16, "flags": flags, "version": 1}
         kept = spec(**options)
         stored = [put(keys.of(job, "jobspec"), orjson.dumps(kept))]
         await self.manager.submit(job, submitted, kept, stored)
+        return job
+
+    async def submit_as(self, userid: int, flags: int = 0, **options: Any) -> JobId:
+        """Have a user's job accepted, past ingest, which wants a signature."""
+        job = JobId(self.manager.latest() + (1 << 24))
+        await self.accept(job, userid, flags, **options)
         return job
 
     def log(self, job: JobId) -> list[Event]:
@@ -300,7 +306,7 @@ async def alive(
     clock = clock or VirtualClock()
     kvs = Kvs(journal or MemoryJournal(), OWNER)
     bus = Bus(OWNER)
-    manager = JobManager(kvs, clock, bus.handle())
+    manager = JobManager(kvs, clock, bus.handle(), config)
     scheduler = PaperScheduler(kvs, manager.allocated, generous=generous)
     execution = PaperExecution(manager.executed, seconds)
     manager.connect(scheduler, execution)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lifecycle.stories import CONTEXTS, ID, LIFE, SUBMIT, event, job
-from warren.lifecycle.job import IllegalEvent, Job, Problem, begin, replay, update
+from warren.lifecycle.job import DEBUG, IllegalEvent, Job, Problem, begin, replay, settled, update
 from warren.lifecycle.states import Result, State
+from warren.lifecycle.urgency import GREATEST, priority
 from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -35,6 +36,25 @@ def test_a_submission_of_a_later_version_is_refused() -> None:
     later = Event(1.0, "submit", {**SUBMIT.context, "version": 2})
     with pytest.raises(IllegalEvent, match="version 2 is not understood"):
         begin(ID, later)
+
+
+def test_a_submission_of_the_time_before_versions_waits_for_its_dependencies() -> None:
+    context = {key: value for key, value in SUBMIT.context.items() if key != "version"}
+    begun = begin(ID, Event(1.0, "submit", context))
+    assert begun.state is State.DEPEND
+    assert update(begun, event("depend")).state is State.PRIORITY
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *[{"urgency": 32}, {"urgency": -1}, {"urgency": True}, {"urgency": "16"}],
+        *[{"userid": -1}, {"userid": 1.5}, {"userid": None}, {"flags": "debug"}],
+    ],
+)
+def test_a_submission_that_says_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadFormat, match="'submit' has a bad context"):
+        begin(ID, Event(1.0, "submit", {**SUBMIT.context, **wrong}))
 
 
 @pytest.mark.parametrize("missing", ["userid", "urgency"])
@@ -96,6 +116,17 @@ def test_what_has_not_begun_cannot_end(before: tuple[str, ...], name: str) -> No
         (("validate", "depend", "priority"), Event(2.0, "alloc", {"annotations": 7})),
         (RUNNING, Event(2.0, "finish", {})),
         (RUNNING, Event(2.0, "release", {"ranks": "all"})),
+        (RUNNING, Event(2.0, "release", {"ranks": "3-1", "final": False})),
+        (RUNNING, Event(2.0, "resource-update", {"expiration": -1})),
+        (RUNNING, Event(2.0, "resource-update", {"expiration": "soon"})),
+        ((), Event(2.0, "set-flags", {"flags": ["purple"]})),
+        ((), Event(2.0, "set-flags", {})),
+        ((), Event(2.0, "jobspec-update", {})),
+        ((), Event(2.0, "exception", {"type": "cancel", "severity": 8})),
+        ((), Event(2.0, "exception", {"type": 7, "severity": 0})),
+        ((), Event(2.0, "exception", {"type": "a", "severity": 0, "wait_status": "9"})),
+        (("validate",), Event(2.0, "urgency", {"urgency": 32})),
+        (("validate", "depend"), Event(2.0, "priority", {"priority": 2**32})),
     ],
 )
 def test_an_event_with_a_bad_context_is_refused_and_changes_nothing(
@@ -118,6 +149,74 @@ def test_null_takes_a_memo_and_an_annotation_away() -> None:
     )
     assert told.memo == {"kept": 1}
     assert told.annotations == {"user": "y"}
+
+
+def test_memos_and_annotations_are_merged_object_by_object() -> None:
+    told = job(
+        event("memo", rabbits={"a": 1, "b": {"c": 2}}),
+        event("memo", rabbits={"a": None, "b": {"d": 3}}),
+        event("annotations", annotations={"sched": {"reason_pending": "busy", "t": 1}}),
+        event("annotations", annotations={"sched": {"reason_pending": None, "t": None}}),
+    )
+    assert told.memo == {"rabbits": {"b": {"c": 2, "d": 3}}}
+    assert told.annotations == {}
+
+
+def test_a_memo_of_endless_depth_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100):
+        deep = {"a": deep}
+    with pytest.raises(BadFormat, match="nested more than 32 deep"):
+        update(job(), Event(2.0, "memo", deep))
+
+
+def test_flags_are_set_and_never_taken_back() -> None:
+    flagged = job("set-flags", Event(2.0, "set-flags", {"flags": ["debug", "immutable"]}))
+    assert (flagged.alloc_bypass, flagged.immutable, flagged.flags) == (True, True, DEBUG)
+    assert update(flagged, Event(3.0, "set-flags", {"flags": []})) == flagged
+
+
+def test_a_restart_leaves_a_queued_job_without_a_priority() -> None:
+    assert job("validate", "depend", "priority", "flux-restart").priority is None
+
+
+def test_a_node_is_given_back_once() -> None:
+    freed = job(*STARTED, "finish", "partial-free")
+    assert freed.freed == {1}
+    with pytest.raises(IllegalEvent, match="ranks 1 were freed before"):
+        update(freed, Event(3.0, "partial-free", {"ranks": "1-2"}))
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "wanted"),
+    [
+        (None, 0, 0),
+        (None, 256, 256),
+        ({"severity": 1}, 0, 0),
+        ({}, 0, 256),
+        ({}, 15, 15),
+        ({"wait_status": 9}, 0, (128 + 9) << 8),
+        ({"wait_status": 9}, 15, (128 + 9) << 8),
+        ({"wait_status": 512}, 15, 512),
+        ({"wait_status": 0}, 15, 256),
+    ],
+)
+def test_a_fatal_exception_has_the_last_word_on_the_status(
+    problem: dict[str, Any] | None, status: int, wanted: int
+) -> None:
+    met = [] if problem is None else [event("exception", **problem)]
+    assert settled(job(*STARTED, *met), status) == wanted
+
+
+@pytest.mark.parametrize(
+    ("urgency", "answered", "wanted"),
+    [
+        *[(16, None, 16), (16, 5, 5), (16, -5, 0), (16, 2**40, GREATEST)],
+        *[(0, None, 0), (0, 50, 0), (31, None, GREATEST), (31, 5, GREATEST), (30, None, 30)],
+    ],
+)
+def test_urgency_becomes_a_priority(urgency: int, answered: int | None, wanted: int) -> None:
+    assert priority(urgency, answered) == wanted
 
 
 def test_the_last_update_of_a_jobspec_counts() -> None:

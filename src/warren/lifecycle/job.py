@@ -147,7 +147,7 @@ def update(job: Job, event: Event) -> Job:
         raise IllegalEvent(f"'{event.name}' does not come in state {job.state}")
     try:
         changed = _changed(job, event)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, BadFormat) as error:
         raise BadFormat(f"event {event.name!r} has a bad context: {error!r}") from None
     following = _next(job, event)
     if following is job.state:

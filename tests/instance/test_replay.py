@@ -1,0 +1,138 @@
+"""Whatever a job manager has lived through, its logs tell the same."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.harness import virtual
+from tests.harness.virtual import EPOCH, VirtualClock
+from tests.instance.lives import Life, Perilog, alive
+from tests.instance.parts import OWNER, settle
+from warren.instance.plugins.after import After
+from warren.instance.plugins.begin_time import BeginTime
+from warren.instance.plugins.singleton import Singleton
+from warren.instance.plugins.updates import Updates
+from warren.journal import MemoryJournal
+from warren.lifecycle.job import DEBUG, WAITABLE, Job, replay
+from warren.lifecycle.states import State
+from warren.rfc import fluid
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
+
+Deed = tuple[str, int, int]
+"""What is done, to which job, and a number of which it makes what it likes."""
+
+DEEDS = ["submit", "submit", "wait", "raise", "urgency", "memo", "update", "explain", "give"]
+EVENTS = ["noted", "set-flags", "epilog-start", "exception", "partial-free", "release", "finish"]
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "set-flags": {"flags": ["debug"]},
+    "epilog-start": {"description": "x"},
+    "exception": {"type": "oom", "severity": 3},
+    "partial-free": {"ranks": "0"},
+    "release": {"ranks": "0", "final": False},
+    "finish": {"status": 7},
+}
+deeds = st.lists(
+    st.tuples(st.sampled_from([*DEEDS, *EVENTS]), st.integers(0, 5), st.integers(0, 5)),
+    min_size=3,
+    max_size=25,
+)
+
+
+async def submit(life: Life, jobs: Sequence[JobId], about: int, number: int) -> JobId:
+    wanted = [
+        {"scheme": "singleton", "value": ""},
+        {"scheme": "begin-time", "value": str(EPOCH + 50 * number)},
+    ][: number % 3]
+    if jobs and number > 2:
+        scheme = ["afterany", "afterok", "afternotok"][number % 3]
+        wanted.append({"scheme": scheme, "value": fluid.f58(jobs[about % len(jobs)])})
+    attributes = {"dependencies": wanted} if wanted else {}
+    flags = [0, WAITABLE, DEBUG][about % 3]
+    return await life.submit_as(OWNER, flags, name=f"job{about % 2}", attributes=attributes)
+
+
+async def do(life: Life, jobs: list[JobId], deed: Deed) -> None:
+    what, about, number = deed
+    if what == "submit" or not jobs:
+        jobs.append(await submit(life, jobs, about, number))
+        return
+    job = jobs[about % len(jobs)]
+    request: dict[str, dict[str, Any]] = {
+        "raise": {"type": "cancel", "severity": number % 2},
+        "urgency": {"urgency": number},
+        "memo": {"memo": {"a": {"b": number}}},
+        "update": {"updates": {"attributes.system.duration": number}},
+    }
+    if what == "wait":
+        await asyncio.sleep(20 * number)
+    elif what == "give":
+        await life.scheduler.give(job)
+    elif what == "explain" and job in life.scheduler.waiting:
+        life.scheduler.explain(job, f"reason {number}")
+    elif what in request:
+        await life.bus.handle().rpc(f"job-manager.{what}", {"id": job, **request[what]})
+    elif what in EVENTS:
+        life.manager.post(job, what, CONTEXTS.get(what, {}))
+
+
+def durable(job: Job) -> Job:
+    """A job without what only the living know."""
+    return replace(job, annotations={})
+
+
+@settings(max_examples=60, deadline=None)
+@given(deeds)
+def test_the_logs_of_a_life_tell_what_was_lived(deeds: list[Deed]) -> None:
+    async def story() -> None:
+        journal, jobs = MemoryJournal(), list[JobId]()
+        before = parts()
+        async with alive(journal, plugins=before, generous=False, seconds=30) as life:
+            for deed in deeds:
+                with suppress(RpcError):
+                    await do(life, jobs, deed)
+            await settle()
+            lived = {job: durable(life.job(job)) for job in jobs}
+            for job in jobs:
+                assert durable(replay(job, life.log(job))) == lived[job]
+            specs = {each.job.id: each.jobspec for each in life.manager.jobs()}
+        after = parts()
+        async with alive(journal, plugins=after, generous=False, seconds=30) as life:
+            for job in jobs:
+                found = life.manager.find(job)
+                assert found is not None
+                assert found.jobspec == specs[job]
+                if lived[job].state is State.INACTIVE:
+                    assert durable(found.job) == lived[job]
+                else:
+                    assert found.job.dependencies <= lived[job].dependencies
+                    assert found.job.ever_depended == lived[job].ever_depended
+                    assert found.job.flags == lived[job].flags
+            for one, other in zip(waits(before), waits(after), strict=True):
+                active = {entry.job.id for entry in life.manager.active()}
+                assert {id: one[id] for id in one if id in active} == {
+                    id: other[id] for id in other if id in active
+                }
+
+    virtual.run(story())
+
+
+def parts() -> list[Any]:
+    return [
+        After(OWNER),
+        BeginTime(VirtualClock()),
+        Singleton(),
+        Updates(VirtualClock()),
+        Perilog(),
+    ]
+
+
+def waits(plugins: Sequence[Any]) -> list[dict[JobId, Any]]:
+    """What the plugins know of jobs that wait."""
+    after, begin_time, singleton, *_ = plugins
+    return [after._waits, begin_time._moments, singleton._names]
