@@ -10,6 +10,7 @@ import pytest
 from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
+from warren.instance.config import Config, JobManager
 from warren.instance.jobtap import UNAVAILABLE, Callbacks, Jobtap, Rejected, Update, Verdict
 from warren.instance.plugins import builtin
 from warren.journal import MemoryJournal
@@ -442,3 +443,16 @@ async def test_resources_of_ones_own_are_for_the_owner_and_must_be_some() -> Non
         assert await refused(bypassing(life, GUEST)) == errno.EINVAL
         for r in (5, {}, {"version": 1}, None):
             assert await refused(bypassing(life, r=r)) == errno.EINVAL
+
+
+# The configuration
+
+
+@virtually
+async def test_a_plugin_is_told_the_configuration() -> None:
+    told: list[Config] = []
+    ear = Ear()
+    ear.deeds = {"conf.update": lambda tap, config: told.append(config)}
+    config = Config(job_manager=JobManager(inactive_num_limit=5))
+    async with alive(plugins=[ear], config=config):
+        assert told == [config]

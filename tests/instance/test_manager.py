@@ -12,8 +12,9 @@ from tests.instance.parts import SlowDisk, refused, settle, virtually
 from warren.instance import keys
 from warren.instance.jobtap import Jobtap, Rejected
 from warren.instance.kvs import put
+from warren.instance.service import JobManagerService
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import Job
+from warren.lifecycle.job import DEBUG, Job
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method
@@ -720,3 +721,42 @@ async def test_what_is_stored_with_a_job_comes_with_its_submit() -> None:
         assert len(journal.records) >= 1
         assert life.names(JobId(1 << 24))[0] == "submit"
         assert life.kvs.get(keys.of(1 << 24, "jobspec")) == b"{}"
+
+
+# What a log tells besides
+
+
+@virtually
+async def test_the_log_of_a_job_with_the_flag_debug_tells_what_is_asked_for_it() -> None:
+    async with alive() as life:
+        job = await life.submit_as(1000, DEBUG)
+
+        assert await life.until(job) == [
+            *["submit", "validate", "depend", "priority", "debug.alloc-request", "alloc"],
+            *["debug.start-request", "start", "finish", "release", "debug.free-request"],
+            *["free", "clean"],
+        ]
+
+
+@virtually
+async def test_a_job_that_ends_well_after_a_fatal_exception_has_not_succeeded() -> None:
+    async with alive(seconds=100) as life:
+        job = await life.submit()
+        await life.until(job, "start")
+        life.manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
+        life.manager.executed({"id": job, "type": "finish", "data": {"status": 0}})
+        await life.until(job)
+
+        assert life.job(job).status == 256
+        assert life.job(job).result is Result.CANCELED
+
+
+@virtually
+async def test_others_serve_methods_of_the_job_manager() -> None:
+    async def answer(request: Request) -> Payload:
+        return {"queues": []}
+
+    async with alive() as life:
+        life.manager.serve({"queue-list": Method(answer, guest=True)})
+        service = JobManagerService(life.manager, life.execution)
+        assert "queue-list" in service.methods()

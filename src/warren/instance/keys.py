@@ -1,5 +1,7 @@
 """Where a job's data is in the KVS (RFC 16)."""
 
+from functools import lru_cache
+
 from warren.instance.kvs import Operation, append
 from warren.rfc import eventlog, fluid
 from warren.rfc.eventlog import Event
@@ -8,7 +10,13 @@ from warren.rfc.fluid import JobId
 
 def of(job: int, key: str) -> str:
     """Give the KVS key of something in a job's directory."""
-    return f"{fluid.kvs(job)}.{key}"
+    return f"{_directory(job)}.{key}"
+
+
+@lru_cache(maxsize=1024)
+def _directory(job: int) -> str:
+    """Spell a job's directory, which is asked for at each of its events."""
+    return fluid.kvs(job)
 
 
 def summary(job: int) -> str:

@@ -16,7 +16,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, RpcError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the manager makes a tap for each plugin that it loads
     from warren.instance.manager import JobManager
 
 
