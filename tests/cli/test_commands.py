@@ -28,7 +28,8 @@ def test_help_loads_nothing_that_is_slow() -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "down", "demo", "submit", "run", "jobs", "cancel",
-                                     "job", "resource", "queue", "config", "workflows", "rabbits",
+                                     "job", "resource", "queue", "config", "kvs", "workflows",
+                                     "rabbits",
                                      "doctor"])  # fmt: skip
 def test_every_command_has_help(command: str) -> None:
     done = CliRunner().invoke(cli, [command, "--help"])

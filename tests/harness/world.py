@@ -241,7 +241,7 @@ class World:
             assert flash.volumes == {}
             assert flash.mounts == {}
         assert dict(await self.launcher.known()) == {}
-        assert list(control.instance.kvs._namespaces) == ["primary"]
+        assert control.instance.kvs.namespaces() == ["primary"]
         for each in control.instance.manager.jobs():
             assert each.job.state is State.INACTIVE
 

@@ -20,6 +20,7 @@ from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.kvs import Kvs
+from warren.instance.kvs.service import KvsService
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
 from warren.instance.queues import Queues
@@ -108,7 +109,7 @@ class Instance:
 
     async def assert_nothing_left(self) -> None:
         assert dict(await self.launcher.known()) == {}
-        assert list(self.kvs._namespaces) == ["primary"]
+        assert self.kvs.namespaces() == ["primary"]
 
 
 class Machine:
@@ -172,7 +173,7 @@ class Machine:
         perilog = Perilog(self.around, commands, self._drain, manager.committed)
         manager.connect(scheduler, execution)
         manager.load(perilog)
-        bus.register("kvs", kvs.methods())
+        bus.register("kvs", KvsService(kvs).methods())
         bus.register("barrier", barriers.methods())
         queues = Queues(kvs, manager, settings)
         service = JobManagerService(manager, execution)

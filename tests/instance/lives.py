@@ -19,6 +19,7 @@ from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
 from warren.instance.jobtap import Jobtap, Plugin
 from warren.instance.kvs import Kvs, put
+from warren.instance.kvs.service import KvsService
 from warren.instance.manager import JobManager
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
@@ -312,7 +313,7 @@ async def alive(
     manager.connect(scheduler, execution)
     for plugin in plugins:
         manager.load(plugin)
-    bus.register("kvs", kvs.methods())
+    bus.register("kvs", KvsService(kvs).methods())
     queues = Queues(kvs, manager, config, who)
     service = JobManagerService(manager, execution)
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)

@@ -82,9 +82,9 @@ class LastWords(MemoryJournal):
 
 
 @asynccontextmanager
-async def opened(journal: Journal | None = None) -> AsyncIterator[Kvs]:
+async def opened(journal: Journal | None = None, kvs: Kvs | None = None) -> AsyncIterator[Kvs]:
     """A KVS at work."""
-    kvs = Kvs(journal or MemoryJournal(), OWNER)
+    kvs = kvs or Kvs(journal or MemoryJournal(), OWNER)
     async with living(kvs.run):
         yield kvs
 

@@ -56,7 +56,7 @@ async def test_what_is_not_there_and_what_is_no_value_are_told_apart() -> None:
 
         assert errnum(lambda: kvs.lookup("b")) == errno.ENOENT
         assert errnum(lambda: kvs.lookup("a.c")) == errno.ENOENT
-        assert errnum(lambda: kvs.lookup("a.b.c")) == errno.ENOENT
+        assert errnum(lambda: kvs.lookup("a.b.c")) == errno.ENOTDIR
         assert errnum(lambda: kvs.lookup("a")) == errno.EISDIR
         assert errnum(lambda: kvs.lookup(".")) == errno.EISDIR
         assert errnum(lambda: kvs.lookup("a", "nowhere")) == errno.ENOENT
@@ -241,9 +241,10 @@ async def test_what_is_written_to_a_namespace_that_is_gone_is_lost_without_harm(
 @pytest.mark.parametrize(
     ("operation", "woken"),
     [
-        (put("a.b", b"x"), {"a.b"}),
+        (put("a.b", b"x"), {"a.b", "a.b.c"}),
         (append("a.b.c", b"x"), {"a.b.c"}),
-        (put("a.b.c.d", b"x"), set()),
+        (put("a.b.c.d", b"x"), {"a.b.c"}),
+        (put("a.b.d", b"x"), set()),
         (unlink("a.b"), {"a.b", "a.b.c"}),
         (link("a.b", "guest"), {"a.b", "a.b.c"}),
         (graft("a.b", "guest"), {"a.b", "a.b.c", "guest"}),
@@ -267,7 +268,7 @@ async def test_only_those_are_woken_who_wait_for_what_has_changed(
             asked.append(name)
 
     async with opened() as kvs, living() as group:
-        await kvs.commit([create_namespace("guest", GUEST)])
+        await kvs.commit([put("a.b.c", b""), put("a.bc", b""), create_namespace("guest", GUEST)])
         keys = [(key, key, PRIMARY) for key in ("a.b", "a.b.c", "a.bc", "b")]
         followers = [
             group.create_task(follow(kvs, *place)) for place in (*keys, ("guest", "x", "guest"))
@@ -281,7 +282,7 @@ async def test_only_those_are_woken_who_wait_for_what_has_changed(
         for follower in followers:
             follower.cancel()
         await asyncio.wait(followers)
-        assert kvs._watchers == {}
+        assert len(kvs._watches) == 0
 
 
 @virtually
@@ -295,22 +296,22 @@ async def test_a_follower_goes_along_with_its_key_and_leaves_nothing_behind() ->
 
         follower = group.create_task(follow())
         await settle()
-        watched = set(kvs._watchers)
+        watched = set(kvs._watches._spaces)
         await kvs.commit([create_namespace("guest", GUEST), link("job.guest", "guest")])
         await settle()
-        assert set(kvs._watchers) == {*watched, "guest"}
+        assert set(kvs._watches._spaces) == {*watched, "guest"}
         await kvs.commit([append("log", b"one", "guest")])
         await settle()
         await kvs.commit([unlink("job.guest")])
         await settle()
-        assert set(kvs._watchers) == watched
+        assert set(kvs._watches._spaces) == watched
         await kvs.commit([append("job.guest.log", b"one, two")])
         await settle()
 
         assert seen == [b"one", b", two"]
         follower.cancel()
         await asyncio.wait([follower])
-        assert kvs._watchers == {}
+        assert len(kvs._watches) == 0
 
 
 # Numbered writers

@@ -144,7 +144,7 @@ async def test_who_does_not_follow_any_more_is_forgotten() -> None:
         async with aclosing(kvs.follow("log")) as following:  # type: ignore[type-var]
             await anext(following)
 
-        assert kvs._watchers == {}
+        assert len(kvs._watches) == 0
 
 
 LOG = st.lists(st.binary(min_size=1, max_size=3), min_size=3, max_size=8)

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
     "queue": ("warren.cli.queue", "queue", "List, open and close, start and stop queues."),
     "config": ("warren.cli.config", "config", "Show the configuration of the instance."),
+    "kvs": ("warren.cli.kvs", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
     "doctor": ("warren.cli.doctor", "doctor", "Find what nothing owns, and give it back."),

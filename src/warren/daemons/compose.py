@@ -26,12 +26,15 @@ from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
 from warren.instance import config as configuration
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
+from warren.instance.content import Content
 from warren.instance.draining import drainer
 from warren.instance.execution import JobExec, Launcher
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
 from warren.instance.kvs import Kvs
+from warren.instance.kvs.service import KvsService
+from warren.instance.kvs.watching import KvsWatch
 from warren.instance.manager import JobManager
 from warren.instance.perilog import Commands, Perilog
 from warren.instance.plugins import builtin
@@ -118,7 +121,7 @@ def instance(
     graph = configured(r, config)
     bus = Bus(owner)
     handle = bus.handle()
-    kvs = Kvs(jobs, owner)
+    kvs = Kvs(jobs, owner, config.content.hash)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
     scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
@@ -133,7 +136,9 @@ def instance(
     for plugin in (*builtin(clock, owner), DwsPlugin(), perilog):
         manager.load(plugin)
     validator = _validator(informers, graph)
-    bus.register("kvs", kvs.methods())
+    bus.register("content", Content(kvs).methods())
+    bus.register("kvs", KvsService(kvs).methods())
+    bus.register("kvs-watch", KvsWatch(kvs).methods())
     bus.register("barrier", barriers.methods())
     service = JobManagerService(manager, execution)
     ingest = Ingest(kvs, manager, clock, config, queues, [validator], barred=imp.can_run_as)

@@ -18,6 +18,7 @@ from warren.lifecycle import policy
 from warren.lifecycle.policy import Duration, Policy, Queue, Table, demand_durations
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
+from warren.rfc.treeobj import Algorithm
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request
 
@@ -164,10 +165,18 @@ class Sign(Table, frozen=True):
     munge: SignMunge = SignMunge()
 
 
+class Content(Table, frozen=True):
+    """Table `content`."""
+
+    hash: Algorithm = "sha1"
+    """What names blobs, for the whole life of the instance: sha1 or sha256."""
+
+
 class Config(Table, frozen=True):
     """A whole configuration."""
 
     access: Access = Access()
+    content: Content = Content()
     policy: Policy = Policy()
     queues: Mapping[str, Queue] = {}
     ingest: Ingest = Ingest()

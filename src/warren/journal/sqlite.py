@@ -8,10 +8,14 @@ What is appended is in the table `journal`. A rewrite puts its records beside it
 this base is in force, and which rows of the journal it replaces. Whatever is not in force,
 because it was replaced or because the process died, is passed over by a replay and deleted
 by the next rewrite, row by row as well.
+
+Each row has a sum of its bytes. One that does not agree is a fault of the disk; the file is
+refused then, for half of the truth is none.
 """
 
 import asyncio
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -59,10 +63,15 @@ class SqliteJournal:
     def replay(self) -> Iterator[bytes]:
         turn, after = self._in_force()
         read = self._connection.execute
-        base = read("SELECT data FROM base WHERE turn = ? ORDER BY id", (turn,))
-        for (row,) in chain(
-            base, read("SELECT data FROM journal WHERE id > ? ORDER BY id", (after,))
-        ):
+        base = read("SELECT sum, data FROM base WHERE turn = ? ORDER BY id", (turn,))
+        later = read("SELECT sum, data FROM journal WHERE id > ? ORDER BY id", (after,))
+        for number, (checksum, row) in enumerate(chain(base, later), 1):
+            # Rows of layout 1 have no sum.
+            if checksum is not None and checksum != zlib.crc32(row):
+                raise UserMistake(
+                    f"{self._path} is damaged in row {number}: restore it from a copy, or begin "
+                    "anew with another state directory."
+                )
             yield from _unpack(row)
 
     async def append(self, records: Sequence[bytes]) -> None:
@@ -90,13 +99,19 @@ class SqliteJournal:
 
     def _insert(self, records: Sequence[bytes]) -> int:
         with self._connection as transaction:
-            done = transaction.execute("INSERT INTO journal (data) VALUES (?)", (_pack(records),))
+            data = _pack(records)
+            done = transaction.execute(
+                "INSERT INTO journal (sum, data) VALUES (?, ?)", (zlib.crc32(data), data)
+            )
         assert done.lastrowid is not None
         return done.lastrowid
 
     def _lay(self, turn: int, data: bytes) -> None:
         with self._connection as transaction:
-            transaction.execute("INSERT INTO base (turn, data) VALUES (?, ?)", (turn, data))
+            transaction.execute(
+                "INSERT INTO base (turn, sum, data) VALUES (?, ?, ?)",
+                (turn, zlib.crc32(data), data),
+            )
 
     def _switch(self, turn: int, after: int) -> None:
         with self._connection as transaction:
@@ -147,8 +162,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB)"
     )
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS base (id INTEGER PRIMARY KEY, turn INTEGER, data BLOB)"
+        "CREATE TABLE IF NOT EXISTS base "
+        "(id INTEGER PRIMARY KEY, turn INTEGER, sum INTEGER, data BLOB)"
     )
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(journal)")]
+    if "sum" not in columns:
+        connection.execute("ALTER TABLE journal ADD COLUMN sum INTEGER")
     connection.execute("CREATE TABLE IF NOT EXISTS turn (number INTEGER, after INTEGER)")
     if connection.execute("SELECT count(*) FROM turn").fetchone() == (0,):
         connection.execute("INSERT INTO turn VALUES (0, 0)")

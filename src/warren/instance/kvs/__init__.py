@@ -1,0 +1,36 @@
+"""The key-value store: namespaces of keys in directories, values that can be appended to.
+
+- `operations`: what can be done to it, and the records in which the journal has that.
+- `tree`: directories, values and links, and how one namespace changes.
+- `packs`: directories that nobody has touched for long, kept small.
+- `snapshot`: the records of a whole store, made while it changes.
+- `watches`: who waits for which key.
+- `refs`: tree objects, blobs and their digests, made when somebody asks.
+- `spelling`: keys as users write them.
+- `store`: all of it together.
+- `service`, `watching`: what may be asked of it over the bus.
+"""
+
+from warren.instance.kvs.operations import (
+    PRIMARY,
+    Operation,
+    append,
+    create_namespace,
+    graft,
+    link,
+    put,
+    unlink,
+)
+from warren.instance.kvs.store import Kvs
+
+__all__ = [
+    "PRIMARY",
+    "Kvs",
+    "Operation",
+    "append",
+    "create_namespace",
+    "graft",
+    "link",
+    "put",
+    "unlink",
+]

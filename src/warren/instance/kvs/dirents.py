@@ -1,0 +1,104 @@
+"""What a client commits: tree objects, read into operations.
+
+`val` and `valref` are values, `dir` and `dirref` directories with all that is in them,
+`symlink` is a link, and null removes. What a tree object names by its digest is looked up
+now, and copied.
+"""
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from warren.instance.kvs import operations as ops
+from warren.instance.kvs.operations import Operation
+from warren.instance.kvs.spelling import changeable, names_of
+from warren.instance.kvs.tree import DEEPEST
+from warren.rfc import treeobj
+from warren.rfc.errors import BadFormat
+from warren.rpc.message import RpcError
+
+APPEND: Final = 32
+_LARGEST: Final = 64 * 2**20
+"""Bytes that one commit may copy from blobs."""
+
+Blobs = Callable[[str], bytes | None]
+"""Gives a blob by its name."""
+
+
+def operation(entry: Any, namespace: str, blobs: Blobs) -> Operation:
+    """Read one entry of a commit: `{key, flags, dirent}`.
+
+    Raises RpcError: EPROTO for what is malformed, EINVAL for a key that cannot be written,
+    ENOENT for a blob that nobody knows, ENOTDIR for one that is no directory, EFBIG.
+    """
+    try:
+        key, flags, dirent = entry["key"], entry.get("flags", 0), entry["dirent"]
+    except (KeyError, TypeError, AttributeError):
+        raise RpcError(errno.EPROTO, "it does not have key, flags and dirent") from None
+    if type(flags) is not int or flags & ~APPEND:
+        raise RpcError(errno.EPROTO, f"its flags are {flags!r}, not 0 or {APPEND}")
+    key = changeable(key)
+    if dirent is None:
+        return ops.unlink(key, namespace)
+    try:
+        treeobj.check(dirent)
+        if flags:
+            return ops.append(key, treeobj.read_val(dirent), namespace)
+        found = Copied(blobs).node(dirent, DEEPEST - len(names_of(key)))
+    except BadFormat as error:
+        raise RpcError(errno.EPROTO, str(error)) from None
+    if isinstance(found, bytes):
+        return ops.put(key, found, namespace)
+    if isinstance(found, dict):
+        return ops.tree(key, found, namespace)
+    target, elsewhere = found
+    return ops.symlink(key, target, elsewhere, namespace)
+
+
+class Copied:
+    """What tree objects say, with everything that they name, up to so much."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._left = _LARGEST
+
+    def node(self, obj: Mapping[str, Any], depth: int = DEEPEST) -> Any:
+        """Give a value, a link as (target, namespace), or a directory of such."""
+        match obj["type"]:
+            case "val":
+                return treeobj.read_val(obj)
+            case "valref":
+                return b"".join(map(self._blob, obj["data"]))
+            case "symlink":
+                target = ".".join(names_of(obj["data"]["target"], "the target")) or "."
+                return target, obj["data"].get("namespace", "")
+            case "dir":
+                return self.directory(obj, depth)
+            case "dirref":
+                return self.behind(obj["data"][0], depth)
+        raise RpcError(errno.EPROTO, f"directories of type {obj['type']} are not known here")
+
+    def behind(self, ref: str, depth: int = DEEPEST) -> dict[str, Any]:
+        """Give the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""
+        try:
+            obj = treeobj.decode(self._blob(ref))
+        except BadFormat:
+            obj = {}
+        if obj.get("type") != "dir":
+            raise RpcError(errno.ENOTDIR, f"the blob {ref} is no directory")
+        return self.directory(obj, depth)
+
+    def directory(self, obj: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        """Give what is in a `dir`."""
+        if depth <= 0:
+            raise RpcError(errno.EINVAL, f"a directory is more than {DEEPEST} names deep")
+        return {name: self.node(each, depth - 1) for name, each in obj["data"].items()}
+
+    def _blob(self, ref: str) -> bytes:
+        blob = self._blobs(ref)
+        if blob is None:
+            raise RpcError(errno.ENOENT, f"there is no blob {ref}")
+        self._left -= len(blob)
+        if self._left < 0:
+            raise RpcError(errno.EFBIG, f"a commit copies at most {_LARGEST} bytes")
+        return blob

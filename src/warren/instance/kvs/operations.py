@@ -1,0 +1,125 @@
+"""What can be done to the store, and how the journal writes it down."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from warren.base.errors import UserMistake
+
+PRIMARY: Final = "primary"
+
+Deed = Literal[
+    "put",
+    "append",
+    "unlink",
+    "link",
+    "symlink",
+    "tree",
+    "create",
+    "remove",
+    "graft",
+    # What only snapshots have.
+    "fill",
+    "pack",
+    "at",
+]
+
+
+class Operation(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One step of a transaction."""
+
+    deed: Deed
+    namespace: str
+    key: str = ""
+    value: bytes = b""
+    """What to put or append; for a link or a graft, the namespace that it is about."""
+    owner: int = 0
+    """Who owns a namespace that is created; the version of a namespace that is `at` one."""
+
+
+def put(key: str, value: bytes, namespace: str = PRIMARY) -> Operation:
+    """Set a key."""
+    return Operation("put", namespace, key, value)
+
+
+def append(key: str, value: bytes, namespace: str = PRIMARY) -> Operation:
+    """Add to the end of a key's value; make the key if it is not there."""
+    return Operation("append", namespace, key, value)
+
+
+def unlink(key: str, namespace: str = PRIMARY) -> Operation:
+    """Remove a key and what is below it."""
+    return Operation("unlink", namespace, key)
+
+
+def link(key: str, namespace: str) -> Operation:
+    """Let a namespace be found at a key."""
+    return Operation("link", PRIMARY, key, namespace.encode())
+
+
+def symlink(key: str, target: str, elsewhere: str = "", namespace: str = PRIMARY) -> Operation:
+    """Let another key be found at a key: one of the same namespace, or of one `elsewhere`."""
+    return Operation("symlink", namespace, key, encoded((target, elsewhere)))
+
+
+def tree(key: str, entries: Mapping[str, Any], namespace: str = PRIMARY) -> Operation:
+    """Put a directory at a key: values, links as (target, namespace), and more directories."""
+    return Operation("tree", namespace, key, encoded(entries))
+
+
+def create_namespace(name: str, owner: int, entries: Mapping[str, Any] | None = None) -> Operation:
+    """Make a namespace that holds `entries`, as `tree` has them, unless it is there."""
+    return Operation("create", name, value=encoded(entries) if entries else b"", owner=owner)
+
+
+def remove_namespace(name: str) -> Operation:
+    """Remove a namespace with all that it holds."""
+    return Operation("remove", name)
+
+
+def graft(key: str, namespace: str) -> Operation:
+    """Put what a namespace holds at a key, in place of the link, and remove the namespace."""
+    return Operation("graft", PRIMARY, key, namespace.encode())
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """One transaction."""
+
+    operations: tuple[Operation, ...]
+    writer: str = ""
+    sequence: int = 0
+    strict: bool = False
+    """Whether what is in the way of a step refuses the transaction, or gives way."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def record(
+    operations: Sequence[Operation], writer: str = "", sequence: int = 0, strict: bool = False
+) -> Record:
+    """Make a record."""
+    return Record(tuple(operations), writer, sequence, strict)
+
+
+def encoded(value: Any) -> bytes:
+    """Write a record, or what an operation has for a value."""
+    return _encoder.encode(value)
+
+
+def decoded(text: bytes, number: int) -> Record:
+    """Read a record, the `number`-th of its journal. Raises UserMistake for what is none."""
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise unreadable(number, str(error)) from error
+
+
+def unreadable(number: int, reason: str) -> UserMistake:
+    """Say that the journal holds something that this Warren cannot have written."""
+    return UserMistake(
+        f"Record {number} of the KVS's journal cannot be read ({reason}): if a newer Warren has "
+        "written it, use that one; if the disk has failed, restore the state file from a copy."
+    )

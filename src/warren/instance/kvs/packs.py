@@ -1,0 +1,77 @@
+"""Packs: neighbours in a directory that nobody has touched for long, compressed together.
+
+A store remembers far more jobs than it works on. What is over is kept for those who
+read it now and then: each of the directories in a pack has its name in the directory
+that it is in, and all of them have the pack for their value.
+"""
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from warren.instance.kvs.operations import encoded
+
+LARGEST: Final = 64 * 2**10
+"""Bytes that go into a pack. To read one of its directories is to open all of it."""
+
+_LEVEL: Final = 3
+_OPEN: Final = 32
+"""Packs that are kept open for the next reader."""
+_PARTED: Final = 16 * 2**20
+"""Bytes of packs that are kept though something that was in them has gone or changed."""
+
+
+class Pack:
+    """Some directories by name. `entries` says what they are when it is opened."""
+
+    __slots__ = ("blob", "count", "refs", "written")
+
+    def __init__(self, blob: bytes, count: int, written: int) -> None:
+        self.blob = blob
+        self.count = count
+        """How many directories were in it when it was made, or read from the journal."""
+        self.written = written
+        """The last snapshot that has it."""
+        self.refs: Mapping[str, bytes] | None = None
+        """The digests of its directories, if somebody has asked."""
+
+
+def pack(entries: Mapping[str, Any], written: int) -> Pack:
+    """Pack directories, which are as `raw` gives them."""
+    return Pack(zlib.compress(encoded(entries), _LEVEL), len(entries), written)
+
+
+class Open:
+    """The packs that were read last, and those that roots given out still tell of."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
+        self._size = 0
+        self.parted: OrderedDict[Pack, None] = OrderedDict()
+        """Packs with digests, out of which something was taken: the latest of them."""
+
+    def part(self, packed: Pack) -> None:
+        """Remember a pack, out of which something is taken, if anybody knows it by its digest."""
+        if packed.refs is None or packed in self.parted:
+            return
+        self.parted[packed] = None
+        self._size += len(packed.blob)
+        while self._size > _PARTED:
+            oldest, _ = self.parted.popitem(last=False)
+            self._size -= len(oldest.blob)
+
+    def entries(self, packed: Pack) -> dict[str, Any]:
+        """Give what is in a pack. It is not to be changed."""
+        found = self._open.get(packed)
+        if found is None:
+            found = msgspec.msgpack.decode(zlib.decompress(packed.blob))
+            assert isinstance(found, dict)
+            self._open[packed] = found
+            if len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(packed)
+        return found

@@ -1,0 +1,66 @@
+"""Keys below a root that was given out, as they were then, as far as its blobs are known."""
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from warren.instance.kvs.tree import LINKS, split
+from warren.rfc import treeobj
+from warren.rfc.errors import BadFormat
+from warren.rpc.message import RpcError
+
+Blobs = Callable[[str], bytes | None]
+"""Gives a blob by its name."""
+
+
+class Past:
+    """What blobs say. All raises RpcError: ENOENT also for a blob that nobody has any more."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def find(
+        self, root: Mapping[str, Any], names: Sequence[str], *, follow: bool
+    ) -> Mapping[str, Any]:
+        """Give the tree object of a key; a link at its very end is followed if `follow`."""
+        for _ in range(LINKS + 1):
+            found = root
+            for depth, name in enumerate(names):
+                entries = self.entries(found)
+                if name not in entries:
+                    raise RpcError(errno.ENOENT)
+                found = entries[name]
+                if found["type"] == "symlink" and (follow or depth + 1 < len(names)):
+                    break
+            else:
+                return found
+            if "namespace" in found["data"]:
+                raise RpcError(errno.EINVAL, "a link leads to another namespace, not to its past")
+            names = [*split(found["data"]["target"]), *names[depth + 1 :]]
+        raise RpcError(errno.ELOOP)
+
+    def entries(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give what is in a directory. Raises RpcError(ENOTDIR) where it is none."""
+        if obj["type"] == "dirref":
+            try:
+                obj = treeobj.decode(self._blob(obj["data"][0]))
+            except BadFormat:
+                raise RpcError(errno.ENOTDIR) from None
+        if obj["type"] != "dir":
+            raise RpcError(errno.ENOTDIR)
+        entries: Mapping[str, Any] = obj["data"]
+        return entries
+
+    def value(self, obj: Mapping[str, Any]) -> bytes:
+        """Give a value. Raises RpcError(EISDIR) for a directory."""
+        if obj["type"] == "val":
+            return treeobj.read_val(obj)
+        if obj["type"] != "valref":
+            raise RpcError(errno.EISDIR)
+        return b"".join(map(self._blob, obj["data"]))
+
+    def _blob(self, ref: str) -> bytes:
+        blob = self._blobs(ref)
+        if blob is None:
+            raise RpcError(errno.ENOENT, f"the blob {ref} is not known any more")
+        return blob

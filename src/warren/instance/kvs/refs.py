@@ -1,0 +1,243 @@
+"""Tree objects of what is in the store, and blobs by their digests (RFC 10, 11).
+
+Nothing here is made before somebody asks. A directory keeps its digest until something
+in it or below it changes, so that to ask again costs what has changed since, and the
+directories on the way there.
+
+Which blobs can be had: those of directories as they are now; those that were made for
+digests that were given out, the latest 64 MiB, and 16 MiB of what was packed then; and those
+that clients have stored, the latest 64 MiB. What is in a directory is known from when the
+directory's own blob was asked for. So whoever was given a root, and goes down from it, finds
+everything, until too much has changed since. What is committed by its digest is copied, and
+stays though its blob goes.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from warren.instance.kvs.packs import Open, Pack
+from warren.instance.kvs.tree import Directory, Link, thawed
+from warren.rfc import treeobj
+from warren.rfc.treeobj import Algorithm
+
+INLINE: Final = 72
+"""Base64 characters of the longest value that is in its directory; others are blobs."""
+
+BLOB: Final = 2**20
+"""Bytes of the largest blob."""
+
+_KEPT: Final = 64 * 2**20
+_SLICE: Final = 0.004
+_PASSES: Final = 3
+"""How often others have their turn while a digest is made, until it is made in one go."""
+
+
+class _Latest:
+    """The latest blobs, up to so many bytes."""
+
+    def __init__(self) -> None:
+        self._blobs: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+
+    def keep(self, ref: str, blob: bytes) -> None:
+        if ref in self._blobs:
+            self._blobs.move_to_end(ref)
+            return
+        self._blobs[ref] = blob
+        self._size += len(blob)
+        while self._size > _KEPT:
+            _, oldest = self._blobs.popitem(last=False)
+            self._size -= len(oldest)
+
+    def find(self, ref: str) -> bytes | None:
+        return self._blobs.get(ref)
+
+
+class Refs:
+    """Digests and blobs."""
+
+    def __init__(self, algorithm: Algorithm, packs: Open) -> None:
+        self.algorithm: Algorithm = algorithm
+        self._packs = packs
+        self._made = _Latest()
+        self._stored = _Latest()
+
+    # Blobs
+
+    def store(self, blob: bytes) -> str:
+        """Keep a client's blob, and give its name."""
+        ref = treeobj.blobref(blob, self.algorithm)
+        self._stored.keep(ref, blob)
+        return ref
+
+    def load(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
+        """Give a blob, or None; `roots` are where directories are looked for."""
+        for kept in (self._stored, self._made):
+            found = kept.find(ref)
+            if found is not None:
+                return found
+        return self._made_again(ref, roots)
+
+    def _made_again(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
+        """Make the blob of a directory that has the digest, and keep those of its values."""
+        algorithm, _, digits = ref.partition("-")
+        if algorithm != self.algorithm:
+            return None
+        digest = bytes.fromhex(digits)
+        waiting = list(roots)
+        while waiting:
+            place = waiting.pop()
+            if place.ref == digest:
+                return self._blob(place)
+            for node in place.values():
+                if isinstance(node, Directory):
+                    waiting.append(node)
+            found = self._among(_packs(place), digest)
+            if found is not None:
+                return found
+        return self._among(self._packs.parted, digest)
+
+    def _among(self, packs: Iterable[Pack], digest: bytes) -> bytes | None:
+        for packed in packs:
+            for name, each in (packed.refs or {}).items():
+                if each == digest:
+                    return self._unpacked(packed, name)
+        return None
+
+    def _unpacked(self, packed: Pack, name: str) -> bytes:
+        """Give the blob of a directory in a pack, and keep those of all that is below it."""
+        place = thawed(self._packs.entries(packed)[name], 0, 0)
+        assert isinstance(place, Directory)
+        self.ref_now(place)
+        return self._blob(place)
+
+    # Tree objects
+
+    async def ref(self, root: Directory) -> str:
+        """Give the blobref of a directory as it is now. Others have their turn meanwhile."""
+        for _ in range(_PASSES):
+            began = asyncio.get_running_loop().time()
+            for _ in self._hashing(root):
+                if asyncio.get_running_loop().time() - began > _SLICE:
+                    await asyncio.sleep(0)
+                    began = asyncio.get_running_loop().time()
+            if root.ref is not None:
+                return self._named(root.ref)
+        # It changes faster than that: what has changed since the last pass is little.
+        return self.ref_now(root)
+
+    def ref_now(self, root: Directory) -> str:
+        """Give the blobref of a directory at once."""
+        for _ in self._hashing(root):
+            pass
+        assert root.ref is not None
+        return self._named(root.ref)
+
+    async def object(self, node: Any) -> dict[str, Any]:
+        """Give the tree object of a node: a directory is a dirref."""
+        if isinstance(node, Directory):
+            return treeobj.dirref(await self.ref(node))
+        return self._small(node)
+
+    async def listed(self, place: Directory) -> dict[str, Any]:
+        """Give the tree object of a directory with what is in it."""
+        await self.ref(place)
+        return {"ver": 1, "type": "dir", "data": self._entries(place)}
+
+    def value(self, found: bytes | bytearray) -> dict[str, Any]:
+        """Give the tree object of a value: in itself, or by its blobs."""
+        return self._small(found)
+
+    def _named(self, digest: bytes) -> str:
+        return f"{self.algorithm}-{digest.hex()}"
+
+    def _hashing(self, root: Directory) -> Iterator[None]:
+        """Make the digests that are missing at a directory and below, the deepest first.
+
+        Between two steps anything may change.
+        """
+        waiting: list[tuple[Directory, bool]] = [(root, False)]
+        while waiting:
+            place, ready = waiting.pop()
+            if place.ref is not None:
+                continue
+            if not ready:
+                waiting.append((place, True))
+                for packed in _packs(place):
+                    if packed.refs is None:
+                        self._hash_pack(packed)
+                        yield
+                waiting += [
+                    (node, False) for node in list(place.values()) if isinstance(node, Directory)
+                ]
+                continue
+            if any(
+                (isinstance(node, Directory) and node.ref is None)
+                or (isinstance(node, Pack) and node.refs is None)
+                for node in place.values()
+            ):  # fmt: skip
+                continue  # changed meanwhile: the next pass does it
+            blob = self._blob(place)
+            place.ref = self._digest(blob)
+            self._made.keep(self._named(place.ref), blob)
+            yield
+
+    def _hash_pack(self, packed: Pack) -> None:
+        # Their blobs are not kept: they can be made again, for packs do not change.
+        packed.refs = {name: self._cold(each) for name, each in self._packs.entries(packed).items()}
+
+    def _cold(self, entries: Mapping[str, Any]) -> bytes:
+        """Give the digest of a directory that is as packs have it."""
+        objects: dict[str, Any] = {}
+        for name, node in entries.items():
+            if isinstance(node, dict):
+                objects[name] = treeobj.dirref(self._named(self._cold(node)))
+            else:
+                objects[name] = self._small(thawed(node, 0, 0), keep=False)
+        return self._digest(_text({"ver": 1, "type": "dir", "data": objects}))
+
+    def _blob(self, place: Directory) -> bytes:
+        return _text({"ver": 1, "type": "dir", "data": self._entries(place)})
+
+    def _entries(self, place: Directory) -> dict[str, Any]:
+        """Give the tree objects in a directory, whose directories have their digests."""
+        objects: dict[str, Any] = {}
+        for name, node in place.items():
+            if isinstance(node, Directory | Pack):
+                digest = node.ref if isinstance(node, Directory) else (node.refs or {})[name]
+                assert digest is not None
+                objects[name] = treeobj.dirref(self._named(digest))
+            else:
+                objects[name] = self._small(node)
+        return objects
+
+    def _small(self, node: Any, *, keep: bool = True) -> dict[str, Any]:
+        """Give the tree object of a value or a link."""
+        if isinstance(node, Link):
+            return treeobj.symlink(node.target, node.namespace or None)
+        if 4 * ((len(node) + 2) // 3) <= INLINE:
+            return treeobj.val(bytes(node))
+        refs = []
+        for start in range(0, len(node), BLOB):
+            blob = bytes(node[start : start + BLOB])
+            refs.append(treeobj.blobref(blob, self.algorithm))
+            if keep:
+                self._made.keep(refs[-1], blob)
+        return treeobj.valref(refs)
+
+    def _digest(self, blob: bytes) -> bytes:
+        return hashlib.new(self.algorithm, blob, usedforsecurity=False).digest()
+
+
+def _packs(place: Directory) -> set[Pack]:
+    return {node for node in place.values() if isinstance(node, Pack)}
+
+
+def _text(obj: Mapping[str, Any]) -> bytes:
+    # As treeobj.encode writes it, which would check each time what cannot be wrong here.
+    return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,268 @@
+"""What may be asked of the KVS: `kvs.*`, and `kvs-watch.lookup`.
+
+The owner reaches every namespace, a guest those that it owns, and never the primary one.
+Topics, payloads and flags are those of the field. Three things are ours: `kvs.commit` takes
+a `writer` and its `sequence`, so that one who repeats himself is heard once; it gives the
+`rootref` only where the request says `"rootref": true`, for it costs a digest of everything
+that has changed; and `kvs.list` gives the names in a directory, and what they are, with no
+digest at all.
+"""
+
+import errno
+from collections.abc import Callable
+from typing import Any, Final
+
+from warren.instance.kvs import dirents
+from warren.instance.kvs import operations as ops
+from warren.instance.kvs.operations import PRIMARY
+from warren.instance.kvs.packs import Pack
+from warren.instance.kvs.past import Past
+from warren.instance.kvs.spelling import names_of, resolved
+from warren.instance.kvs.store import Found, Kvs
+from warren.instance.kvs.tree import VALUE, Directory, Link
+from warren.rfc import treeobj
+from warren.rfc.errors import BadFormat
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Cred, Payload, Request, RpcError
+
+READDIR: Final = 1
+READLINK: Final = 2
+TREEOBJ: Final = 16
+
+_SYNC: Final = 4
+_COMMIT: Final = 1 | 2 | _SYNC
+"""NO_MERGE and TXN_COMPACT change nothing here, and what is committed is synced in any case."""
+
+LARGEST: Final = 8 * 2**20
+"""Bytes of the longest value that is in one answer: longer ones are streamed, or read in blobs."""
+
+
+class KvsService:
+    """The `kvs` service."""
+
+    def __init__(self, kvs: Kvs) -> None:
+        self._kvs = kvs
+
+    def methods(self) -> Methods:
+        return {
+            "lookup": Method(self._lookup, guest=True),
+            "list": Method(self._list, guest=True),
+            "commit": Method(self._commit, guest=True),
+            "getroot": Method(self._getroot, guest=True),
+            "wait-version": Method(self._wait_version, guest=True),
+            "namespace-create": Method(self._create),
+            "namespace-remove": Method(self._remove),
+            "namespace-list": Method(self._namespaces, guest=True),
+        }
+
+    # Reading
+
+    async def _lookup(self, request: Request) -> Payload:
+        asked = Asked(self._kvs, request, READDIR | READLINK | TREEOBJ)
+        rootdir = request.payload.get("rootdir")
+        if rootdir is None:
+            return {"val": await asked.object(asked.find())}
+        if not request.cred.owner:
+            raise RpcError(errno.EPERM, "only the instance owner reads below a rootref")
+        return {"val": asked.below(rootdir)}
+
+    async def _list(self, request: Request) -> Payload:
+        asked = Asked(self._kvs, request, 0)
+        found = asked.directory(asked.find())
+        return {"entries": {name: _kind(node) for name, node in sorted(found.items())}}
+
+    async def _getroot(self, request: Request) -> Payload:
+        name = permitted(self._kvs, request)
+        rootref = await self._kvs.refs.ref(self._kvs.root(name))
+        return {
+            "owner": self._kvs.owner(name),
+            "rootseq": self._kvs.version(name),
+            "rootref": rootref,
+            "flags": 0,
+        }
+
+    async def _wait_version(self, request: Request) -> Payload:
+        name = permitted(self._kvs, request)
+        wanted = request.payload.get("rootseq")
+        if type(wanted) is not int:
+            raise RpcError(errno.EPROTO, "kvs.wait-version takes a namespace and a rootseq")
+        with self._kvs.waiter(wide=True) as waiter:
+            while True:
+                waiter.look_at({(name, ())})
+                if self._kvs.owner(name) is None:
+                    raise RpcError(errno.ENOTSUP, f"the namespace {name} was removed")
+                if self._kvs.version(name) >= wanted:
+                    return {"rootseq": self._kvs.version(name)}
+                await waiter.wait()
+
+    # Writing
+
+    async def _commit(self, request: Request) -> Payload:
+        name = permitted(self._kvs, request)
+        payload = request.payload
+        entries, flags = payload.get("ops", []), payload.get("flags", 0)
+        writer, sequence = payload.get("writer", ""), payload.get("sequence", 0)
+        if not (
+            isinstance(entries, list) and isinstance(writer, str)
+            and type(sequence) is int and type(flags) is int
+        ):  # fmt: skip
+            raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
+        if flags & ~_COMMIT or (flags & _SYNC and name != PRIMARY):
+            raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
+        operations = [self._operation(index, entry, name) for index, entry in enumerate(entries)]
+        if operations:
+            await self._kvs.transact(operations, writer, sequence)
+        told: dict[str, Any] = {}
+        if payload.get("rootref") is True:
+            told["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
+        return {"rootseq": self._kvs.version(name), **told}
+
+    def _operation(self, index: int, entry: Any, namespace: str) -> ops.Operation:
+        try:
+            return dirents.operation(entry, namespace, self._kvs.blob)
+        except RpcError as error:
+            raise RpcError(error.errnum, f"operation {index}: {error}") from None
+
+    # Namespaces
+
+    async def _create(self, request: Request) -> Payload:
+        name, owner = request.payload.get("namespace"), request.payload.get("owner")
+        rootref, flags = request.payload.get("rootref"), request.payload.get("flags", 0)
+        if owner is None:
+            owner = request.cred.userid
+        if not isinstance(name, str) or type(owner) is not int or not 0 <= owner < 2**32:
+            raise RpcError(errno.EPROTO, "kvs.namespace-create takes a namespace and its owner")
+        if not name or "." in name or flags != 0:
+            raise RpcError(errno.EINVAL, "a namespace has a name without dots, and no flags")
+        entries: dict[str, Any] = {}
+        if rootref is not None:
+            entries = dirents.Copied(self._kvs.blob).behind(_ref(rootref))
+        await self._kvs.transact([ops.create_namespace(name, owner, entries)])
+        return {}
+
+    async def _remove(self, request: Request) -> Payload:
+        name = request.payload.get("namespace")
+        if not isinstance(name, str):
+            raise RpcError(errno.EPROTO, "kvs.namespace-remove takes a namespace")
+        if name == PRIMARY:
+            raise RpcError(errno.ENOTSUP, "the primary namespace stays")
+        await self._kvs.transact([ops.remove_namespace(name)])
+        return {}
+
+    async def _namespaces(self, request: Request) -> Payload:
+        known = ((name, self._kvs.owner(name)) for name in self._kvs.namespaces())
+        return {
+            "namespaces": [
+                {"namespace": name, "owner": owner, "flags": 0}
+                for name, owner in known
+                if _may(request.cred, name, owner)
+            ]
+        }
+
+
+class Asked:
+    """A request for what a key has: whose, where, and in which shape."""
+
+    def __init__(self, kvs: Kvs, request: Request, known: int) -> None:
+        self._kvs = kvs
+        self.namespace = permitted(kvs, request)
+        flags = request.payload.get("flags", 0)
+        if type(flags) is not int:
+            raise RpcError(errno.EPROTO, "flags is not a number")
+        if flags & ~known or (flags & READLINK and flags & READDIR):
+            raise RpcError(errno.EINVAL, f"{request.topic} does not know the flags {flags}")
+        self.flags = flags
+        key = request.payload.get("key", ".")
+        self._names = names_of(key)
+        self._directory = len(self._names) > 0 and key.endswith(".")
+        self._may: Callable[[str], bool] = lambda name: _may(
+            request.cred, name, self._kvs.owner(name)
+        )
+
+    def find(self) -> Found:
+        """Look for the key, as things are now."""
+        names = resolved(self._kvs, self._names, self.namespace)
+        follow = self._directory or not self.flags & (READLINK | TREEOBJ)
+        return self._kvs.find(names, self.namespace, follow=follow, permitted=self._may)
+
+    async def object(self, found: Found) -> dict[str, Any]:
+        """Give what was found as the tree object that was asked for. Raises RpcError."""
+        if self.flags & READDIR:
+            return await self._kvs.refs.listed(self.directory(found))
+        node = self.there(found)
+        if self.flags & READLINK and not isinstance(node, Link):
+            raise RpcError(errno.EINVAL, "it is no link")
+        if self.flags & (READLINK | TREEOBJ):
+            return await self._kvs.refs.object(node)
+        return treeobj.val(self.value(found))
+
+    def value(self, found: Found) -> bytes:
+        """Give the value that was found. Raises RpcError."""
+        node = self.there(found)
+        if not isinstance(node, VALUE):
+            raise RpcError(errno.EISDIR)
+        if len(node) > LARGEST:
+            raise RpcError(errno.EFBIG, f"it has {len(node)} bytes: read it as a stream")
+        return bytes(node)
+
+    def directory(self, found: Found) -> Directory:
+        """Give the directory that was found. Raises RpcError."""
+        node = self.there(found)
+        if not isinstance(node, Directory):
+            raise RpcError(errno.ENOTDIR)
+        return node
+
+    def there(self, found: Found) -> Any:
+        """Give the node that was found. Raises RpcError."""
+        if found.node is None:
+            raise found.refusal or RpcError(errno.ENOENT)
+        if self._directory and not isinstance(found.node, Directory):
+            raise RpcError(errno.ENOTDIR)
+        return found.node
+
+    def below(self, rootdir: Any) -> dict[str, Any]:
+        """Give the tree object of the key below a root that was given out. Raises RpcError."""
+        try:
+            treeobj.check(rootdir)
+        except BadFormat as error:
+            raise RpcError(errno.EPROTO, f"rootdir: {error}") from None
+        past = Past(self._kvs.blob)
+        follow = not self.flags & (READLINK | TREEOBJ)
+        found = past.find(rootdir, self._names, follow=follow)
+        if self.flags & READDIR:
+            return treeobj.directory(past.entries(found))
+        if self.flags & READLINK and found["type"] != "symlink":
+            raise RpcError(errno.EINVAL, "it is no link")
+        if self.flags & (READLINK | TREEOBJ):
+            return dict(found)
+        return treeobj.val(past.value(found))
+
+
+def permitted(kvs: Kvs, request: Request) -> str:
+    """Give the namespace of a request. Raises RpcError: EPROTO, ENOENT, or EPERM."""
+    name = request.payload.get("namespace", PRIMARY)
+    if not isinstance(name, str):
+        raise RpcError(errno.EPROTO, "the namespace is not a string")
+    owner = kvs.owner(name)
+    if owner is None:
+        raise RpcError(errno.ENOENT, f"there is no namespace {name}")
+    if not _may(request.cred, name, owner):
+        raise RpcError(errno.EPERM)
+    return name
+
+
+def _may(cred: Cred, name: str, owner: int | None) -> bool:
+    return cred.owner or (name != PRIMARY and owner == cred.userid)
+
+
+def _kind(node: Any) -> str:
+    if isinstance(node, Directory | Pack):
+        return "dir"
+    return "symlink" if isinstance(node, Link) else "val"
+
+
+def _ref(rootref: Any) -> str:
+    try:
+        return treeobj.check_blobref(rootref, "rootref")
+    except BadFormat as error:
+        raise RpcError(errno.EPROTO, str(error)) from None

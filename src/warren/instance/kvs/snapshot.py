@@ -1,0 +1,202 @@
+"""The records of a whole store, made little by little while it changes.
+
+A snapshot says what the store was when its first record was taken. Between two records
+anything may change; so whatever changes a directory first lets the snapshot take what it
+does not have of it yet (`before`). Records of directories may come in any order, since
+none says anything of another.
+
+On its way it packs directories that have not changed since the snapshot before: to read
+them back, and to write them down the next time, costs next to nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from warren.instance.kvs.operations import (
+    PRIMARY,
+    Operation,
+    create_namespace,
+    encoded,
+    record,
+)
+from warren.instance.kvs.packs import LARGEST, Pack, pack
+from warren.instance.kvs.tree import Directory, Space, Witness, raw, thawed, unpacked
+
+_ENTRY: Final = 64
+"""Bytes that an entry counts for besides its value."""
+
+
+class Snapshot:
+    """One snapshot. It is being made as long as `records` is being read."""
+
+    def __init__(self, spaces: Iterable[Space], witness: Witness) -> None:
+        witness.turn += 1
+        self._witness = witness
+        self._turn = witness.turn
+        self._roots = [(space.name, space.root) for space in spaces]
+        self._first = [
+            create_namespace(space.name, space.owner) for space in spaces if space.name != PRIMARY
+        ]
+        # To create what is there does nothing: such a record keeps the writer's number alone.
+        self._last = [
+            record((create_namespace(space.name, space.owner),), writer, sequence)
+            for space in spaces
+            for writer, sequence in space.writers.items()
+        ]
+        # The primary namespace last of all: its version ends a snapshot.
+        self._last += [
+            record((Operation("at", space.name, owner=space.version),))
+            for space in sorted(spaces, key=lambda space: space.name == PRIMARY)
+        ]
+        self._taken: list[bytes] = []
+        """Records that are made and not read yet."""
+
+    def records(self) -> Iterator[bytes]:
+        self._witness.snapshot = self
+        try:
+            yield from (encoded(record((operation,))) for operation in self._first)
+            for name, root in self._roots:
+                for _ in self._visit(name, root):
+                    yield from self._drained()
+            yield from self._drained()
+            yield from map(encoded, self._last)
+        finally:
+            if self._witness.snapshot is self:
+                self._witness.snapshot = None
+
+    def _drained(self) -> Iterator[bytes]:
+        while self._taken:
+            taken, self._taken = self._taken, []
+            yield from taken
+
+    # What is about to change
+
+    def before(self, space: str, path: str, place: Directory, name: str) -> None:
+        """Take the entries of a directory, one of which is to change, and all below that one."""
+        self._take(space, path, place)
+        below = place.get(name)
+        if isinstance(below, Directory):
+            self.before_all(space, _joined(path, name), below)
+
+    def before_all(self, space: str, path: str, place: Directory) -> None:
+        """Take a directory, and all that are below it."""
+        self._take(space, path, place)
+        for name, below in place.items():
+            if isinstance(below, Directory):
+                self.before_all(space, _joined(path, name), below)
+
+    def _take(self, space: str, path: str, place: Directory) -> None:
+        """Take what a directory has itself: all but the directories in it."""
+        if place.written == self._turn:
+            return
+        place.written = self._turn
+        for packed, names in _packs(place).items():
+            self._take_pack(space, path, place, packed, names)
+        filled: dict[str, Any] = {}
+        size = 0
+        for name, node in place.items():
+            if not isinstance(node, Directory | Pack):
+                filled[name] = node
+                size += _ENTRY + len(node)
+                if size > LARGEST:
+                    self._fill(space, path, filled)
+                    filled, size = {}, 0
+        if filled or not place:
+            self._fill(space, path, filled)
+
+    def _fill(self, space: str, path: str, entries: Mapping[str, Any]) -> None:
+        self._put(Operation("fill", space, path, encoded(entries)))
+
+    def _take_pack(
+        self, space: str, path: str, place: Directory, packed: Pack, names: Iterable[str]
+    ) -> None:
+        if packed.written == self._turn:
+            return
+        packed.written = self._turn
+        still = [name for name in names if place.get(name) is packed]
+        self._put(Operation("pack", space, path, encoded((still, packed.blob))))
+
+    def _put(self, operation: Operation) -> None:
+        self._taken.append(encoded(record((operation,))))
+
+    # Everything else, in the order in which it is found
+
+    def _visit(self, space: str, root: Directory) -> Iterator[None]:
+        """Take a whole namespace. Between two steps anything may change."""
+        waiting: list[tuple[str, Directory]] = [("", root)]
+        while waiting:
+            path, place = waiting.pop()
+            for entries in self._cold(place):
+                made = pack(entries, self._turn)
+                refs = {name: place[name].ref for name in entries}
+                made.refs = None if None in refs.values() else refs
+                for name in entries:
+                    place[name] = made
+                self._put(Operation("pack", space, path, encoded(([*entries], made.blob))))
+                yield
+            for packed, names in _packs(place).items():
+                self._take_pack(space, path, place, packed, names)
+                yield
+            self._take(space, path, place)
+            yield
+            waiting += [
+                (_joined(path, name), node)
+                for name, node in place.items()
+                if isinstance(node, Directory)
+            ]
+
+    def _cold(self, place: Directory) -> Iterator[dict[str, Any]]:
+        """Give the directories in one that are to be packed, as many at once as go into a pack."""
+        self._thin(place)
+        entries: dict[str, Any] = {}
+        room = LARGEST
+        for name, node in list(place.items()):
+            if not isinstance(node, Directory) or place.get(name) is not node:
+                continue
+            left = self._left(node, LARGEST)
+            if left < 0:
+                continue
+            entries[name] = raw(node, self._witness.open)
+            room -= LARGEST - left
+            if room < 0:
+                yield entries
+                entries, room = {}, LARGEST
+        if entries:
+            yield entries
+
+    def _thin(self, place: Directory) -> None:
+        """Open packs of which most is gone, so that the rest is packed anew."""
+        for packed, names in _packs(place).items():
+            if 2 * len(names) < packed.count and packed.written != self._turn:
+                entries = self._witness.open.entries(packed)
+                self._witness.open.part(packed)
+                for name in names:
+                    place[name] = thawed(entries[name], 0, 0)
+
+    def _left(self, node: Any, room: int) -> int:
+        """Give what is left of some room with a node in it; less than nothing if it is not cold."""
+        if isinstance(node, Directory) and (
+            node.written == self._turn or node.changed >= self._turn - 1
+        ):
+            return -1
+        if not isinstance(node, dict):
+            return room - len(node)
+        found = unpacked(node, self._witness.open) if isinstance(node, Directory) else node.items()
+        for _, each in found:
+            room = self._left(each, room - _ENTRY)
+            if room < 0:
+                return room
+        return room
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _packs(place: Directory) -> dict[Pack, list[str]]:
+    """Give the packs that a directory has, with the names for which it has them."""
+    found: dict[Pack, list[str]] = {}
+    for name, node in place.items():
+        if isinstance(node, Pack):
+            found.setdefault(node, []).append(name)
+    return found

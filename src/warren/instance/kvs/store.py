@@ -1,0 +1,343 @@
+"""The store: all namespaces, in memory, with the journal as their past.
+
+Nothing is visible before it is durable.
+"""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from warren.instance.kvs import operations as ops
+from warren.instance.kvs.operations import PRIMARY, Operation, Record
+from warren.instance.kvs.packs import Pack
+from warren.instance.kvs.refs import Refs
+from warren.instance.kvs.snapshot import Snapshot
+from warren.instance.kvs.tree import (
+    LINKS,
+    VALUE,
+    Directory,
+    Link,
+    Space,
+    Witness,
+    part,
+    split,
+    thawed,
+)
+from warren.instance.kvs.watches import Place, Waiter, Watches
+from warren.journal import Journal
+from warren.journal.committer import Committer
+from warren.rfc.treeobj import Algorithm
+from warren.rpc.message import RpcError
+
+
+class Found(NamedTuple):
+    """What a key has, and every place on the way there where a change could change that."""
+
+    node: Any
+    """A value, a directory or a link; None where there is nothing."""
+    places: list[Place]
+    refusal: RpcError | None = None
+    """Why there is nothing, if it is not that nothing is there."""
+
+
+class Kvs:
+    """All namespaces. `run` must be running for commits to come to an end."""
+
+    def __init__(self, journal: Journal, owner: int, algorithm: Algorithm = "sha1") -> None:
+        """Read the journal. Raises UserMistake where it cannot be read."""
+        self._witness = Witness()
+        self._spaces = {PRIMARY: Space(PRIMARY, owner, self._witness)}
+        self._watches = Watches()
+        self.refs = Refs(algorithm, self._witness.open)
+        held = appended = 0
+        for number, text in enumerate(journal.replay(), 1):
+            record = ops.decoded(text, number)
+            try:
+                self._tried(record)
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                raise ops.unreadable(number, str(error)) from error
+            appended += len(text)
+            if record.operations and record.operations[0].deed == "at":
+                held, appended = held + appended, 0
+        # What this life has not touched by the time of its first snapshot is cold.
+        self._witness.turn = 1
+        self._committer = Committer(journal, self._snapshot, held, appended)
+
+    async def run(self) -> None:
+        """Commit transactions until cancelled."""
+        await self._committer.run()
+
+    # Writing
+
+    def commit(
+        self, operations: Sequence[Operation], writer: str = "", sequence: int = 0
+    ) -> "asyncio.Future[None]":
+        """Do all the operations or none, in order; the future is done when they are durable.
+
+        What is in the way of an operation gives way to it. A `writer` numbers its
+        transactions; one that it sends again, because it never heard that it was done,
+        is not done twice.
+        """
+        record = ops.record(operations, writer, sequence)
+        return self._committer.submit(ops.encoded(record), lambda: self._apply(record))
+
+    async def transact(
+        self, operations: Sequence[Operation], writer: str = "", sequence: int = 0
+    ) -> None:
+        """Do all the operations or none, as others are promised it.
+
+        Raises RpcError where something is in the way of one, which the words name by its index.
+        """
+        record = ops.record(operations, writer, sequence, strict=True)
+        outcome: list[RpcError | None] = []
+        await self._committer.submit(
+            ops.encoded(record), lambda: outcome.append(self._tried(record))
+        )
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def _tried(self, record: Record) -> RpcError | None:
+        """Do a transaction, or say why it is refused. A journal tells it as it was told first."""
+        if not record.strict:
+            self._apply(record)
+            return None
+        undo = self._witness.undo = []
+        try:
+            self._apply(record)
+        except RpcError as error:
+            for deed in reversed(undo):
+                deed()
+            return error
+        finally:
+            self._witness.undo = None
+        return None
+
+    def _apply(self, record: Record) -> None:
+        if record.writer:
+            space = self._spaces.get(record.operations[0].namespace)
+            if space is None or space.writers.get(record.writer, 0) >= record.sequence:
+                return
+        self._witness.records += 1
+        woken: list[tuple[str, str, Any]] = []
+        for index, operation in enumerate(record.operations):
+            try:
+                self._do(operation, woken, strict=record.strict)
+            except RpcError as error:
+                named = f"operation {index} ({operation.deed} {operation.key}): {error}"
+                raise RpcError(error.errnum, named) from None
+        if record.writer:
+            space = self._spaces.get(record.operations[0].namespace)
+            if space is not None:
+                space.writers[record.writer] = record.sequence
+        for name in {name for name, _, _ in woken}:
+            space = self._spaces.get(name)
+            if space is not None:
+                space.version += 1
+        for name, key, before in woken:
+            below = isinstance(before, Directory | Pack | Link)
+            self._watches.wake(name, key, below=below)
+
+    def _do(self, operation: Operation, woken: list[tuple[str, str, Any]], *, strict: bool) -> None:
+        name, key = operation.namespace, operation.key
+        if operation.deed == "create":
+            self._create(operation, strict=strict)
+            return
+        space = self._spaces.get(name)
+        if space is None:
+            if strict and operation.deed != "remove":
+                raise RpcError(errno.ENOENT, f"there is no namespace {name}")
+            return  # removed while the writer was writing: there is nobody to read it
+        if strict and key:
+            key = space.check(key, appended=operation.deed == "append")
+        turn = self._witness.turn
+        match operation.deed:
+            case "put":
+                woken.append((name, key, space.set(key, operation.value)))
+            case "append":
+                woken.append((name, key, space.append(key, operation.value)))
+            case "unlink":
+                woken.append((name, key, space.remove(key)))
+            case "link" | "symlink":
+                if operation.deed == "link":
+                    found = Link(".", operation.value.decode())
+                else:
+                    found = Link(*_unpacked(operation.value))
+                space.set(key, found)
+                woken.append((name, key, found))
+            case "tree":
+                found = thawed(_unpacked(operation.value), turn, turn)
+                space.set(key, found)
+                woken.append((name, key, found))
+            case "graft":
+                self._graft(space, operation, woken)
+            case "remove":
+                self._leave(name)
+                part(space.root, self._witness.open)
+                woken.append((name, "", space.root))
+            case "fill":
+                space.fill(key, thawed(_unpacked(operation.value), turn, turn))
+            case "pack":
+                names, blob = _unpacked(operation.value)
+                packed = Pack(blob, len(names), turn)
+                space.fill(key, dict.fromkeys(names, packed))
+            case "at":
+                space.version = operation.owner
+        if space.replaced:
+            woken += [(name, *each) for each in space.replaced]
+            space.replaced = []
+
+    def _create(self, operation: Operation, *, strict: bool) -> None:
+        name = operation.namespace
+        if name not in self._spaces:
+            space = self._spaces[name] = Space(name, operation.owner, self._witness)
+            if operation.value:
+                turn = self._witness.turn
+                space.hold(thawed(_unpacked(operation.value), turn, turn))
+            # Whoever waits for something in it, waits from before there was such a namespace.
+            self._watches.wake(name, "", below=True)
+        elif strict:
+            raise RpcError(errno.EEXIST, f"there is a namespace {name} already")
+
+    def _graft(self, space: Space, operation: Operation, woken: list[tuple[str, str, Any]]) -> None:
+        source = operation.value.decode()
+        if source not in self._spaces or source == operation.namespace:
+            return
+        root = self._leave(source).root
+        space.remove(operation.key)
+        if root:  # no directory is empty
+            space.set(operation.key, root)
+        woken.append((source, "", root))
+        woken.append((operation.namespace, operation.key, root))
+
+    def _leave(self, name: str) -> Space:
+        space = self._spaces.pop(name)
+        if self._witness.snapshot is not None:
+            self._witness.snapshot.before_all(name, "", space.root)
+        return space
+
+    # Reading
+
+    def lookup(self, key: str, namespace: str = PRIMARY) -> bytes:
+        """Give a value. Raises RpcError: ENOENT, ENOTDIR, ELOOP, or EISDIR for a directory."""
+        found = self.find(split(key), namespace)
+        if isinstance(found.node, VALUE):
+            return bytes(found.node)
+        raise found.refusal or RpcError(errno.ENOENT if found.node is None else errno.EISDIR)
+
+    def get(self, key: str, namespace: str = PRIMARY) -> bytes | None:
+        """Give a value, or None where there is none."""
+        found = self.find(split(key), namespace).node
+        return bytes(found) if isinstance(found, VALUE) else None
+
+    def names(self, key: str, namespace: str = PRIMARY) -> list[str]:
+        """Give the names in a directory, sorted; none if there is no such directory."""
+        found = self.find(split(key), namespace).node
+        return sorted(found) if isinstance(found, Directory) else []
+
+    def namespaces(self) -> list[str]:
+        """Give the names of all namespaces."""
+        return list(self._spaces)
+
+    def owner(self, namespace: str) -> int | None:
+        """Give who owns a namespace; None if there is none of that name."""
+        found = self._spaces.get(namespace)
+        return None if found is None else found.owner
+
+    def version(self, namespace: str) -> int:
+        """Give how many transactions have changed a namespace. Raises RpcError(ENOENT)."""
+        return self._space(namespace).version
+
+    def root(self, namespace: str) -> Directory:
+        """Give the root of a namespace. Raises RpcError(ENOENT)."""
+        return self._space(namespace).root
+
+    def blob(self, ref: str) -> bytes | None:
+        """Give a blob, or None."""
+        return self.refs.load(ref, (space.root for space in self._spaces.values()))
+
+    def waiter(self, *, wide: bool = False) -> Waiter:
+        """Give one who waits for places of `find`; `wide` for all that is below them, too."""
+        return Waiter(self._watches, wide=wide)
+
+    async def follow(
+        self,
+        key: str,
+        namespace: str = PRIMARY,
+        *,
+        final: Callable[[], bool] = lambda: False,
+        also: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Give what is in a value, and whatever is appended to it, wherever its link leads.
+
+        Waits for the key if it is not there. Ends when nothing is left to give and
+        `final` says that nothing will come; it is asked at every change of the
+        value, and of the primary key `also`.
+        """
+        offset = 0
+        names, beside = split(key), (PRIMARY, tuple(split(also or key)))
+        with self.waiter() as waiter:
+            while True:
+                found = self.find(names, namespace)
+                waiter.look_at({*found.places, beside})
+                if isinstance(found.node, VALUE) and len(found.node) > offset:
+                    chunk, offset = bytes(found.node[offset:]), len(found.node)
+                    yield chunk
+                elif final():
+                    return
+                else:
+                    await waiter.wait()
+
+    def find(
+        self,
+        names: Sequence[str],
+        namespace: str = PRIMARY,
+        *,
+        follow: bool = True,
+        permitted: Callable[[str], bool] = lambda namespace: True,
+    ) -> Found:
+        """Look for a key, behind all links; a link at its very end is followed if `follow`.
+
+        What is found is not to be changed. `permitted` says into which namespaces links may lead.
+        """
+        places: list[Place] = []
+        for _ in range(LINKS + 1):
+            places.append((namespace, tuple(names)))
+            space = self._spaces.get(namespace)
+            found: Any = space.root if space else None
+            for depth, name in enumerate(names):
+                if isinstance(found, VALUE):
+                    return Found(None, places, RpcError(errno.ENOTDIR))
+                found = self._entry(found, name) if found is not None else None
+                if isinstance(found, Link) and (follow or depth + 1 < len(names)):
+                    break
+            else:
+                return Found(found, places)
+            names = [*split(found.target), *names[depth + 1 :]]
+            namespace = found.namespace or namespace
+            if not permitted(namespace):
+                return Found(None, places, RpcError(errno.EPERM))
+        return Found(None, places, RpcError(errno.ELOOP))
+
+    def _entry(self, place: Directory, name: str) -> Any:
+        found = place.get(name)
+        if isinstance(found, Pack):
+            return thawed(self._witness.open.entries(found)[name], 0, 0)
+        return found
+
+    def _space(self, namespace: str) -> Space:
+        found = self._spaces.get(namespace)
+        if found is None:
+            raise RpcError(errno.ENOENT, f"there is no namespace {namespace}")
+        return found
+
+    # Restarting
+
+    def _snapshot(self) -> Iterator[bytes]:
+        yield from Snapshot(list(self._spaces.values()), self._witness).records()
+
+
+def _unpacked(value: bytes) -> Any:
+    return msgspec.msgpack.decode(value)

@@ -1,0 +1,270 @@
+"""One namespace: directories, values and links, and how they change.
+
+A value is `bytes` until it is appended to, and a `bytearray` from then on: neither has a
+place among what the garbage collector goes over.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from warren.instance.kvs.packs import Open, Pack
+from warren.rpc.message import RpcError
+
+VALUE: Final = (bytes, bytearray)
+
+DEEPEST: Final = 64
+"""Names in a key: deeper ones are refused where they are asked for."""
+
+
+class Link(NamedTuple):
+    """Leads to a key of another namespace, or of the same one if that is empty."""
+
+    target: str
+    namespace: str = ""
+
+
+class Directory(dict[str, Any]):
+    """Directories, links and values by name; a directory may be in a `Pack`, which stands here."""
+
+    __slots__ = ("changed", "ref", "written")
+
+    def __init__(self, changed: int, written: int) -> None:
+        self.changed = changed
+        """The turn in which its own entries last changed."""
+        self.written = written
+        """The last snapshot that has its own entries."""
+        self.ref: bytes | None = None
+        """Its digest, if somebody has asked and nothing in it or below has changed since."""
+
+
+class Snapshot(Protocol):
+    """A snapshot that is being made: what it does not have yet, it takes before it changes."""
+
+    def before(self, space: str, path: str, place: Directory, name: str) -> None: ...
+
+    def before_all(self, space: str, path: str, place: Directory) -> None: ...
+
+
+class Witness:
+    """What every change of a store is told to before it happens."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        """How many snapshots have been begun."""
+        self.snapshot: Snapshot | None = None
+        self.records = 0
+        """How many transactions have been begun."""
+        self.undo: list[Callable[[], object]] | None = None
+        """How to take back what the transaction under way has done, if it may be refused."""
+        self.open = Open()
+
+
+def raw(node: Any, packs: Open) -> Any:
+    """Give a node as packs have it: directories are plain, links are pairs."""
+    if isinstance(node, Directory):
+        return {name: raw(each, packs) for name, each in unpacked(node, packs)}
+    return node
+
+
+def unpacked(place: Directory, packs: Open) -> Iterator[tuple[str, Any]]:
+    """Give the entries of a directory; of those that are in packs, as packs have them."""
+    for name, node in place.items():
+        yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
+
+
+def thawed(found: Any, changed: int, written: int) -> Any:
+    """Make a node of what a pack has."""
+    if isinstance(found, dict):
+        place = Directory(changed, written)
+        for name, each in found.items():
+            place[name] = thawed(each, changed, written)
+        return place
+    return found if isinstance(found, bytes) else Link(*found)
+
+
+def part(node: Any, packs: Open) -> None:
+    """Remember the packs in what is about to go."""
+    if isinstance(node, Pack):
+        packs.part(node)
+    elif isinstance(node, Directory):
+        for each in node.values():
+            part(each, packs)
+
+
+class Space:
+    """A namespace."""
+
+    def __init__(self, name: str, owner: int, witness: Witness) -> None:
+        self.name = name
+        self.owner = owner
+        self.version = 0
+        """How many transactions have changed it."""
+        self.root = Directory(witness.turn, witness.turn)
+        self.writers: dict[str, int] = {}
+        """The last sequence number of each numbered writer."""
+        self.replaced: list[tuple[str, Any]] = []
+        """Values and links that gave way to directories on the way to a key: who waits for
+        them is to be told."""
+        self._witness = witness
+        self._near: tuple[int, str, Directory] = (-1, "", self.root)
+        """The directory in which this transaction was last: most of them have a next key there."""
+
+    # Each change gives what was at its key before, so that whoever waits for it, or for
+    # something below it, can be told.
+
+    def set(self, key: str, node: Any) -> Any:
+        """Put a value, a link or a directory at a key."""
+        path, _, name = key.rpartition(".")
+        return self._enter(path, self._made(path), name, node)
+
+    def append(self, key: str, value: bytes) -> Any:
+        """Add to a value. What is there and no value gives way."""
+        path, _, name = key.rpartition(".")
+        place = self._made(path)
+        found = place.get(name)
+        if isinstance(found, bytearray):
+            witness = self._witness
+            if witness.snapshot is not None:
+                witness.snapshot.before(self.name, path, place, name)
+            if witness.undo is not None:
+                witness.undo.append(partial(found.__delitem__, slice(len(found), None)))
+            place.changed = witness.turn
+            found += value
+            return found
+        if isinstance(found, bytes):
+            return self._enter(path, place, name, bytearray(found + value))
+        return self._enter(path, place, name, value)
+
+    def remove(self, key: str) -> Any:
+        """Remove a key, and the directories that are empty without it."""
+        names = key.split(".")
+        path = [self.root]
+        for name in names[:-1]:
+            following = self._opened(path[-1], name)
+            if following is None:
+                return None
+            path.append(following)
+        if names[-1] not in path[-1]:
+            return None
+        for place in path:
+            place.ref = None
+        removed = self._enter(".".join(names[:-1]), path[-1], names[-1], None)
+        for depth in range(len(path) - 2, -1, -1):
+            if path[depth + 1]:
+                break
+            self._enter(".".join(names[:depth]), path[depth], names[depth], None)
+        return removed
+
+    def fill(self, key: str, entries: Mapping[str, Any]) -> None:
+        """Add to a directory, which is made if it is not there."""
+        self._made(key).update(entries)
+
+    def hold(self, root: Directory) -> None:
+        """Take over a root."""
+        self.root = root
+
+    def _made(self, path: str) -> Directory:
+        """Give a directory that is to change, which is made if it is not there."""
+        witness = self._witness
+        transaction, near, place = self._near
+        if near == path and transaction == witness.records:
+            return place
+        place = self.root
+        place.ref = None
+        for depth, name in enumerate(names := split(path)):
+            following = place.get(name)
+            if type(following) is not Directory:
+                following = self._opened(place, name)
+                if following is None:
+                    following = Directory(witness.turn, witness.turn)
+                    before = self._enter(".".join(names[:depth]), place, name, following)
+                    if before is not None:
+                        self.replaced.append((".".join(names[: depth + 1]), before))
+            place = following
+            place.ref = None
+        self._near = (witness.records, path, place)
+        return place
+
+    def _opened(self, place: Directory, name: str) -> Directory | None:
+        """Give a directory in a directory, out of its pack if it is in one."""
+        found = place.get(name)
+        if isinstance(found, Directory):
+            return found
+        if not isinstance(found, Pack):
+            return None
+        # Not a change: it says the same as before. A snapshot has it if it has the pack.
+        opened = thawed(self._witness.open.entries(found)[name], place.changed, found.written)
+        assert isinstance(opened, Directory)
+        self._witness.open.part(found)
+        if found.refs is not None:
+            opened.ref = found.refs[name]
+        place[name] = opened
+        return opened
+
+    def _enter(self, path: str, place: Directory, name: str, node: Any) -> Any:
+        """Let a directory have something under a name, or nothing; give what was there."""
+        witness = self._witness
+        before = place.get(name)
+        if witness.snapshot is not None and not (before is None and isinstance(node, Directory)):
+            witness.snapshot.before(self.name, path, place, name)
+        if witness.undo is not None:
+            witness.undo.append(partial(_restore, place, name, before))
+        place.changed = witness.turn
+        if isinstance(before, Directory | Pack) and before is not node:
+            part(before, witness.open)
+            self._near = (-1, "", self.root)
+        if node is None:
+            del place[name]
+        else:
+            place[name] = node
+        return before
+
+    # What a strict transaction asks before each step
+
+    def check(self, key: str, *, appended: bool = False) -> str:
+        """Give the key that is to be changed for a key, behind links of the same namespace.
+
+        Raises RpcError: EINVAL where a link leads out of the namespace, ELOOP for links in a
+        circle; and, where something is to be appended, EISDIR and EOPNOTSUPP for what is no value.
+        """
+        names = key.split(".")
+        for _ in range(LINKS):
+            place: Any = self.root
+            for depth, name in enumerate(names[:-1]):
+                place = self._opened(place, name) or place.get(name)
+                if isinstance(place, Link):
+                    if place.namespace:
+                        raise RpcError(
+                            errno.EINVAL,
+                            f"{'.'.join(names[: depth + 1])} leads to another namespace",
+                        )
+                    names = [*split(place.target), *names[depth + 1 :]]
+                    break
+                if not isinstance(place, Directory):
+                    return ".".join(names)
+            else:
+                found = place.get(names[-1])
+                if appended and isinstance(found, Directory | Pack):
+                    raise RpcError(errno.EISDIR, "nothing can be appended to a directory")
+                if appended and isinstance(found, Link):
+                    raise RpcError(errno.EOPNOTSUPP, "nothing can be appended to a link")
+                return ".".join(names)
+        raise RpcError(errno.ELOOP)
+
+
+LINKS: Final = 10
+"""How many links one after the other are followed."""
+
+
+def split(key: str) -> list[str]:
+    """Give the names of a key as it is written here; none for the root, which is `.`."""
+    return key.split(".") if key and key != "." else []
+
+
+def _restore(place: Directory, name: str, node: Any) -> None:
+    if node is None:
+        del place[name]
+    else:
+        place[name] = node

@@ -1,0 +1,119 @@
+"""Who waits for which key: those are woken for whom something may have changed, nobody else."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from warren.instance.kvs.tree import split
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """Who waits for a key, and the keys below it that somebody waits for."""
+
+    waiting: set[asyncio.Event] = field(default_factory=set)
+    """Those who wait for the key itself."""
+    wide: set[asyncio.Event] = field(default_factory=set)
+    """Those who wait for the key and for everything below it."""
+    below: dict[str, "Watched"] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.wide or self.below)
+
+    def add(self, names: Sequence[str], changed: asyncio.Event, *, wide: bool) -> None:
+        place = self
+        for name in names:
+            if name not in place.below:
+                place.below[name] = Watched()
+            place = place.below[name]
+        (place.wide if wide else place.waiting).add(changed)
+
+    def discard(self, names: Sequence[str], changed: asyncio.Event) -> None:
+        path = [self]
+        for name in names:
+            path.append(path[-1].below[name])
+        path[-1].waiting.discard(changed)
+        path[-1].wide.discard(changed)
+        for place, name in zip(reversed(path[:-1]), reversed(names), strict=True):
+            if place.below[name]:
+                break
+            del place.below[name]
+
+    def wake(self, names: Sequence[str], *, below: bool) -> None:
+        """Wake those who wait for a key; those who wait for something `below` it, too."""
+        place = self
+        for name in names:
+            for changed in place.wide:
+                changed.set()
+            following = place.below.get(name)
+            if following is None:
+                return
+            place = following
+        if below:
+            place._wake_all()
+        else:
+            for changed in (*place.waiting, *place.wide):
+                changed.set()
+
+    def _wake_all(self) -> None:
+        for changed in (*self.waiting, *self.wide):
+            changed.set()
+        for place in self.below.values():
+            place._wake_all()
+
+
+class Watches:
+    """Those who wait, by namespace."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, Watched] = {}
+
+    def __len__(self) -> int:
+        """Give the number of namespaces in which anybody waits for anything."""
+        return len(self._spaces)
+
+    def wake(self, space: str, key: str, *, below: bool) -> None:
+        watched = self._spaces.get(space)
+        if watched is not None:
+            watched.wake(split(key), below=below)
+
+    def add(self, space: str, names: Sequence[str], changed: asyncio.Event, wide: bool) -> None:
+        self._spaces.setdefault(space, Watched()).add(names, changed, wide=wide)
+
+    def discard(self, space: str, names: Sequence[str], changed: asyncio.Event) -> None:
+        self._spaces[space].discard(names, changed)
+        if not self._spaces[space]:
+            del self._spaces[space]
+
+
+Place = tuple[str, tuple[str, ...]]
+"""A namespace, and the names of a key in it."""
+
+
+class Waiter:
+    """One who waits for what some places have. Use it as a context manager."""
+
+    def __init__(self, watches: Watches, *, wide: bool = False) -> None:
+        self._watches = watches
+        self._wide = wide
+        self._places: set[Place] = set()
+        self._changed = asyncio.Event()
+
+    def __enter__(self) -> "Waiter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.look_at(set())
+
+    def look_at(self, places: set[Place]) -> None:
+        """Wait for other places from now on, and for what changes there from now on."""
+        self._changed.clear()
+        for space, names in self._places - places:
+            self._watches.discard(space, names, self._changed)
+        for space, names in places - self._places:
+            self._watches.add(space, names, self._changed, self._wide)
+        self._places = places
+
+    async def wait(self) -> None:
+        """Wait until something has changed since `look_at`."""
+        await self._changed.wait()

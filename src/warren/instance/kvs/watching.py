@@ -1,0 +1,131 @@
+"""`kvs-watch.lookup`: what a key has, and what it has whenever that changes.
+
+An answer is made when its reader has taken the one before: whoever reads slowly sees less
+of what is between, and costs no more. With WATCH_APPEND nothing is left out, for what was
+appended is still there.
+
+With WATCH, a key that is not there is the end (ENOENT), but for the first time with
+WAITCREATE; so is a namespace that goes away (ENOTSUP). Without it, a stream ends after
+its first answer, or after the last part of it with STREAM.
+"""
+
+import errno
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import orjson
+
+from warren.instance.kvs.operations import PRIMARY
+from warren.instance.kvs.refs import BLOB
+from warren.instance.kvs.service import READDIR, READLINK, TREEOBJ, Asked
+from warren.instance.kvs.store import Found, Kvs
+from warren.instance.kvs.tree import VALUE
+from warren.rfc import treeobj
+from warren.rpc.bus import Methods, StreamingMethod
+from warren.rpc.message import Payload, Request, RpcError
+
+WATCH: Final = 4
+WAITCREATE: Final = 8
+FULL: Final = 64
+UNIQ: Final = 128
+APPEND: Final = 256
+STREAM: Final = 512
+SENTINEL: Final = 1024
+
+_SHAPES: Final = READDIR | READLINK | TREEOBJ
+_KNOWN: Final = _SHAPES | WATCH | WAITCREATE | FULL | UNIQ | APPEND | STREAM | SENTINEL
+
+
+class KvsWatch:
+    """The `kvs-watch` service."""
+
+    def __init__(self, kvs: Kvs) -> None:
+        self._kvs = kvs
+
+    def methods(self) -> Methods:
+        return {"lookup": StreamingMethod(self._lookup, guest=True)}
+
+    async def _lookup(self, request: Request) -> AsyncIterator[Payload]:
+        await self._wait_namespace(request)
+        asked = Asked(self._kvs, request, _KNOWN)
+        flags = asked.flags
+        if flags & (FULL | UNIQ | APPEND) and not flags & WATCH:
+            raise RpcError(errno.EINVAL, "ways to watch are for those who WATCH")
+        if flags & (APPEND | STREAM) and flags & _SHAPES:
+            raise RpcError(errno.EINVAL, "only values are given in parts")
+        shown = _Shown(asked)
+        # Values are told of by their keys; of a directory, everything below it is a part.
+        with self._kvs.waiter(wide=bool(flags & _SHAPES)) as waiter:
+            while True:
+                found = asked.find()
+                waiter.look_at(set(found.places))
+                if self._kvs.owner(asked.namespace) is None:
+                    raise RpcError(errno.ENOTSUP, f"the namespace {asked.namespace} was removed")
+                if found.node is None and flags & WAITCREATE and not shown.begun:
+                    await waiter.wait()
+                    continue
+                first = not shown.begun
+                async for answer in shown.news(found):
+                    yield answer
+                if first and flags & SENTINEL:
+                    yield {"val": None}
+                if not flags & WATCH:
+                    return
+                await waiter.wait()
+
+    async def _wait_namespace(self, request: Request) -> None:
+        """Wait until a namespace is made. Only the owner may: nobody owns it yet."""
+        name, flags = request.payload.get("namespace", PRIMARY), request.payload.get("flags", 0)
+        if not (
+            isinstance(name, str) and type(flags) is int
+            and flags & WAITCREATE and request.cred.owner
+        ):  # fmt: skip
+            return
+        with self._kvs.waiter() as waiter:
+            while self._kvs.owner(name) is None:
+                waiter.look_at({(name, ())})
+                await waiter.wait()
+
+
+class _Shown:
+    """What a reader has seen: how much of a value, or its digest."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._offset = 0
+        self._digest = b""
+        self.begun = False
+
+    async def news(self, found: Found) -> AsyncIterator[Payload]:
+        """Give what a reader is to see now. Raises RpcError where that is the end."""
+        flags = self._asked.flags
+        if flags & (APPEND | STREAM):
+            for part in self._parts(found):
+                self.begun = True
+                yield {"val": treeobj.val(part)}
+            return
+        shown = await self._asked.object(found)
+        if flags & (FULL | UNIQ):
+            digest = hashlib.sha1(orjson.dumps(shown), usedforsecurity=False).digest()
+            if digest == self._digest:
+                return
+            self._digest = digest
+        self.begun = True
+        yield {"val": shown}
+
+    def _parts(self, found: Found) -> Iterator[bytes]:
+        """Give a value in parts of which none is too large for a message."""
+        node = self._asked.there(found)
+        if not isinstance(node, VALUE):
+            raise RpcError(errno.EISDIR)
+        if not self._asked.flags & APPEND:
+            self._offset = 0
+        if len(node) < self._offset:
+            raise RpcError(errno.EINVAL, "the value was replaced by a shorter one")
+        if not node and not self.begun:
+            yield b""
+        while self._offset < len(node):
+            part = bytes(node[self._offset : self._offset + BLOB])
+            self._offset += len(part)
+            yield part
