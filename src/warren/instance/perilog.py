@@ -277,7 +277,7 @@ class Perilog:
                 if not ended.done():
                     trouble = trouble or "canceled then timed out"
                     command.signal(signal.SIGKILL)
-                    # What does not even heed this is left behind, on a node that is drained.
+                    # What does not even heed this is left behind: no job waits for it for ever.
                     await asyncio.wait({ended}, timeout=limits.kill_seconds)
                 status = ended.result() if ended.done() else int(signal.SIGKILL)
                 # It has not done its work, whatever it says.
