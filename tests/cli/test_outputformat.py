@@ -109,6 +109,7 @@ def test_columns_are_widened_to_what_they_hold() -> None:
     assert lines(form, {"name": "a"}, {"name": "abcdef"}) == ["a     |", "abcdef|"]
     assert lines(form, {"name": "a"}, header=True) == ["NAME|", "a   |"]
     assert lines("?+:{name:<3}|", {}) == ["|"]
+    assert lines("  +:{name:<3}|", {"name": "a"}) == ["  a   |"]
     assert lines("+?:{name:<3}|", {"name": "a"}) == ["a   |"]
 
 

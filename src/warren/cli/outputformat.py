@@ -164,7 +164,7 @@ class Format:
     def _fitted(self, rows: Sequence[Row]) -> list[_Column]:
         """Leave out columns that are empty, and widen those that are to be."""
         fitted: list[_Column] = []
-        for column in self._columns:
+        for place, column in enumerate(self._columns):
             if column.droppable or column.widens:
                 texts = [column.text(row(column.name)) for row in rows]
                 if column.droppable and all(text in EMPTY for text in texts):
@@ -173,7 +173,7 @@ class Format:
                     widest = max(map(len, texts), default=0)
                     width = max(column.width, widest, len(column.heading))
                     column = replace(column, width=width, precision=None)
-            if not fitted and self._columns[0] is not column:
+            if place and not fitted:  # the columns before it are gone
                 column = replace(column, lead=column.lead.lstrip())
             fitted.append(column)
         return fitted
