@@ -221,6 +221,8 @@ def test_jobs_are_listed_one_object_a_line(owned: Cluster) -> None:
     assert owned("job", "list-ids", "f5").refusal == "f5: unknown job id"
     assert "are several states: name one" in owned("job", "list-ids", "-W", "active", over).refusal
     assert json.loads(owned("job", "stats").out)["job_states"]["total"] == 3
+    for command in (("list", "-a"), ("list-ids", over), ("stats",)):
+        assert owned("job", *command, "--json").out == owned("job", *command).out
 
 
 def test_the_jobs_that_were_submitted_last_are_told_whether_they_are_over_or_not(

@@ -155,8 +155,10 @@ def job_eventlog(
 @click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
               help="How many jobs at the most; 0 for all.")  # fmt: skip
 @click.option("--since", metavar="WHEN", help="Jobs that were active since then.")
+@json_option  # as everywhere; there is no other way here
 def job_list(
     state: StateDir,
+    as_json: bool,
     everything: bool,
     all_users: bool,
     user: str | None,
@@ -187,8 +189,11 @@ def job_list(
 @click.command("list-ids")
 @statedir_option
 @click.option("-W", "--wait-state", metavar="STATE", help="Wait until they are in this state.")
+@json_option
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
-def job_list_ids(state: StateDir, wait_state: str | None, ids: tuple[str, ...]) -> None:
+def job_list_ids(
+    state: StateDir, as_json: bool, wait_state: str | None, ids: tuple[str, ...]
+) -> None:
     """List jobs by their ids with all their attributes, one JSON object a line."""
     waited = None if wait_state is None else selecting.state(wait_state)
     wanted = [(each, fluid.parse(each)) for each in ids]
@@ -204,7 +209,8 @@ def job_list_ids(state: StateDir, wait_state: str | None, ids: tuple[str, ...]) 
 
 @click.command("stats")
 @statedir_option
-def job_stats(state: StateDir) -> None:
+@json_option
+def job_stats(state: StateDir, as_json: bool) -> None:
     """Count the jobs of all users by state, result and queue, as JSON."""
     print_json(ask_instance(state, lambda handle: handle.rpc("job-list.job-stats")))
 

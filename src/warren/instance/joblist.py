@@ -64,8 +64,8 @@ class JobList:
         self._queues = queues
         self._private = private
         self._ended = Ended()
-        self._counting = False
-        """Whether the index holds what was over before it was first read."""
+        self._complete = False
+        """Whether the index holds what was over before this instance began, too."""
         self._purged = 0
         self._waiting: dict[JobId, list[asyncio.Event]] = {}
         manager.load(self)
@@ -89,7 +89,7 @@ class JobList:
             changed.set()
 
     def _left(self, job: Job) -> None:
-        if self._counting and job.state is State.INACTIVE:
+        if job.state is State.INACTIVE:
             self._ended.add(job)
 
     # Lists
@@ -160,10 +160,10 @@ class JobList:
         self._forget(gone)
 
     def _index(self) -> Ended:
-        if not self._counting:
+        if not self._complete:
             self._ended = Ended(each.job for each in self._manager.jobs() if not _lives(each))
             # An instance that has just begun may know its jobs a moment later.
-            self._counting = len(self._ended) > 0
+            self._complete = len(self._ended) > 0
         return self._ended
 
     def _forget(self, gone: set[JobId]) -> None:
