@@ -1,20 +1,28 @@
 """The scheduler on a system of the largest size there is: 720 rabbits with 16 nodes each."""
 
 import gc
+import multiprocessing
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
 
 from benchmarks.measure import Result, median_ms
 from warren.base.bytesize import TIB
+from warren.rfc.fluid import JobId
+from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
 from warren.scheduling.system import Chassis, describe
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
+NODES = 720 * 16
 
 
-def match() -> Iterator[Result]:
-    """Load the graph, then match nodes with flash beside them, R included."""
+def described() -> dict[str, Any]:
     chassis = [
         Chassis(
             rabbit=f"rabbit{number}",
@@ -23,8 +31,13 @@ def match() -> Iterator[Result]:
         )
         for number in range(720)
     ]
+    return describe("elcap", chassis, cores=8)
+
+
+def match() -> Iterator[Result]:
+    """Load the graph, then match nodes with flash beside them, R included."""
     began = time.perf_counter()
-    described = describe("elcap", chassis, cores=8)
+    r = described()
     yield Result(
         name="describe 720 x 16 as R with graph",
         value=time.perf_counter() - began,
@@ -32,7 +45,7 @@ def match() -> Iterator[Result]:
         budget=1.0,
     )
     began = time.perf_counter()
-    graph = Graph(described)
+    graph = Graph(r)
     gc.freeze()  # as the control process does once it is ready
     yield Result(name="load that graph", value=time.perf_counter() - began, unit="s", budget=1.5)
     for nodes, budget in BUDGET_MS.items():
@@ -42,8 +55,8 @@ def match() -> Iterator[Result]:
             allocation = graph.match(request)
             assert isinstance(allocation, Allocation)
             graph.take(allocation)
-            r = graph.encode(allocation, starttime=0.0, expiration=0.0)
-            graph.text(allocation, r)
+            seen = graph.encode(allocation, starttime=0.0, expiration=0.0)
+            graph.text(allocation, seen)
             graph.give_back(allocation)
 
         yield Result(
@@ -54,4 +67,57 @@ def match() -> Iterator[Result]:
         )
 
 
-ALL = {"match": match}
+def resident() -> Iterator[Result]:
+    """Load that graph in a process of its own, have all nodes written once, and look at it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "R"
+        path.write_bytes(orjson.dumps(described()))
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            loaded, written = pool.apply(_resident, (path,))
+    yield Result(name="resident with that graph", value=loaded, unit="MiB", budget=300)
+    yield Result(name="resident, each node allocated once", value=written, unit="MiB")
+
+
+def _resident(path: Path) -> tuple[float, float]:
+    graph = Graph(orjson.loads(path.read_bytes()))
+    gc.collect()
+    loaded = _resident_mib()
+    whole = graph.match(Request(nodes=NODES, slots=1, cores=1, exclusive=True))
+    assert isinstance(whole, Allocation)
+    graph.text(whole, {})
+    gc.collect()
+    return loaded, _resident_mib()
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+def passes() -> Iterator[Result]:
+    """Look for room, in vain, where nearly all is taken; the first who waits wants all nodes."""
+    graph = Graph(described())
+    running = []
+    for number in range(10_000):
+        held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True))
+        assert isinstance(held, Allocation)
+        graph.take(held)
+        running.append(Running(1000.0 + number, JobId(number), held))
+    for count in (100, 10_000):
+        queue = [
+            Waiting(
+                place=(0, job),
+                job=JobId(job),
+                request=Request(nodes=NODES - job, slots=1, cores=1, exclusive=True),
+                duration=1e6,
+            )
+            for job in range(count)
+        ]
+
+        def once(queue: list[Waiting] = queue) -> None:
+            assert len(list(decide(graph, [queue], running, 0.0, passing=True, depth=32))) == 1
+
+        yield Result(name=f"pass, {count} wait and 10,000 run", value=median_ms(once), unit="ms")
+
+
+ALL = {"match": match, "resident graph": resident, "passes": passes}

@@ -92,13 +92,17 @@ def test_nodes_are_listed_as_flux_lists_them(cluster: Cluster) -> None:
         ["down", "2", "8", "compute-[01-02]"],
     ]
     assert [line.split() for line in status] == [
-        ["STATE", "NNODES", "NODELIST"],
-        ["avail", "6", "compute-[00,03-07]"],
-        ["drained", "2", "compute-[01-02]"],
+        ["STATE", "UP", "NNODES", "NODELIST"],
+        ["avail", "✔", "6", "compute-[00,03-07]"],
+        ["drained", "✔", "2", "compute-[01-02]"],
     ]
     assert drained[0].split() == ["TIME", "STATE", "RANK", "REASON", "NODE"]
     assert drained[1].split()[2:] == ["drained", "1-2", "bad", "disk", "compute-[01-02]"]
     assert len(drained) == 2
+
+    assert cluster("resource", "info").stdout == "8 Nodes, 32 Cores, 0 GPUs\n"
+    names = [line.split()[1] for line in cluster("resource", "eventlog").stdout.splitlines()]
+    assert names[-1] == "drain"
 
     undrained = cluster("resource", "undrain", "--json", "1-2")
     assert json.loads(undrained.stdout) == {"idset": "1-2", "nodelist": "compute-[01-02]"}

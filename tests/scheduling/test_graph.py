@@ -224,6 +224,15 @@ def test_the_status_says_what_there_is_what_is_taken_and_what_is_kept_back() -> 
     assert told["down"] == [Rank(1, "n1", whole), Rank(3, "n3", whole)]
 
 
+def test_what_several_have_of_one_node_is_given_back_at_once(graph: Graph) -> None:
+    held = [matched(graph, want(slots=1))]
+    graph.take(held[0])
+    held.append(matched(graph, want(slots=2)))
+    graph.take(held[1])
+    graph.give_back(*held)
+    assert matched(graph, want(5, exclusive=True))
+
+
 # Refusals
 
 

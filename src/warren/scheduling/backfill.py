@@ -196,6 +196,5 @@ def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: flo
 def _after(graph: Graph, ended: Iterable[Running]) -> Graph:
     """Give the graph as it will be when some have ended."""
     shadow = graph.shadow()
-    for each in ended:
-        shadow.give_back(each.allocation)
+    shadow.give_back(*(each.allocation for each in ended))
     return shadow

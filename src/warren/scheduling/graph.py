@@ -194,9 +194,9 @@ class Graph:
         """Mark an allocation as taken."""
         self._room.take(allocation.pieces)
 
-    def give_back(self, allocation: Allocation) -> None:
-        """Mark an allocation as free again."""
-        self._room.give_back(allocation.pieces)
+    def give_back(self, *allocations: Allocation) -> None:
+        """Mark allocations as free again."""
+        self._room.give_back(piece for each in allocations for piece in each.pieces)
 
     def conflict(self, allocation: Allocation) -> str | None:
         """Say which part of an allocation is not free; None if all of it is."""

@@ -5,7 +5,7 @@ something does not fit, however many nodes there are. Which nodes may be given o
 the caller to say, as bits by place (`inventory`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -46,11 +46,12 @@ class Room:
     def take(self, pieces: Iterable[Piece]) -> None:
         """Take what is free of some pieces."""
         places, nodes = self._inventory.places, self._inventory.nodes
-        changed = []
+        changed: dict[int, tuple[int, int]] = {}
         for rank, cores, ssds, gpus in pieces:
             place = places[rank]
             if cores or gpus:
-                changed.append((place, self._cores[place] & ~cores, self._gpus[place] & ~gpus))
+                had = changed.get(place) or (self._cores[place], self._gpus[place])
+                changed[place] = (had[0] & ~cores, had[1] & ~gpus)
             if ssds:
                 chassis = nodes[place].chassis
                 assert chassis is not None
@@ -59,22 +60,23 @@ class Room:
 
     def give_back(self, pieces: Iterable[Piece]) -> None:
         places, nodes = self._inventory.places, self._inventory.nodes
-        changed = []
+        changed: dict[int, tuple[int, int]] = {}
         for rank, cores, ssds, gpus in pieces:
             place = places[rank]
             if cores or gpus:
-                changed.append((place, self._cores[place] | cores, self._gpus[place] | gpus))
+                had = changed.get(place) or (self._cores[place], self._gpus[place])
+                changed[place] = (had[0] | cores, had[1] | gpus)
             if ssds:
                 chassis = nodes[place].chassis
                 assert chassis is not None
                 self._ssds[chassis] |= ssds
         self._change(changed)
 
-    def _change(self, changed: Iterable[tuple[int, int, int]]) -> None:
+    def _change(self, changed: Mapping[int, tuple[int, int]]) -> None:
         moved: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = {}
         idle: list[int] = []
         busy: list[int] = []
-        for place, cores, gpus in changed:
+        for place, (cores, gpus) in changed.items():
             had_cores, had_gpus = self._cores[place], self._gpus[place]
             before = (had_cores.bit_count(), had_gpus.bit_count())
             after = (cores.bit_count(), gpus.bit_count())
