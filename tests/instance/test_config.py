@@ -9,7 +9,7 @@ import pytest
 from tests.instance.parts import GUEST, OWNER
 from warren.base.errors import UserMistake
 from warren.instance import config
-from warren.instance.config import Config
+from warren.instance.config import Config, Sched
 from warren.rpc.bus import Bus
 
 
@@ -39,6 +39,9 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         per-rank = true
         [job-list]
         private = true
+        [sched]
+        policy = "fcfs"
+        queue-depth = 8
         """
     )
 
@@ -47,6 +50,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
     assert found.queues["debug"].policy.limits.duration == "30m"
     assert found.job_manager.prolog.per_rank
     assert found.job_list.private
+    assert found.sched == Sched(policy="fcfs", queue_depth=8)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,8 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
             "job-manager.housekeeping: command is not offered: make it an epilog's command",
         ),
         ("[exec]\nmax-kill-count = 0", "exec.max-kill-count: Expected `int` >= 1."),
+        ("[sched]\npolicy = 'lifo'", "sched.policy: Invalid enum value 'lifo'."),
+        ("[sched]\nqueue-depth = 0", "sched.queue-depth: Expected `int` >= 1."),
         (
             "[queues.a]\nhosts = 'n1'\nrequires = ['a']",
             "queues.a has both hosts and requires: leave one of them out.",

@@ -368,6 +368,19 @@ async def test_an_excluded_node_is_given_to_no_job_and_cannot_be_drained() -> No
         assert await desk.states() == ["allocated"] * 3 + ["exclude"]
 
 
+@virtually
+async def test_jobs_find_the_nodes_of_their_queue_and_with_the_properties_of_the_site() -> None:
+    async with opened(config=SITE) as desk:
+        for job, wanted, excluded in ((1, "fast", "+quick"), (2, "+batch", "fast")):
+            constraints = {"properties": [wanted, f"^{excluded}"]}
+            jobspec = spec(tasks=None, nodes=1, attributes={"constraints": constraints})
+            desk.scheduler.alloc({"id": job, "priority": 16, "jobspec": jobspec})
+        await settle()
+        assert (desk.hosts(1), desk.hosts(2)) == (["node0"], ["node2"])
+        assert desk.r_of(1)["execution"]["properties"] == {"fast": "0"}
+        assert "properties" not in desk.r_of(2)["execution"]
+
+
 def test_who_excludes_nodes_that_are_not_there_is_told_where() -> None:
     with pytest.raises(UserMistake, match=r"^resource\.exclude: There is no node node9 here"):
         Desk(MemoryJournal(), config=Config(resource=Resource(exclude="node9")))

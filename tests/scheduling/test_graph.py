@@ -80,6 +80,25 @@ def test_gpus_are_given_beside_cores_and_not_twice() -> None:
     assert graph.match(want(slots=2, gpus=1)) == Refusal("waits for 2 cores and 2 gpus")
 
 
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (
+            want(3, gpus=1),
+            "3 nodes with 1 cores and 1 gpus each are asked for, and the cluster has 2.",
+        ),
+        (want(1, gpus=3), "3 gpus on a node are asked for, and no node has more than 2."),
+        (want(slots=5, gpus=1), "5 gpus are asked for, and the cluster has 4."),
+        (
+            want(slots=3, cores=3, gpus=1),
+            "3 slots with 3 cores and 1 gpus each are asked for, and there is room for 2.",
+        ),
+    ],
+)
+def test_what_lacks_gpus_is_told_so(request_: Request, reason: str) -> None:
+    assert Graph(system((4, 0), gpus=2)).feasible(request_) == Refusal(reason, never=True)
+
+
 def test_a_job_that_has_a_node_whole_has_its_gpus() -> None:
     graph = Graph(system((2, 0), gpus=2))
     held = matched(graph, want(1, exclusive=True))

@@ -89,7 +89,7 @@ class FirstCome:
             self._leave(job)
         system = message["jobspec"]["attributes"]["system"]
         self._enter(
-            system.get("queue", ""),
+            str(system.get("queue", "")),
             Waiting(
                 place=(-message["priority"], job),
                 job=job,

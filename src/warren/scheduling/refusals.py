@@ -52,49 +52,56 @@ def never(request: Request, view: View) -> str:
 
 
 def _missing(request: Request, view: View) -> str:
-    whole, offered = view.whole, view.offered
-    those = f" that meet {_words(request)}" if request.constraint else ""
-    meets = f" that meets {_words(request)}" if request.constraint else ""
-    there = offered.bit_count()
+    return _missing_slots(request, view) if request.nodes is None else _missing_nodes(request, view)
+
+
+def _missing_slots(request: Request, view: View) -> str:
+    those = _those(request)
+    here = f"the cluster's nodes{those} have" if those else "the cluster has"
+    cores, gpus = view.whole.total(view.offered)
+    if request.slots * request.cores > cores:
+        return f"{request.slots * request.cores} cores are asked for, and {here} {cores}."
+    if request.slots * request.gpus > gpus:
+        return f"{request.slots * request.gpus} gpus are asked for, and {here} {gpus}."
+    narrow = _too_narrow(request, view, request.cores, request.gpus, "in a slot")
+    if narrow is not None:
+        return narrow
+    room = view.whole.slots(request, view.offered)
+    return (
+        f"{request.slots} slots with {_each(request.cores, request.gpus)} are asked for, "
+        f"and there is room for {room}{' on nodes' + those if those else ''}."
+    )
+
+
+def _missing_nodes(request: Request, view: View) -> str:
+    asked = f"{request.all_nodes} nodes{_those(request)}"
+    there = view.offered.bit_count()
     if request.all_nodes > there:
-        return f"{_nodes(request)}{those} are asked for, and the cluster has {there}."
-    place, held = ("on a node", request.node_cores) if request.nodes else ("in a slot", 0)
-    cores = held or request.cores
-    gpus = request.node_gpus if request.nodes else request.gpus
-    widest, most_gpus = whole.widest(offered)
-    total, total_gpus = whole.total(offered)
-    if request.nodes is None and request.slots * request.cores > total:
-        return (
-            f"{request.slots * request.cores} cores are asked for, and the {_all(those)} {total}."
-        )
-    if request.nodes is None and request.slots * request.gpus > total_gpus:
-        return (
-            f"{request.slots * request.gpus} gpus are asked for, "
-            f"and the {_all(those)} {total_gpus}."
-        )
-    if cores > widest:
-        return f"{cores} cores {place} are asked for, and the widest node{meets} has {widest}."
-    if gpus > most_gpus:
-        return f"{gpus} gpus {place} are asked for, and no node{meets} has more than {most_gpus}."
-    what = f"{cores} cores" + (f" and {gpus} gpus" if gpus else "")
-    if request.nodes is None:
-        room = whole.slots(request, offered)
-        return (
-            f"{request.slots} slots with {what} each are asked for, "
-            f"and there is room for {room}{' on nodes' + those if those else ''}."
-        )
-    able = whole.able(request, offered).bit_count()
+        return f"{asked} are asked for, and the cluster has {there}."
+    cores, gpus = request.node_cores, request.node_gpus
+    narrow = _too_narrow(request, view, cores, gpus, "on a node")
+    if narrow is not None:
+        return narrow
+    able = view.whole.able(request, view.offered).bit_count()
     if able < request.all_nodes:
-        return (
-            f"{_nodes(request)}{those} with {what} each are asked for, and the cluster has {able}."
-        )
+        return f"{asked} with {_each(cores, gpus)} are asked for, and the cluster has {able}."
     largest = max(
         (each.ssds.bit_count() * each.ssd_gib for each in view.inventory.chassis), default=0
     )
     return (
-        f"{_nodes(request)}{those} with {request.ssd_gib} GiB of flash each are asked for, "
+        f"{asked} with {request.ssd_gib} GiB of flash each are asked for, "
         f"and a rabbit has {largest} GiB for the nodes that are wired to it."
     )
+
+
+def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str) -> str | None:
+    meets = f" that meets {_words(request)}" if request.constraint else ""
+    widest, most_gpus = view.whole.widest(view.offered)
+    if cores > widest:
+        return f"{cores} cores {place} are asked for, and the widest node{meets} has {widest}."
+    if gpus > most_gpus:
+        return f"{gpus} gpus {place} are asked for, and no node{meets} has more than {most_gpus}."
+    return None
 
 
 def busy(request: Request, view: View) -> str:
@@ -103,12 +110,11 @@ def busy(request: Request, view: View) -> str:
 
 
 def _wanting(request: Request, view: View) -> str:
-    those = f" that meet {_words(request)}" if request.constraint else ""
+    those = _those(request)
     if request.nodes is None:
         gpus = f" and {request.slots * request.gpus} gpus" if request.gpus else ""
-        return f"{request.slots * request.cores} cores{gpus}" + (
-            f" on nodes{those}" if those else ""
-        )
+        where = f" on nodes{those}" if those else ""
+        return f"{request.slots * request.cores} cores{gpus}{where}"
     wanted = request.all_nodes
     able = view.room.able(request, view.usable).bit_count()
     if able < wanted:
@@ -138,12 +144,12 @@ def _kept_back(request: Request, view: View) -> str:
     return "".join(f"; {word}: {_hosts(view.inventory, nodes)}" for word, nodes in told if nodes)
 
 
-def _nodes(request: Request) -> str:
-    return f"{request.all_nodes} nodes"
+def _those(request: Request) -> str:
+    return f" that meet {_words(request)}" if request.constraint else ""
 
 
-def _all(those: str) -> str:
-    return f"cluster's nodes{those} have" if those else "cluster has"
+def _each(cores: int, gpus: int) -> str:
+    return f"{cores} cores and {gpus} gpus each" if gpus else f"{cores} cores each"
 
 
 def _words(request: Request) -> str:
