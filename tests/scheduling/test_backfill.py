@@ -122,6 +122,14 @@ def test_who_waits_for_drained_nodes_is_passed_until_they_are_back(graph: Graph)
     assert decided(graph, queue) == ([1], {2: NOW + 1})
 
 
+def test_who_waits_for_flash_that_is_not_ready_is_passed_until_it_is(graph: Graph) -> None:
+    graph.set_ssds("r0", up=False)
+    running = have(graph, (whole(1), NOW + 9))
+    queue = waiting((whole(1, ssd=1), 1), (whole(3), inf))
+
+    assert decided(graph, queue, running) == ([2], {1: inf})
+
+
 def test_the_first_to_wait_for_other_nodes_has_a_promise_of_his_own(graph: Graph) -> None:
     low, high = '{"ranks":["0-1"]}', '{"ranks":["2-3"]}'
     running = have(

@@ -167,6 +167,8 @@ def _promise(
     graph: Graph, request: Request, running: Sequence[Running], now: float
 ) -> _Promise | None:
     """Find out when a request that does not fit will; None if no end of a job would help."""
+    if graph.hopeless(request):
+        return None
     limited = [each for each in running if each.end < inf]
     shadow, passed, step = graph, 0, 1
     while passed < len(limited):

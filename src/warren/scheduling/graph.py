@@ -172,6 +172,10 @@ class Graph:
         """Tell whether there is room for a request now."""
         return self._room.fits(request, self._view(request).usable)
 
+    def hopeless(self, request: Request) -> bool:
+        """Tell whether a request would not fit though all jobs ended: nodes are kept back."""
+        return not self._whole.fits(request, self._view(request).usable)
+
     def match(self, request: Request) -> Allocation | Refusal:
         """Find room for a request, first fit by rank; or say why there is none."""
         view = self._view(request)
