@@ -19,6 +19,7 @@ from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
 from warren.daemons.compose import Control, Ports, compose
+from warren.daemons.instance import Foundation
 from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.node import Copy
@@ -96,13 +97,15 @@ class World:
         seam = seam or Seam()
         seam.listener = self._wrote
         ports = Ports(
-            clock=self.clock,
             objects=SeamJournal("objects", self.objects, seam),
-            jobs=SeamJournal("jobs", self.jobs, seam),
-            launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
-            commands=SeamCommands(self.commands, seam),
-            config=self.config,
-            owner=os.getuid(),
+            instance=Foundation(
+                clock=self.clock,
+                jobs=SeamJournal("jobs", self.jobs, seam),
+                launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
+                commands=SeamCommands(self.commands, seam),
+                owner=os.getuid(),
+                config=self.config,
+            ),
             mount_prefix=self.mount_prefix,
             client=self.client,
         )

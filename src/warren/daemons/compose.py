@@ -5,7 +5,7 @@ launcher, machines. A test gives others, and has the same system in its hands.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from warren.base.clock import Clock
 from warren.base.objects import Key
@@ -18,38 +18,19 @@ from warren.controllers.system import SystemController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
 from warren.daemons.agents import agent
+from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.site import Site
 from warren.daemons.system import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
-from warren.instance import config as configuration
-from warren.instance.barrier import Barriers
-from warren.instance.config import Config
-from warren.instance.content import Content
-from warren.instance.draining import drainer
-from warren.instance.execution import JobExec, Launcher
-from warren.instance.ingest import Ingest
-from warren.instance.jobinfo import JobInfo
-from warren.instance.joblist import JobList
-from warren.instance.kvs import Kvs
-from warren.instance.kvs.service import KvsService
-from warren.instance.kvs.watching import KvsWatch
-from warren.instance.manager import JobManager
-from warren.instance.perilog import Commands, Perilog
-from warren.instance.plugins import builtin
-from warren.instance.queues import Queues
-from warren.instance.resource import Resources, configured
-from warren.instance.scheduler import FirstCome
-from warren.instance.service import JobManagerService
-from warren.instance.shell import imp
 from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.local import LocalClient
 from warren.kube.runtime import Reconciler
 from warren.kube.server.embedded import Embedded
-from warren.rpc.bus import Bus, Methods
+from warren.rpc.bus import Methods
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
 from warren.wlm.embedded.manager import EmbeddedJobs
@@ -64,37 +45,20 @@ Wrap = Callable[[Client], Client]
 """Stands between a component and the API: a test sees every write there."""
 
 
-Launchers = Callable[[Bus, Handle], Launcher]
-"""Makes a launcher, which may offer services on the bus."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ports:
     """What the control process stands on."""
 
-    clock: Clock
     objects: Journal
     """The API server's journal."""
-    jobs: Journal
-    """The KVS's journal."""
-    launcher: Launchers
-    commands: Commands
-    owner: int
+    instance: Foundation
     mount_prefix: str
-    config: Config = field(default_factory=Config)
     client: Wrap = lambda client: client
     """Wraps the client of each component."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Instance:
-    """The embedded Flux instance."""
-
-    bus: Bus
-    handle: Handle
-    kvs: Kvs
-    manager: JobManager
-    parts: dict[str, Part]
+    @property
+    def clock(self) -> Clock:
+        return self.instance.clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,64 +70,13 @@ class Control:
     instance: Instance
 
 
-def instance(
-    site: Site,
-    config: Config,
-    clock: Clock,
-    jobs: Journal,
-    launcher: Launchers,
-    commands: Commands,
-    owner: int,
-    informers: Informers,
-) -> Instance:
+def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instance:
     """Build the instance. What its validator knows of the storage side, it reads in the API."""
-    r = site.r()
-    graph = configured(r, config)
-    bus = Bus(owner)
-    handle = bus.handle()
-    kvs = Kvs(jobs, owner, config.content.hash)
-    barriers = Barriers()
-    manager = JobManager(kvs, clock, handle, config)
-    scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
-    resources = Resources(kvs, clock, r, graph, scheduler, config.queues)
-    drain = drainer(handle)
-    execution = JobExec(
-        kvs, clock, launcher(bus, handle), barriers, manager.executed, drain, config.exec
-    )
-    manager.connect(scheduler, execution)
-    perilog = Perilog(config.job_manager, commands, drain, manager.committed)
-    queues = Queues(kvs, manager, config)
-    for plugin in (*builtin(clock, owner), DwsPlugin(), perilog):
-        manager.load(plugin)
-    validator = _validator(informers, graph)
-    bus.register("content", Content(kvs).methods())
-    bus.register("kvs", KvsService(kvs).methods())
-    bus.register("kvs-watch", KvsWatch(kvs).methods())
-    bus.register("barrier", barriers.methods())
-    service = JobManagerService(manager, execution)
-    ingest = Ingest(kvs, manager, clock, config, queues, [validator], barred=imp.can_run_as)
-    bus.register("job-manager", {**service.methods(), **queues.methods()})
-    bus.register("job-ingest", ingest.methods())
-    bus.register("config", configuration.methods(config))
-    bus.register("job-info", JobInfo(kvs, manager).methods())
-    bus.register("sched", scheduler.methods())
-    bus.register("feasibility", scheduler.feasibility())
-    listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
-    bus.register("job-list", listing.methods())
-    bus.register("resource", resources.methods())
-    bus.register("groups", resources.groups())
-    return Instance(
-        bus=bus,
-        handle=handle,
-        kvs=kvs,
-        manager=manager,
-        parts={
-            "job manager": manager.run,
-            "scheduler": scheduler.run,
-            "resources": resources.run,
-            "execution": execution.run,
-            "perilog": perilog.run,
-        },
+    return assemble(
+        site.r(),
+        stands_on,
+        plugins=[DwsPlugin()],
+        validators=lambda graph: [_validator(informers, graph)],
     )
 
 
@@ -210,16 +123,7 @@ def control(site: Site, ports: Ports) -> Control:
     embedded = apiserver.built(ports.objects, ports.clock)
     local = LocalClient(embedded.store)
     informers = Informers(ports.client(local), indexes=INDEXES)
-    flux = instance(
-        site,
-        ports.config,
-        ports.clock,
-        ports.jobs,
-        ports.launcher,
-        ports.commands,
-        ports.owner,
-        informers,
-    )
+    flux = instance(site, ports.instance, informers)
     reconcilers = controllers(
         lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
     )

@@ -18,6 +18,7 @@ from warren.daemons import apiserver, compose, users
 from warren.daemons import controllers as storage
 from warren.daemons import site as sites
 from warren.daemons.child import be
+from warren.daemons.instance import Foundation
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.system import INDEXES, System
@@ -26,6 +27,7 @@ from warren.instance.commands import ProcessCommands
 from warren.instance.config import Config
 from warren.instance.execution import Launcher
 from warren.instance.launcher import RemoteLauncher
+from warren.journal import Journal
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
@@ -101,26 +103,30 @@ async def instance(state: StateDir, site: Site) -> None:
     ) as client:
         with SqliteJournal(state.jobs) as jobs:
             informers = Informers(client)
-            settings = config.load(state.config)
-            flux = compose.instance(
-                site,
-                settings,
-                SystemClock(),
-                jobs,
-                remote_launcher,
-                ProcessCommands(state.mark),
-                os.geteuid(),
-                informers,
-            )
+            foundation = founded(state, jobs)
+            flux = compose.instance(site, foundation, informers)
+            doors = entrances(foundation.config)
             system = System(
                 first={"kvs": flux.kvs.run, "informers": informers.run},
                 before=informers.wait_synced,
                 parts={
                     **flux.parts,
-                    "bus": lambda: server.serve(flux.bus, state.socket, entrances(settings)),
+                    "bus": lambda: server.serve(flux.bus, state.socket, doors),
                 },
             )
             await system.run()
+
+
+def founded(state: StateDir, jobs: Journal) -> Foundation:
+    """Give what the cluster's instance stands on."""
+    return Foundation(
+        clock=SystemClock(),
+        jobs=jobs,
+        launcher=remote_launcher,
+        commands=ProcessCommands(state.mark),
+        owner=os.geteuid(),
+        config=config.load(state.config),
+    )
 
 
 def entrances(settings: Config) -> Doors:

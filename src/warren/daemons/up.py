@@ -14,20 +14,18 @@ import msgspec
 import structlog
 
 from warren.base.bytesize import human
-from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.daemons import apiserver, supervisor
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
-from warren.daemons.part import PARTS, entrances, remote_launcher
+from warren.daemons.part import PARTS, entrances, founded
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
 from warren.instance import config
-from warren.instance.commands import ProcessCommands
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
@@ -121,21 +119,12 @@ async def _live_together(
 ) -> None:
     """Be all parts but the nodes' agents and the shells."""
     entrance = apiserver.opened(state, port, apiserver.components(cluster.site))
-    clock = SystemClock()
     with SqliteJournal(state.objects) as objects, SqliteJournal(state.jobs) as jobs:
-        ports = Ports(
-            clock=clock,
-            objects=objects,
-            jobs=jobs,
-            launcher=remote_launcher,
-            commands=ProcessCommands(state.mark),
-            owner=os.geteuid(),
-            config=config.load(state.config),
-            mount_prefix=str(state.mounts),
-        )
+        foundation = founded(state, jobs)
+        ports = Ports(objects=objects, instance=foundation, mount_prefix=str(state.mounts))
         built = control(cluster.site, ports)
-        built.system.parts["api server"] = lambda: entrance.serve(built.api, clock)
-        doors = entrances(ports.config)
+        built.system.parts["api server"] = lambda: entrance.serve(built.api, ports.clock)
+        doors = entrances(foundation.config)
         built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, doors)
         is_ready = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:

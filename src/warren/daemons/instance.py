@@ -1,0 +1,119 @@
+"""The embedded instance, built from its parts: the cluster's own, and those of batch jobs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warren.base.clock import Clock
+from warren.daemons.system import Part
+from warren.instance import config as configuration
+from warren.instance.barrier import Barriers
+from warren.instance.config import Config
+from warren.instance.content import Content
+from warren.instance.draining import drainer
+from warren.instance.execution import JobExec, Launcher
+from warren.instance.ingest import Ingest, Validator
+from warren.instance.jobinfo import JobInfo
+from warren.instance.joblist import JobList
+from warren.instance.jobtap import Plugin
+from warren.instance.kvs import Kvs
+from warren.instance.kvs.service import KvsService
+from warren.instance.kvs.watching import KvsWatch
+from warren.instance.manager import JobManager
+from warren.instance.perilog import Commands, Perilog
+from warren.instance.plugins import builtin
+from warren.instance.queues import Queues
+from warren.instance.resource import Resources, configured
+from warren.instance.scheduler import FirstCome
+from warren.instance.service import JobManagerService
+from warren.instance.shell import imp
+from warren.journal import Journal
+from warren.rpc.bus import Bus
+from warren.rpc.message import Handle
+from warren.scheduling.graph import Graph
+
+Launchers = Callable[[Bus, Handle], Launcher]
+"""Makes a launcher, which may offer services on the bus."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foundation:
+    """What an instance stands on."""
+
+    clock: Clock
+    jobs: Journal
+    """The KVS's journal."""
+    launcher: Launchers
+    commands: Commands
+    owner: int
+    config: Config = field(default_factory=Config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """The embedded Flux instance."""
+
+    bus: Bus
+    handle: Handle
+    kvs: Kvs
+    manager: JobManager
+    parts: dict[str, Part]
+
+
+def assemble(
+    r: Mapping[str, Any],
+    stands_on: Foundation,
+    *,
+    plugins: Sequence[Plugin] = (),
+    validators: Callable[[Graph], Sequence[Validator]] = lambda graph: (),
+) -> Instance:
+    """Build the instance of a system, with job manager plugins and validators of others."""
+    clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
+    graph = configured(r, config)
+    bus = Bus(owner)
+    handle = bus.handle()
+    kvs = Kvs(stands_on.jobs, owner, config.content.hash)
+    barriers = Barriers()
+    manager = JobManager(kvs, clock, handle, config)
+    scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
+    resources = Resources(kvs, clock, r, graph, scheduler, config.queues)
+    drain = drainer(handle)
+    launcher = stands_on.launcher(bus, handle)
+    execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
+    manager.connect(scheduler, execution)
+    perilog = Perilog(config.job_manager, stands_on.commands, drain, manager.committed)
+    queues = Queues(kvs, manager, config)
+    for plugin in (*builtin(clock, owner), *plugins, perilog):
+        manager.load(plugin)
+    service = JobManagerService(manager, execution)
+    ingest = Ingest(kvs, manager, clock, config, queues, validators(graph), barred=imp.can_run_as)
+    listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
+    for name, methods in {
+        "content": Content(kvs).methods(),
+        "kvs": KvsService(kvs).methods(),
+        "kvs-watch": KvsWatch(kvs).methods(),
+        "barrier": barriers.methods(),
+        "job-manager": {**service.methods(), **queues.methods()},
+        "job-ingest": ingest.methods(),
+        "job-info": JobInfo(kvs, manager).methods(),
+        "job-list": listing.methods(),
+        "config": configuration.methods(config),
+        "sched": scheduler.methods(),
+        "feasibility": scheduler.feasibility(),
+        "resource": resources.methods(),
+        "groups": resources.groups(),
+    }.items():
+        bus.register(name, methods)
+    return Instance(
+        bus=bus,
+        handle=handle,
+        kvs=kvs,
+        manager=manager,
+        parts={
+            "job manager": manager.run,
+            "scheduler": scheduler.run,
+            "resources": resources.run,
+            "execution": execution.run,
+            "perilog": perilog.run,
+        },
+    )
