@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, held
 from warren.instance import config, munge
 from warren.instance.munge import NotInstalled
-from warren.instance.shell import imp
+from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import Order, ShellParent
+from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
 from warren.rfc.fluid import JobId
@@ -58,23 +60,28 @@ class NodeShell:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return asyncio.run(_shell(self._state, self._nodes, order, request))
+        storage = DwsEnvironment(lambda path: self._nodes.place(order.host, path))
+        plugins = [*builtin(self._state.tmp), storage]
+        return asyncio.run(lived(self._state.socket, plugins, order, request))
+
+    def clean(self, order: Order) -> None:
+        tmpdir.remove(self._state.tmp, order.id, order.rank)
 
 
-async def _shell(state: StateDir, nodes: Nodes, order: Order, request: bytes | None) -> int:
+async def lived(
+    socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
+) -> int:
+    """Live a shell's life, for the instance at a socket; give its exit code."""
     serving = Bus(os.geteuid())
-    patient = Patient(lambda: connect(state.socket, serving), serving)
+    patient = Patient(lambda: connect(socket, serving), serving)
     shell = Shell(
         handle=patient,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
-        plugins=[
-            *builtin(state.tmp),
-            DwsEnvironment(lambda path: nodes.place(order.host, path)),
-        ],
+        plugins=plugins,
         job=JobId(order.id),
         rank=order.rank,
-        uri=state.uri,
+        uri=f"local://{socket}",
         request=request,
     )
     loop = asyncio.get_running_loop()

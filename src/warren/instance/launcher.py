@@ -25,8 +25,12 @@ class Refused(ShellsLost):
 class RemoteLauncher:
     """Asks the parent of shells, whenever there is one."""
 
-    def __init__(self, handle: Handle, owner: int) -> None:
-        """`owner` is the instance's, as whom shells run that are nobody else's."""
+    def __init__(self, handle: Handle, owner: int, place: str = "") -> None:
+        """`owner` is the instance's, as whom shells run that are nobody else's.
+
+        `place` is which of several parents is asked.
+        """
+        self._service = f"{SERVICE}{place}"
         self._handle = handle
         self._owner = owner
         self._shells: dict[tuple[JobId, int], int | None] = {}
@@ -93,7 +97,7 @@ class RemoteLauncher:
         """Ask the parent, as often as it takes: everything that it is asked may be repeated."""
         while True:
             try:
-                return await self._handle.rpc(f"{SERVICE}.{method}", payload)
+                return await self._handle.rpc(f"{self._service}.{method}", payload)
             except RpcError as error:
                 if not error.lost:
                     raise
@@ -122,3 +126,37 @@ class RemoteLauncher:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class SpreadLauncher:
+    """A `Launcher` over nodes that have a parent of shells each."""
+
+    def __init__(self, nodes: Mapping[str, RemoteLauncher]) -> None:
+        """`nodes` are the launchers by the names of their nodes."""
+        self._nodes = nodes
+        self._places: dict[tuple[JobId, int], RemoteLauncher] = {}
+
+    async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        self._places[job, rank] = self._nodes[host]
+        await self._nodes[host].start(job, rank, host, userid)
+
+    async def known(self) -> Mapping[JobId, frozenset[int]]:
+        found: dict[JobId, frozenset[int]] = {}
+        for node in self._nodes.values():
+            for job, ranks in (await node.known()).items():
+                found[job] = found.get(job, frozenset()) | ranks
+        return found
+
+    async def wait(self, job: JobId, rank: int) -> int:
+        return await self._places[job, rank].wait(job, rank)
+
+    async def kill(self, job: JobId, signum: int) -> None:
+        await asyncio.gather(*(node.kill(job, signum) for node in self._of(job)))
+
+    async def forget(self, job: JobId) -> None:
+        await asyncio.gather(*(node.forget(job) for node in self._of(job)))
+        for place in [place for place in self._places if place[0] == job]:
+            del self._places[place]
+
+    def _of(self, job: JobId) -> set[RemoteLauncher]:
+        return {node for (other, _), node in self._places.items() if other == job}

@@ -33,6 +33,9 @@ from warren.rpc import message, sockets
 from warren.rpc.message import Message, RpcError
 
 SERVICE: Final = "shells"
+LISTENER: Final = "job-exec"
+"""Where it tells what it has."""
+
 _RETRY: Final = 0.2
 _CHUNK: Final = 2**16
 _LARGEST_FD: Final = 2**31 - 1
@@ -69,6 +72,10 @@ class Shell(Protocol):
 
     def live(self, order: Order, request: bytes | None) -> int:
         """Be the shell, and give its exit code."""
+        ...
+
+    def clean(self, order: Order) -> None:
+        """In the parent: remove what a shell that is dead has left on its node."""
         ...
 
 
@@ -111,15 +118,28 @@ class _Dying:
 class ShellParent:
     """Forks shells on request, until it is told to end."""
 
-    def __init__(self, path: Path, marker: str, shell: Shell, cluster: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        marker: str | None,
+        shell: Shell,
+        cluster: str,
+        *,
+        place: str = "",
+        lasting: bool = True,
+    ) -> None:
         """`marker` is an environment entry, `NAME=value`, that all tasks of this instance carry.
 
-        `cluster` is what no other cluster on the machine is called.
+        `cluster` is what no other cluster on the machine is called; `place` what the parent
+        of no other node of the instance is called, where each node has one of its own. One
+        that is not `lasting` ends when the instance has gone.
         """
         self._path = path
         self._marker = marker
         self._shell = shell
         self._cluster = cluster
+        self._place = place
+        self._lasting = lasting
         self._cgroups = cgroups.of_this_machine(cluster)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
@@ -132,14 +152,16 @@ class ShellParent:
         self._notes, self._noting = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
-        """Serve until SIGTERM; then end all shells."""
+        """Serve until SIGTERM, or until the instance has gone; then end all shells."""
         adopt_orphans()
         self._clear()
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._end)
-        signal.signal(signal.SIGINT, self._end)
+        # What is to end with its instance must not end before it, which has jobs to end first.
+        told = self._end if self._lasting else lambda *_: None
+        signal.signal(signal.SIGTERM, told)
+        signal.signal(signal.SIGINT, told)
         while not self._ending:
             self._connect()
             watched: list[Any] = [reading]
@@ -179,8 +201,9 @@ class ShellParent:
             connection.close()  # whoever this is, it gives no orders
             return
         self._connection, self._buffer = connection, b""
-        self._ask("service.add", {"service": SERVICE})
-        self._ask("job-exec.hello", {"shells": [shell.end() for shell in self._shells.values()]})
+        shells = [shell.end() for shell in self._shells.values()]
+        self._ask("service.add", {"service": f"{SERVICE}{self._place}"})
+        self._ask(f"{LISTENER}{self._place}.hello", {"shells": shells})
 
     def _ask(self, topic: str, payload: dict[str, Any]) -> None:
         self._tag += 1
@@ -197,6 +220,7 @@ class ShellParent:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._ending = self._ending or not self._lasting
 
     def _receive(self) -> None:
         assert self._connection is not None
@@ -318,6 +342,8 @@ class ShellParent:
             if self._gone(shell):
                 self._dying.remove(dying)
                 shell.left = []
+                if shell.status != 0:
+                    self._shell.clean(shell.order)
                 self._tell(shell)
                 continue
             self._kill_all(shell)
@@ -334,7 +360,7 @@ class ShellParent:
                 job, rank = shell.place
                 words = f"job {job}, shell {rank}: processes do not die: {shell.left}"
                 print(words, file=sys.stderr, flush=True)
-            self._ask("job-exec.exited", shell.end())
+            self._ask(f"{LISTENER}{self._place}.exited", shell.end())
 
     def _gone(self, shell: _Shell) -> bool:
         if shell.cgroup is not None:
@@ -402,7 +428,7 @@ class ShellParent:
             pause = min(pause * 2, 0.1)
 
     def _left_at_all(self) -> list[int]:
-        found = {*marked(self._marker), *descendants(os.getpid())}
+        found = {*(marked(self._marker) if self._marker else ()), *descendants(os.getpid())}
         for cgroup in cgroups.left(self._cluster):
             if not cgroup.remove():
                 found.update(cgroup.processes())

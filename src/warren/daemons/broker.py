@@ -1,0 +1,250 @@
+"""The instance of a batch job, on the job's own resources: `python -m warren.daemons.broker`.
+
+One process of it is a task on each node of the job. The first is the instance, runs the script
+and ends with it; each starts the shells of its own node. It has no state on disk: a batch job's
+instance lives as long as the job, and storage is the enclosing instance's to give.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from warren.base.clock import SystemClock
+from warren.base.errors import WarrenError
+from warren.daemons import logs
+from warren.daemons.instance import Foundation, Instance, assemble
+from warren.daemons.shells import lived
+from warren.daemons.system import System
+from warren.instance.commands import ProcessCommands
+from warren.instance.execution import Launcher
+from warren.instance.launcher import RemoteLauncher, SpreadLauncher
+from warren.instance.shell import tmpdir
+from warren.instance.shell.builtin import builtin
+from warren.instance.shell.parent import LISTENER, Order, ShellParent
+from warren.instance.shell.tasks import die_with_parent
+from warren.journal import MemoryJournal
+from warren.rfc import fluid, resource_set, treeobj
+from warren.rpc import server
+from warren.rpc.bus import Bus
+from warren.rpc.client import connect
+from warren.rpc.message import Handle, RpcError
+
+URI: Final = "broker.uri"
+"""Where in the job's namespace the first process says where its socket is."""
+
+_LOCAL: Final = "local://"
+_OURS: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
+"""What of the environment is about our own task, and would tell those inside of another job."""
+
+_ENDING: Final = 30.0
+"""Seconds that the jobs that are left have to end when the script has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which process of which job this is, as its environment tells."""
+
+    enclosing: Path
+    """The socket of the instance that the job is of."""
+    job: fluid.JobId
+    rank: int
+    size: int
+    namespace: str
+    tmp: Path
+
+    @property
+    def meeting(self) -> str:
+        """The barrier of the job's processes, which breaks where one of them cannot come."""
+        return f"{fluid.f58plain(self.job)}-broker"
+
+    @property
+    def socket(self) -> Path:
+        return self.tmp / "local"
+
+
+def place_of(environment: Mapping[str, str]) -> Place:
+    """Read the environment of a task. Raises WarrenError outside of a job."""
+    try:
+        return Place(
+            enclosing=Path(environment["FLUX_URI"].removeprefix(_LOCAL)),
+            job=fluid.parse(environment["FLUX_JOB_ID"]),
+            rank=int(environment["FLUX_TASK_RANK"]),
+            size=int(environment["FLUX_JOB_NNODES"]),
+            namespace=environment["FLUX_KVS_NAMESPACE"],
+            tmp=Path(environment[tmpdir.VARIABLE]),
+        )
+    except (KeyError, ValueError) as error:
+        raise WarrenError(f"this is for the tasks of batch jobs: {error} is not set") from error
+
+
+def script_environment(environment: Mapping[str, str], place: Place) -> dict[str, str]:
+    """Give the environment of the script: of the job's, what is not about our own task."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
+    return {
+        **kept,
+        tmpdir.VARIABLE: str(place.tmp),
+        "FLUX_URI": f"{_LOCAL}{place.socket}",
+        "FLUX_ENCLOSING_ID": fluid.f58(place.job),
+    }
+
+
+# The shells of one node
+
+
+class _BatchShell:
+    """A shell's life on the node that this process is on already."""
+
+    def __init__(self, socket: Path, tmp: Path) -> None:
+        self._socket = socket
+        self._tmp = tmp
+        self._parent = os.getpid()
+
+    def prepare(self, order: Order) -> bytes | None:
+        return None
+
+    def live(self, order: Order, request: bytes | None) -> int:
+        die_with_parent()
+        if os.getppid() != self._parent:
+            return 1
+        return asyncio.run(lived(self._socket, builtin(self._tmp), order, request))
+
+    def clean(self, order: Order) -> None:
+        tmpdir.remove(self._tmp, order.id, order.rank)
+
+
+def _start_shells(socket: Path, place: Place) -> None:
+    """Be the parent of a node's shells, until the instance has gone."""
+    shell = _BatchShell(socket, place.tmp)
+    cluster = f"{socket}:{place.rank}"
+    ShellParent(socket, None, shell, cluster, place=f"-{place.rank}", lasting=False).run()
+
+
+# The first process
+
+
+async def lead(place: Place, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Be the instance, and run the script in it; give its exit code. Raises RpcError."""
+    async with connect(place.enclosing) as enclosing:
+        flux = await _assembled(place, enclosing)
+        system = System(
+            first={"kvs": flux.kvs.run},
+            parts={**flux.parts, "bus": lambda: server.serve(flux.bus, place.socket)},
+        )
+        ready = asyncio.Event()
+        # The script is told to end as we are; we go on until it has, and all that it has started.
+        for signum in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(signum, lambda: None)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(system.run(ready))
+            await ready.wait()
+            await _announce(place, enclosing)
+            code = await _run(command, environment)
+            await _end_jobs(flux.handle)
+            running.cancel()
+    return code
+
+
+async def _assembled(place: Place, enclosing: Handle) -> Instance:
+    lookup = {"id": place.job, "keys": ["R"]}
+    given = resource_set.read(orjson.loads((await enclosing.rpc("job-info.lookup", lookup))["R"]))
+    # Flash is not for those inside, and the job's end is theirs without being told.
+    own = replace(resource_set.remap(given), scheduling=None, starttime=0.0, expiration=0.0)
+    hosts = [rank.host for rank in own.ranks]
+
+    def launcher(bus: Bus, handle: Handle) -> Launcher:
+        nodes = {}
+        for rank, host in enumerate(hosts):
+            nodes[host] = RemoteLauncher(handle, bus.owner, f"-{rank}")
+            bus.register(f"{LISTENER}-{rank}", nodes[host].methods())
+        return SpreadLauncher(nodes)
+
+    foundation = Foundation(
+        clock=SystemClock(),
+        jobs=MemoryJournal(),
+        launcher=launcher,
+        commands=ProcessCommands(("FLUX_URI", f"{_LOCAL}{place.socket}")),
+        owner=os.geteuid(),
+    )
+    return assemble(resource_set.write(own), foundation)
+
+
+async def _announce(place: Place, enclosing: Handle) -> None:
+    """Say to the other processes of the job, and to people, where the instance is."""
+    uri = f"{_LOCAL}{place.socket}"
+    operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
+    await enclosing.rpc("kvs.commit", {"namespace": place.namespace, "ops": [operation]})
+    await enclosing.rpc("job-manager.memo", {"id": place.job, "memo": {"uri": uri}})
+    await _meet(place, enclosing)
+
+
+async def _meet(place: Place, enclosing: Handle) -> None:
+    request = {"name": place.meeting, "nprocs": place.size, "who": str(place.rank)}
+    await enclosing.rpc("barrier.enter", request)
+
+
+async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the script, which gets the signals that the job gets; give its exit code."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command, env=dict(environment))
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    code = await process.wait()
+    return code if code >= 0 else 128 - code
+
+
+async def _end_jobs(handle: Handle) -> None:
+    """End the jobs that the script has left behind."""
+    request: dict[str, Any] = {"attrs": ["id"], "constraint": {"states": ["active"]}}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ENDING):
+            for job in (await handle.rpc("job-list.list", request))["jobs"]:
+                ended = {"id": job["id"], "type": "cancel", "severity": 0}
+                with suppress(RpcError):  # it has ended by itself
+                    await handle.rpc(
+                        "job-manager.raise", {**ended, "note": "the batch script has ended"}
+                    )
+            await handle.rpc("job-manager.drain")
+
+
+# The others
+
+
+async def _follow(place: Place) -> Path:
+    """Wait until the first process is there, and give its socket. Raises RpcError."""
+    async with connect(place.enclosing) as enclosing:
+        await _meet(place, enclosing)
+        request = {"key": URI, "namespace": place.namespace}
+        found = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
+    return Path(found.decode().removeprefix(_LOCAL))
+
+
+def main(command: Sequence[str]) -> int:
+    """Be one process of a batch job's instance, and give its exit code."""
+    place = place_of(os.environ)
+    if place.rank != 0:
+        _start_shells(asyncio.run(_follow(place)), place)
+        return 0
+    # A fork of what has loaded everything, before there are threads.
+    if os.fork() == 0:
+        die_with_parent()
+        _start_shells(place.socket, place)
+        os._exit(0)
+    return asyncio.run(lead(place, command, script_environment(os.environ, place)))
+
+
+if __name__ == "__main__":
+    logs.configure()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (WarrenError, OSError) as error:
+        print(f"warren: the batch job's instance cannot be: {error}", file=sys.stderr)
+        sys.exit(1)
