@@ -193,3 +193,36 @@ async def test_it_outlives_a_real_server(tmp_path: Path) -> None:
         assert await asked == {"name": "wait"}
         running.cancel()
         await asyncio.wait({running})
+
+
+@really
+async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) -> None:
+    path, inner = tmp_path / "socket", Bus(OWNER)
+    patient = Patient(lambda: connect(path, inner), inner, delay=0.01)
+    running = asyncio.ensure_future(patient.run())
+    offering = asyncio.ensure_future(patient.offer("mine", Services().methods()))
+    try:
+        for _ in range(3):
+            bus = Bus(OWNER)
+            async with serving(bus, path):
+                await eventually(lambda bus=bus: "mine" in bus._services)
+                assert await bus.handle().rpc("mine.echo", {"a": 1}) == {"a": 1}
+    finally:
+        offering.cancel()
+        running.cancel()
+        await asyncio.wait({offering, running})
+
+
+@really
+async def test_what_may_not_be_offered_is_refused(tmp_path: Path) -> None:
+    path, inner = tmp_path / "socket", Bus(OWNER)
+    patient = Patient(lambda: connect(path, inner), inner, delay=0.01)
+    async with serving(Bus(OWNER + 1), path):
+        running = asyncio.ensure_future(patient.run())
+        try:
+            with pytest.raises(RpcError) as refused:
+                await patient.offer("kvs", {})
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+    assert refused.value.errnum == errno.EPERM

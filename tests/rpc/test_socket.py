@@ -82,10 +82,36 @@ async def test_the_kernel_says_who_asks_and_no_message_does(path: Path) -> None:
         assert (await wire.hear())["errnum"] == errno.EPERM
 
 
+@pytest.mark.parametrize("name", ["x", f"{GUEST}-x", f"{OWNER}", f"0{OWNER}-x", f"-{OWNER}-x"])
 @really
-async def test_a_guest_offers_no_services(path: Path) -> None:
+async def test_a_guest_offers_no_services_but_its_own(path: Path, name: str) -> None:
     async with serving(Bus(GUEST), path), connected(path) as guest:
-        assert await errnum_of(guest.rpc("service.add", {"service": "x"})) == errno.EPERM
+        assert await errnum_of(guest.rpc("service.add", {"service": name})) == errno.EPERM
+
+
+@really
+async def test_a_guests_service_is_reached_by_the_guest_and_the_owner_alone(path: Path) -> None:
+    bus, name = Bus(GUEST), f"{OWNER}-x"
+    inner = Bus(OWNER)
+    inner.register(name, Services().methods())
+    async with serving(bus, path), connected(path, inner) as guest:
+        await guest.rpc("service.add", {"service": name})
+
+        async def who(userid: int) -> Payload:
+            return await bus.handle(userid).rpc(f"{name}.whoami")
+
+        assert await who(OWNER) == {"userid": OWNER, "owner": False}
+        assert await who(GUEST) == {"userid": GUEST, "owner": True}
+        assert await errnum_of(who(GUEST + 1)) == errno.EPERM
+
+
+@really
+async def test_a_guest_offers_so_many_services_and_no_more(path: Path) -> None:
+    async with serving(Bus(GUEST), path), connected(path) as guest:
+        for number in range(16):
+            await guest.rpc("service.add", {"service": f"{OWNER}-{number}"})
+        one_more = guest.rpc("service.add", {"service": f"{OWNER}-more"})
+        assert await errnum_of(one_more) == errno.ENOSPC
 
 
 # Connections and their ends
@@ -413,7 +439,23 @@ async def test_a_service_cannot_be_offered_twice_nor_in_the_place_of_our_own(pat
         assert await first.rpc("test.echo") == {}
 
 
-@pytest.mark.parametrize("payload", [{}, {"service": ""}, {"service": 7}], ids=str)
+@really
+async def test_a_service_may_be_offered_for_as_long_as_a_stream_is_open(path: Path) -> None:
+    bus = Bus(OWNER)
+    async with serving(bus, path), connected(path, bus_with(Services())) as connection:
+        offer = connection.stream("service.add", {"service": "test"})
+        async with aclosing(offer):  # type: ignore[type-var]
+            assert await anext(offer) == {}
+            assert await bus.handle().rpc("test.echo") == {}
+            assert await errnum_of(connection.rpc("service.add", {"service": "test"})) == (
+                errno.EEXIST
+            )
+        await eventually(lambda: "test" not in bus._services)
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"service": ""}, {"service": 7}, {"service": "a.b"}], ids=str
+)
 @really
 async def test_an_offer_must_name_a_service(path: Path, payload: dict[str, Any]) -> None:
     async with serving(Bus(OWNER), path), connected(path) as handle:

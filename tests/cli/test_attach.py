@@ -1,0 +1,220 @@
+"""Following a job: what is shown, what is sent, and what an interrupt does."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.instance.instance import Instance, machine
+from tests.instance.parts import virtually
+from tests.instance.test_shell import by_rank
+from warren.cli.attach import Shows, _interrupts, attach
+from warren.instance.simulated import Play
+from warren.rfc import eventlog, stdio
+from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId, f58
+from warren.rpc.bus import Method
+from warren.rpc.message import Handle, Payload, Request, RpcError
+
+NOW = 1.0
+
+
+async def followed(instance: Instance, job: JobId, **options: Any) -> int:
+    return await attach(instance.bus.handle(), job, **{"read_only": True, **options})
+
+
+# What is shown
+
+
+@virtually
+async def test_the_output_and_the_exit_code_are_the_jobs(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    async with machine(Play(output=b"\xff out\n", status=3 << 8)) as m, m.instance() as instance:
+        assert await followed(instance, await instance.submit()) == 3
+
+    assert capfdbinary.readouterr() == (b"\xff out\n", b"")
+
+
+@virtually
+async def test_lines_bear_the_rank_that_wrote_them(capfd: pytest.CaptureFixture[str]) -> None:
+    async with machine(by_rank) as m, m.instance() as instance:
+        await followed(instance, await instance.submit(nodes=2, tasks=3, cores=1), label=True)
+
+    assert sorted(capfd.readouterr().out.splitlines()) == ["0: I am 0", "1: I am 1", "2: I am 2"]
+
+
+def test_a_line_that_comes_in_pieces_bears_one_label(capfd: pytest.CaptureFixture[str]) -> None:
+    shows = Shows(label=True)
+    for rank, piece in ((0, b"on"), (1, b"two\nth"), (0, b"e\n"), (1, b"ree")):
+        shows.show(stdio.data(NOW, "stdout", rank, piece))
+    shows.flush()
+
+    assert capfd.readouterr().out == "1: two\n0: one\n1: three\n"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_the_shell_says_is_shown_unless_it_is_to_be_quiet(
+    quiet: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shows = Shows(quiet=quiet)
+    shows.show(stdio.log(NOW, 3, "trouble"))
+    shows.show(stdio.redirect(NOW, "stdout", [0, 1], "/out"))
+    shows.show(stdio.redirect(NOW, "stderr", [0, 1]))
+
+    told = "flux-shell: trouble\n0-1: stdout redirected to /out\n"
+    assert capfd.readouterr().err == ("" if quiet else told)
+
+
+@virtually
+async def test_every_event_is_shown_with_its_moment(capfd: pytest.CaptureFixture[str]) -> None:
+    async with machine() as m, m.instance() as instance:
+        await followed(instance, await instance.submit(), events=True)
+
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith("0.000s: job.submit userid=1000 urgency=16")
+    assert "1.000s: job.finish status=0" in lines
+    assert lines[-1] == "1.000s: job.clean"
+
+
+@virtually
+async def test_an_exception_is_shown_and_costs_the_exit_code(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        job = await instance.submit()
+        following = asyncio.create_task(followed(instance, job))
+        await instance.until(job, "start")
+        await instance.cancel(job)
+
+        assert await following == 128 + signal.SIGTERM
+    assert capfd.readouterr().err == f"{f58(job)}: job.exception type=cancel severity=0\n"
+
+
+@virtually
+async def test_nothing_is_waited_for_beyond_an_event() -> None:
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        job = await instance.submit()
+        async with asyncio.timeout(10):
+            assert await followed(instance, job, wait_event="start") == 1
+        await instance.cancel(job)
+        await instance.until(job)
+
+
+# What is sent
+
+
+class Reading:
+    """A job's service for input, which refuses after so many pieces."""
+
+    def __init__(self, instance: Instance, most: int, errnum: int) -> None:
+        self._most = most
+        self._errnum = errnum
+        self.read: list[Payload] = []
+        self.over = asyncio.Event()
+        instance.bus.register("1000-shell-toy", {"stdin": Method(self._take, guest=True)})
+
+    async def _take(self, request: Request) -> Payload:
+        if len(self.read) == self._most:
+            self.over.set()
+            raise RpcError(self._errnum, "no more of that")
+        self.read.append(request.payload)
+        if request.payload["eof"]:
+            self.over.set()
+        return {}
+
+
+class Toy:
+    """A handle to an instance where each job's service is the toy's."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        return await self._handle.rpc(topic, payload)
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> Any:
+        if payload is not None and payload.get("path") == "guest.exec.eventlog":
+            event = Event(NOW, "shell.init", {"service": "1000-shell-toy"})
+            yield {"event": eventlog.encode(event)}
+            return
+        async for answer in self._handle.stream(topic, payload):
+            yield answer
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+
+
+async def sent(
+    pipe: tuple[int, int], data: bytes, most: int = 10**6, errnum: int = 0
+) -> list[Payload]:
+    """What the service of a job reads, of what somebody who follows it has to send."""
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        service = Reading(instance, most, errnum)
+        os.write(pipe[1], data)
+        os.close(pipe[1])
+        job = await instance.submit()
+        toy = Toy(instance.bus.handle())
+        following = asyncio.create_task(attach(toy, job, stdin=pipe[0], stdin_ranks="0"))
+        async with asyncio.timeout(60):
+            await service.over.wait()
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            await instance.cancel(job)
+            assert await following == 128 + signal.SIGTERM
+        return service.read
+
+
+def test_what_there_is_to_read_is_sent_to_its_end(pipe: tuple[int, int]) -> None:
+    whole = {"stream": "stdin", "ranks": "0", "encoding": "UTF-8", "eof": False}
+    assert asyncio.run(sent(pipe, "zwölf\n".encode())) == [
+        {**whole, "data": "zwölf\n"},
+        {"stream": "stdin", "ranks": "0", "eof": True},
+    ]
+
+
+def test_bytes_that_are_no_text_are_sent_as_they_are(pipe: tuple[int, int]) -> None:
+    read = asyncio.run(sent(pipe, b"\xff"))
+    assert (read[0]["data"], read[0]["encoding"]) == ("/w==", "base64")
+
+
+@pytest.mark.parametrize(("errnum", "told"), [(32, ""), (27, "no more of that")])
+def test_a_job_that_takes_no_more_is_shown_to_its_end(
+    errnum: int, told: str, pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert asyncio.run(sent(pipe, b"much", most=0, errnum=errnum)) == []
+    assert told in capfd.readouterr().err
+
+
+# Interrupts
+
+
+def test_the_first_interrupt_is_the_tasks_and_the_second_ends_the_job(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+
+    class Asked:
+        async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+            asked.append(f"{topic} {(payload or {}).get('signum')}")
+            raise RpcError(22)
+
+        def stream(self, topic: str, payload: Payload | None = None) -> Any:
+            raise NotImplementedError
+
+    async def interrupted() -> None:
+        with _interrupts(Asked(), 1, read_only=False):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(0.01)
+
+    asyncio.run(interrupted())
+
+    assert asked == ["job-manager.kill 2", "job-manager.raise None"]
+    assert "again within 2 seconds cancels the job" in capfd.readouterr().err
