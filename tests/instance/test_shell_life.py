@@ -333,6 +333,7 @@ async def test_a_shell_says_as_much_as_it_is_asked_to(verbose: int, told: list[s
         await instance.until(job)
 
         assert instance.complaints(job)[-1:] == told
+        assert instance.names(job, "guest.output").index("header") == 0
 
 
 @virtually

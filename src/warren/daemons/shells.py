@@ -22,6 +22,7 @@ from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
+from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.client import Patient, connect
@@ -106,6 +107,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
     state.tmp.chmod(0o1777)
     try:
         with held(state.shells_lock):
+            sweep(state.tmp)  # shells die with their parent, and we are the only one
             ShellParent(
                 state.socket,
                 f"FLUX_URI={state.uri}",

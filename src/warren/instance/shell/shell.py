@@ -63,6 +63,8 @@ class Shell:
     _methods: dict[str, Method] = field(default_factory=dict)
     _tasks: dict[int, Task] = field(default_factory=dict)
     """The tasks of this node by rank."""
+    _early: list[Event] | None = field(default_factory=list)
+    """What was said before the log of the output was begun: its header comes first."""
     _sequence: int = 0
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -132,7 +134,8 @@ class Shell:
             await self._open()
         if len(part.hosts) > 1:
             await self.company.gather()
-        await self.append("output", written.redirections())
+        early, self._early = self._early, None
+        await self.append("output", [*(early or ()), *written.redirections()])
         await self._call("post_init")
         return written
 
@@ -142,9 +145,7 @@ class Shell:
         problem = self.spawner.unusable(cwd) if cwd is not None else None
         if problem is not None:
             self._part = replace(self.part, cwd=_ELSEWHERE)
-            self._group_of().create_task(
-                self.log(WARNING, f"working directory {cwd}: {problem}; going to {_ELSEWHERE}")
-            )
+            await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_ELSEWHERE}")
 
     def _offer(self) -> None:
         methods: dict[str, Method | StreamingMethod] = dict(self._methods)
@@ -266,7 +267,11 @@ class Shell:
             await self._append_text(key, _text(events))
 
     async def log(self, level: int, message: str) -> None:
-        if level <= NOTICE + self.part.options.verbose:
+        if level > NOTICE + self.part.options.verbose:
+            return
+        if self._early is not None:
+            self._early.append(self._word(level, message))
+        else:
             await self._say(level, message)
 
     async def fail(self, note: str) -> None:
@@ -308,11 +313,14 @@ class Shell:
 
     async def _say(self, level: int, message: str) -> None:
         """Tell the job's author, in the job's output."""
-        event = stdio.log(self.clock.now(), level, message, rank=self.rank, component="shell")
+        early, self._early = self._early, None
         try:
-            await self.append("output", [event])
+            await self.append("output", [*(early or ()), self._word(level, message)])
         except RpcError:
             return  # there is nowhere to say it any more
+
+    def _word(self, level: int, message: str) -> Event:
+        return stdio.log(self.clock.now(), level, message, rank=self.rank, component="shell")
 
 
 def _text(events: Iterable[Event]) -> str:

@@ -1,8 +1,7 @@
 """A directory of a job's own on each node, FLUX_JOB_TMPDIR, and the files that the job brought.
 
 It is made before the tasks start and removed when the shell ends. A shell that is killed
-cannot remove it: whoever has started the shell calls `remove` for it, since the directory's
-name is that of the job.
+cannot remove it: the next parent of shells does (`sweep`), when no shell lives.
 """
 
 import os
@@ -57,7 +56,16 @@ def place(root: Path, job: int, rank: int) -> Path:
 
 def remove(root: Path, job: int, rank: int) -> None:
     """Remove what a shell that is dead has left. Nothing may be left; that is no trouble."""
-    path = place(root, job, rank)
+    _remove_others(place(root, job, rank))
+
+
+def sweep(root: Path) -> None:
+    """Remove what all shells have left, of which none lives."""
+    for path in root.glob("jobtmp-*"):
+        _remove_others(path)
+
+
+def _remove_others(path: Path) -> None:
     if os.geteuid() == 0:
         # Root needs no permission of the directory's owner, who may be at work in it still:
         # nothing but what removes by name within an open directory is safe.
