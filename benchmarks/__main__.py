@@ -11,10 +11,18 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api, commands, copying, jobs, scheduling, storage
+from benchmarks import api, commands, copying, jobs, kvs, scheduling, storage
 from benchmarks.measure import Result
 
-BENCHMARKS = {**commands.ALL, **scheduling.ALL, **jobs.ALL, **storage.ALL, **api.ALL, **copying.ALL}
+BENCHMARKS = {
+    **commands.ALL,
+    **scheduling.ALL,
+    **jobs.ALL,
+    **kvs.ALL,
+    **storage.ALL,
+    **api.ALL,
+    **copying.ALL,
+}
 RESULTS = Path(__file__).parent / "results.jsonl"
 
 

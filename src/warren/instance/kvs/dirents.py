@@ -41,9 +41,9 @@ def operation(entry: Any, namespace: str, blobs: Blobs) -> Operation:
     if dirent is None:
         return ops.unlink(key, namespace)
     try:
-        treeobj.check(dirent)
         if flags:
             return ops.append(key, treeobj.read_val(dirent), namespace)
+        treeobj.check(dirent)
         found = Copied(blobs).node(dirent, DEEPEST - len(names_of(key)))
     except BadFormat as error:
         raise RpcError(errno.EPROTO, str(error)) from None

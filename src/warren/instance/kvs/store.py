@@ -308,10 +308,14 @@ class Kvs:
             space = self._spaces.get(namespace)
             found: Any = space.root if space else None
             for depth, name in enumerate(names):
-                if isinstance(found, VALUE):
-                    return Found(None, places, RpcError(errno.ENOTDIR))
-                found = self._entry(found, name) if found is not None else None
-                if isinstance(found, Link) and (follow or depth + 1 < len(names)):
+                if type(found) is not Directory:
+                    refusal = RpcError(errno.ENOTDIR) if found is not None else None
+                    return Found(None, places, refusal)
+                found = found.get(name)
+                kind = type(found)
+                if kind is Pack:
+                    found = thawed(self._witness.open.entries(found)[name], 0, 0)
+                elif kind is Link and (follow or depth + 1 < len(names)):
                     break
             else:
                 return Found(found, places)
@@ -320,12 +324,6 @@ class Kvs:
             if not permitted(namespace):
                 return Found(None, places, RpcError(errno.EPERM))
         return Found(None, places, RpcError(errno.ELOOP))
-
-    def _entry(self, place: Directory, name: str) -> Any:
-        found = place.get(name)
-        if isinstance(found, Pack):
-            return thawed(self._witness.open.entries(found)[name], 0, 0)
-        return found
 
     def _space(self, namespace: str) -> Space:
         found = self._spaces.get(namespace)

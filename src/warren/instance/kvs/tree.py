@@ -233,7 +233,12 @@ class Space:
         for _ in range(LINKS):
             place: Any = self.root
             for depth, name in enumerate(names[:-1]):
-                place = self._opened(place, name) or place.get(name)
+                above, place = place, place.get(name)
+                if type(place) is Directory:
+                    continue
+                if type(place) is Pack:
+                    place = self._opened(above, name)
+                    continue
                 if isinstance(place, Link):
                     if place.namespace:
                         raise RpcError(
@@ -242,8 +247,7 @@ class Space:
                         )
                     names = [*split(place.target), *names[depth + 1 :]]
                     break
-                if not isinstance(place, Directory):
-                    return ".".join(names)
+                return ".".join(names)
             else:
                 found = place.get(names[-1])
                 if appended and isinstance(found, Directory | Pack):
