@@ -54,6 +54,7 @@ class PaperScheduler:
         self._news: asyncio.Queue[JobId] = asyncio.Queue()
         self.deaf = False
         """Whether cancellations come too late for it."""
+        self.asked: list[JobId] = []
         self.waiting: dict[JobId, Message] = {}
         self.given: dict[JobId, Message] = {}
         self.back: dict[JobId, set[int]] = {}
@@ -69,6 +70,7 @@ class PaperScheduler:
 
     def alloc(self, message: Message) -> None:
         assert message["id"] not in self.waiting
+        self.asked.append(message["id"])
         self.waiting[message["id"]] = message
         self._news.put_nowait(message["id"])
 

@@ -60,6 +60,21 @@ async def test_what_is_kept_in_short_says_what_the_log_says() -> None:
 
 
 @virtually
+async def test_a_job_ends_whatever_its_memo_holds() -> None:
+    journal = MemoryJournal()
+    memo = {"a": 2**70, "b": {"c": [None, -1.5, "\u2028", True]}}
+    async with alive(journal, generous=False) as life:
+        job = await life.submit()
+        for volatile in (False, True):
+            request = {"id": job, "memo": memo, "volatile": volatile}
+            await life.bus.handle().rpc("job-manager.memo", request)
+        await life.cancel(job)
+        await life.until(job)
+    async with alive(journal) as life:
+        assert over(life, job).job.memo == memo
+
+
+@virtually
 async def test_a_restart_does_not_read_the_log_of_a_job_that_is_over() -> None:
     journal = await stored(PLAIN)
     async with alive(journal) as life:

@@ -110,6 +110,15 @@ async def test_a_job_that_waits_is_asked_for_again() -> None:
 
 
 @virtually
+async def test_a_job_that_waits_is_asked_for_once() -> None:
+    async with alive(await stored(PLAIN[:4]), generous=False) as life:
+        await life.until(JOB, "flux-restart")
+
+        assert life.scheduler.waiting[JOB]["priority"] == 16
+        assert life.scheduler.asked == [JOB]
+
+
+@virtually
 async def test_the_scheduler_hears_who_has_resources_before_anybody_asks_for_some() -> None:
     journal = await stored(PLAIN[:6])
     other = await stored(PLAIN[:4], JobId(4 << 24))

@@ -101,6 +101,7 @@ class Course:
         """Tell of an event that no restart survives. Raises RpcError(EINVAL)."""
         event = Event(self._clock.now(), name, context)
         try:
+            keys.log_event(entry.job.id, event)  # what cannot be written cannot be told
             entry.job = update(entry.job, event)
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None

@@ -327,7 +327,10 @@ class JobManager:
             self._stack.tell("job.restart", entry)
         for entry in self.active():
             entry.held = False
-            self.course.go_on(entry)
+            if entry.job.state is State.SCHED:
+                self.course.drain(entry)  # which begins with its way back through PRIORITY
+            else:
+                self.course.go_on(entry)
         self.restarting = False
         self._commits.then(self._execution.restarted)
 

@@ -37,12 +37,14 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
     """A hostlist; empty for a job that never had resources."""
     ranks: str
     """An idset."""
-    job: msgspec.Raw
+    job: bytes
+    """All of it, in JSON as its events are: memos hold numbers that nothing else can write."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Summary).decode
-_decode_job = msgspec.msgpack.Decoder(Job).decode
+_encode_job = msgspec.json.Encoder().encode
+_decode_job = msgspec.json.Decoder(Job).decode
 
 
 def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None) -> bytes:
@@ -60,7 +62,7 @@ def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None) -> by
             queue=_queue(spec),
             hosts=",".join(r["execution"]["nodelist"]) if r is not None else "",
             ranks=resource_set.ranks_text(resource_set.decode(r)) if r is not None else "",
-            job=msgspec.Raw(_encode(job)),
+            job=_encode_job(job),
         )
     )
 
