@@ -176,7 +176,7 @@ class Machine:
         bus.register("kvs", KvsService(kvs).methods())
         bus.register("barrier", barriers.methods())
         queues = Queues(kvs, manager, settings)
-        service = JobManagerService(manager, execution)
+        service = JobManagerService(manager, execution, queues.updates)
         ingest = Ingest(kvs, manager, self.clock, settings, queues)
         bus.register("job-manager", {**service.methods(), **queues.methods()})
         bus.register("job-ingest", ingest.methods())

@@ -317,7 +317,7 @@ async def alive(
         manager.load(plugin)
     bus.register("kvs", KvsService(kvs).methods())
     queues = Queues(kvs, manager, config, who)
-    service = JobManagerService(manager, execution)
+    service = JobManagerService(manager, execution, queues.updates)
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())

@@ -228,7 +228,7 @@ async def test_a_guest_can_make_no_link_out_of_its_job() -> None:
         for target in (treeobj.symlink("."), treeobj.symlink(keys.of(job, "R"), "primary")):
             operation = {"key": "way", "flags": 0, "dirent": target}
             linking = ask("kvs.commit", {"namespace": guest, "ops": [operation]})
-            assert await refused(linking) == errno.EPROTO
+            assert await refused(linking) == errno.EPERM
 
         for key in ("guest.way", "guest.way.R", f"guest.{keys.of(job, 'R')}"):
             lookup = ask("job-info.lookup", {"id": OTHERS, "keys": [key]})

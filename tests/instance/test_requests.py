@@ -310,11 +310,13 @@ def r_of(job: JobId, r: Payload) -> Any:
 @pytest.mark.parametrize(
     ("updates", "why"),
     [
-        ({"attributes.system.queue": "a"}, "update of attributes.system.queue not supported"),
+        ({"attributes.system.queue": "a"}, "There is no queue 'a'"),
+        ({"attributes.system.bank": "a"}, "update of attributes.system.bank not supported"),
         ({DURATION: "long"}, "not a number"),
-        ({DURATION: -1}, "from 0 on"),
-        ({DURATION: 5, "tasks": []}, "update of tasks not supported"),
-        ({"attributes.system.job.name": 7}, "not a name"),
+        ({DURATION: -1}, "of at least 0"),
+        ({DURATION: 5, "tasks": []}, "tasks is not a list"),
+        ({DURATION: 5, "version": 1}, "update of version not supported"),
+        ({"attributes.system.job.name": ""}, "not a name"),
     ],
 )
 @virtually

@@ -85,7 +85,7 @@ def assemble(
     queues = Queues(kvs, manager, config)
     for plugin in (*builtin(clock, owner), *plugins, perilog):
         manager.load(plugin)
-    service = JobManagerService(manager, execution)
+    service = JobManagerService(manager, execution, queues.updates)
     ingest = Ingest(kvs, manager, clock, config, queues, validators(graph), barred=imp.can_run_as)
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     for name, methods in {

@@ -155,6 +155,8 @@ class StateDir:
         # What is made later is made private; this is for what an older version has left.
         for entry in self.path.iterdir():
             mode = entry.lstat().st_mode
+            if entry == self.tmp:
+                continue  # jobs of guests have their directories there
             if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
                 entry.chmod(stat.S_IMODE(mode) & 0o700)
         self.path.chmod(0o711)

@@ -7,7 +7,6 @@ longer than this life. What follows of it for a job is decided in `lifecycle`.
 import asyncio
 import errno
 from collections.abc import Callable, Iterator, Mapping
-from itertools import takewhile
 from typing import Any, Final
 
 import orjson
@@ -16,14 +15,14 @@ import structlog
 from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.config import Config
-from warren.instance.jobtap import Jobtap
+from warren.instance.jobtap import Callbacks, Jobtap, Update, Verdict
 from warren.instance.kvs import Kvs, put
 from warren.instance.manager import Entry, JobManager
 from warren.instance.users import Who
 from warren.lifecycle import limits, placement, policy, queues
 from warren.lifecycle.job import Job
 from warren.lifecycle.queues import Change, Standings
-from warren.lifecycle.states import PENDING, RUNNING, State
+from warren.lifecycle.states import PENDING, RUNNING
 from warren.rfc import canonical
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
@@ -38,6 +37,11 @@ _LOOK: Final = 0.2
 """Seconds between two looks at the jobs, while somebody waits for their end."""
 
 _MOVE: Final = "update its queue, or cancel it"
+
+_MOVES: Final = (
+    "job.update.attributes.system.queue",
+    "job.update.attributes.system.constraints",
+)
 
 
 class Queues:
@@ -120,8 +124,8 @@ class Queues:
         """Tell whether a job is for the scheduler now."""
         return queues.eligible(self._now, self._terms, placement.queue_of(spec))
 
-    def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
-        """See to jobs after a restart."""
+    def load(self, tap: Jobtap) -> Callbacks:
+        """See to jobs after a restart, and let their queues be changed (`updates`)."""
 
         def restarted(job: Job) -> None:
             queue = placement.queue_of(tap.jobspec(job.id))
@@ -134,7 +138,11 @@ class Queues:
             if all(problem.note != note for problem in job.problems):
                 tap.raise_exception(job.id, "queue", 4, note)
 
-        return {"job.restart": restarted}
+        def moved(job: Job, update: Update) -> Verdict:
+            # The owner may go beyond the limits that are set for others.
+            return Verdict(validated=update.owner, feasibility=True)
+
+        return {"job.restart": restarted, **dict.fromkeys(_MOVES, moved)}
 
     # Of users
 
@@ -147,7 +155,6 @@ class Queues:
             "queue-start": Method(self._start),
             "drain": Method(self._drain),
             "idle": Method(self._idle),
-            "alloc-query": Method(self._query, guest=True),
         }
 
     async def _list(self, request: Request) -> Payload:
@@ -202,17 +209,6 @@ class Queues:
         )
         return {"pending": sum(1 for _ in jobs())}
 
-    async def _query(self, request: Request) -> Payload:
-        told = {"queue_length": 0, "alloc_pending": 0, "running": 0}
-        for entry in self._active():
-            if entry.allocating:
-                told["alloc_pending"] += 1
-            elif entry.job.state is State.SCHED:
-                told["queue_length"] += 1
-            elif entry.job.state in RUNNING:
-                told["running"] += 1
-        return told
-
     async def _until(self, done: Callable[[], bool]) -> None:
         # Not woken by the jobs: who waits for a quiet system has the time, and no job pays for it.
         while not done():  # noqa: ASYNC110
@@ -229,10 +225,7 @@ class Queues:
         )
 
     def _active(self) -> Iterator[Entry]:
-        # The job manager gives them before those that are over.
-        for entry in takewhile(lambda each: isinstance(each, Entry), self._manager.jobs()):
-            assert isinstance(entry, Entry)
-            yield entry
+        return iter(self._manager.active())
 
     def _named(self, request: Request) -> str | None:
         try:

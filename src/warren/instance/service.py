@@ -1,8 +1,8 @@
 """The `job-manager` service: what users and other parts may ask of the job manager."""
 
 import errno
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Protocol
 
 from warren.instance import requests
 from warren.instance.eventjournal import Wanted
@@ -20,12 +20,24 @@ from warren.rpc.message import Payload, Request, RpcError
 _UNLOADABLE: Final = "plugins are parts of the instance: none is loaded or removed while it runs"
 
 
+class Placed(Protocol):
+    """Gives what updates of a jobspec come to in its queue. Raises RpcError."""
+
+    async def __call__(
+        self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
+    ) -> Mapping[str, Any]: ...
+
+
 class JobManagerService:
     """Checks who asks and what, then passes on."""
 
-    def __init__(self, manager: JobManager, execution: Execution) -> None:
+    def __init__(
+        self, manager: JobManager, execution: Execution, placed: Placed | None = None
+    ) -> None:
+        """`placed` says what updates of a jobspec come to in its queue."""
         self._manager = manager
         self._execution = execution
+        self._placed = placed
 
     def methods(self) -> Methods:
         return {
@@ -81,8 +93,11 @@ class JobManagerService:
 
     async def _update(self, request: Request) -> Payload:
         entry = own(self._manager, request)
-        asked = read(request, requests.Change)
-        await revise(self._manager, entry, asked.updates, request.cred)
+        updates: Mapping[str, Any] = read(request, requests.Change).updates
+        if self._placed is not None:
+            cred = request.cred
+            updates = await self._placed(entry.jobspec, updates, cred.userid, owner=cred.owner)
+        await revise(self._manager, entry, updates, request.cred)
         return {}
 
     async def _memo(self, request: Request) -> Payload:

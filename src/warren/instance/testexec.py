@@ -96,4 +96,4 @@ class Stage:
 
     async def kill(self, job: JobId, signum: int) -> None:
         if not self._killed.done():
-            self._killed.set_result(signum)
+            self._killed.set_result(int(signum))

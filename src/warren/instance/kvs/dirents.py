@@ -25,10 +25,13 @@ Blobs = Callable[[str], bytes | None]
 """Gives a blob by its name."""
 
 
-def operation(entry: Any, namespace: str, blobs: Blobs) -> Operation:
+def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     """Read one entry of a commit: `{key, flags, dirent}`.
 
-    Raises RpcError: EPROTO for what is malformed, EINVAL for a key that cannot be written,
+    Without `blobs` it is a guest's, who names none, and makes no links: what he writes is
+    read for him by the instance, and in the end stands in its own namespace.
+
+    Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for a key that cannot be written,
     ENOENT for a blob that nobody knows, ENOTDIR for one that is no directory, EFBIG.
     """
     try:
@@ -58,7 +61,7 @@ def operation(entry: Any, namespace: str, blobs: Blobs) -> Operation:
 class Copied:
     """What tree objects say, with everything that they name, up to so much."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs | None) -> None:
         self._blobs = blobs
         self._left = _LARGEST
 
@@ -70,6 +73,8 @@ class Copied:
             case "valref":
                 return b"".join(map(self._blob, obj["data"]))
             case "symlink":
+                if self._blobs is None:
+                    raise RpcError(errno.EPERM, "links are the instance owner's to make")
                 target = ".".join(names_of(obj["data"]["target"], "the target")) or "."
                 return target, obj["data"].get("namespace", "")
             case "dir":
@@ -95,6 +100,8 @@ class Copied:
         return {name: self.node(each, depth - 1) for name, each in obj["data"].items()}
 
     def _blob(self, ref: str) -> bytes:
+        if self._blobs is None:
+            raise RpcError(errno.EPERM, "blobs are the instance owner's to name")
         blob = self._blobs(ref)
         if blob is None:
             raise RpcError(errno.ENOENT, f"there is no blob {ref}")

@@ -109,19 +109,14 @@ class KvsService:
             raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
         if flags & ~_COMMIT or (flags & _SYNC and name != PRIMARY):
             raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
-        operations = [self._operation(index, entry, name) for index, entry in enumerate(entries)]
+        blobs = self._kvs.blob if request.cred.owner else None
+        operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
         if operations:
             await self._kvs.transact(operations, writer, sequence)
         told: dict[str, Any] = {}
         if payload.get("rootref") is True:
             told["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
         return {"rootseq": self._kvs.version(name), **told}
-
-    def _operation(self, index: int, entry: Any, namespace: str) -> ops.Operation:
-        try:
-            return dirents.operation(entry, namespace, self._kvs.blob)
-        except RpcError as error:
-            raise RpcError(error.errnum, f"operation {index}: {error}") from None
 
     # Namespaces
 
@@ -158,6 +153,15 @@ class KvsService:
                 if _may(request.cred, name, owner)
             ]
         }
+
+
+def _operation(
+    index: int, entry: Any, namespace: str, blobs: dirents.Blobs | None
+) -> ops.Operation:
+    try:
+        return dirents.operation(entry, namespace, blobs)
+    except RpcError as error:
+        raise RpcError(error.errnum, f"operation {index}: {error}") from None
 
 
 class Asked:
