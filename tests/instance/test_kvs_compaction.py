@@ -59,6 +59,7 @@ async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(snapshot, "LARGEST", 1000)
+    monkeypatch.setattr("warren.journal._ROW", 1)
     first = MemoryJournal()
     async with opened(first) as kvs:
         for job in jobs(12):
@@ -102,7 +103,8 @@ async def test_commits_are_made_while_a_long_compaction_takes_its_time(
         await asyncio.sleep(0)
         done = 0
         while kvs._witness.snapshot is not None:
-            await kvs.commit([put("number", b"%d" % done), unlink(f"{jobs(60)[done]}.J")])
+            each = (append(f"{job}.eventlog", b"%d" % done) for job in jobs(60)[done::7])
+            await kvs.commit([*each, unlink(f"{jobs(60)[done]}.J")])
             done += 1
         assert done > 5
         expected = ref(kvs)
