@@ -279,7 +279,10 @@ async def test_a_lookup_has_the_shapes_and_the_refusals_of_the_field() -> None:
 async def test_a_link_takes_no_guest_to_what_it_does_not_own() -> None:
     async with serving() as (kvs, user):
         steps = [step("l", treeobj.symlink("a", "primary")), step("m", treeobj.symlink("l.x"))]
-        await user(GUEST).rpc("kvs.commit", {"namespace": "job-1", "ops": steps})
+        for each in (*steps, step("d", treeobj.directory({"l": treeobj.symlink("a")}))):
+            linking = user(GUEST).rpc("kvs.commit", {"namespace": "job-1", "ops": [each]})
+            assert await refused(linking) == errno.EPERM
+        await user(OWNER).rpc("kvs.commit", {"namespace": "job-1", "ops": steps})
         await kvs.commit([create_namespace("job-2", STRANGER), put("a", b"", "job-2")])
 
         for key in ("l", "m"):

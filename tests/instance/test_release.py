@@ -198,7 +198,7 @@ def test_cores_that_come_back_early_are_free_and_the_rest_is_not(restarted: bool
     if restarted:
         scheduler.hello(JobId(1), whole, [1])
     else:
-        scheduler.hello(JobId(1), whole)
+        scheduler.hello(JobId(1), whole, ())
         scheduler.free(JobId(1), shares.part(whole, {1}), final=False)
     assert [use.taken for use in graph.use()] == [2, 0, 2, 2]
 

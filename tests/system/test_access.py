@@ -15,7 +15,7 @@ from tests.harness.world import World, opened
 from warren.base.clock import SystemClock
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.instance import keys
+from warren.instance import config, keys
 from warren.instance.launcher import RemoteLauncher
 from warren.instance.simulated import Play
 from warren.rfc import jobspec, signed_request, treeobj
@@ -28,39 +28,87 @@ Asker = Callable[[int, Callable[[Handle], Awaitable[str]]], Awaitable[str]]
 """Lets a user ask, and gives what he got."""
 
 ANSWER, EPERM, ENOENT, EINVAL, EPROTO = "answer", "EPERM", "ENOENT", "EINVAL", "EPROTO"
+ECHILD, ENOSYS = "ECHILD", "ENOSYS"
 
+EVERYBODY = (ANSWER, ANSWER, ANSWER)
+JOBS_USERS = (ANSWER, ANSWER, EPERM)
 OWNERS_ALONE = (ANSWER, EPERM, EPERM)
 ILL_FORMED = (EPROTO, EPERM, EPERM)
 """What is the owner's alone, asked in a way that changes nothing."""
 
+GUESTS = config.parse("access.allow-guest-user = true")
+
 WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     # By the owner, the job's user, and a stranger, about a job that runs.
-    "barrier.enter": (ANSWER, ANSWER, ANSWER),  # among those of one user
+    "barrier.enter": EVERYBODY,  # among those of one user
+    "config.get": EVERYBODY,
+    "content.flush": (ENOSYS, EPERM, EPERM),
+    "content.load": ILL_FORMED,
+    "content.store": ILL_FORMED,
+    "content.validate": ILL_FORMED,
     "dws.abort": ILL_FORMED,
     "dws.create": ILL_FORMED,
     "dws.post_run": ILL_FORMED,
     "dws.setup": ILL_FORMED,
     "dws.status": OWNERS_ALONE,
     "dws.teardown": ILL_FORMED,
+    "feasibility.check": EVERYBODY,
+    "groups.get": EVERYBODY,
     "job-exec.exited": OWNERS_ALONE,
     "job-exec.hello": OWNERS_ALONE,
-    "job-info.eventlog-watch": (ANSWER, ANSWER, EPERM),
-    "job-info.lookup": (ANSWER, ANSWER, EPERM),
+    "job-info.eventlog-watch": JOBS_USERS,
+    "job-info.lookup": JOBS_USERS,
+    "job-info.update-lookup": JOBS_USERS,
+    "job-info.update-watch": JOBS_USERS,
+    "job-ingest.getinfo": OWNERS_ALONE,
     "job-ingest.submit": (EPERM, ANSWER, EPERM),  # what the job's user has signed
-    "job-list.list": (ANSWER, ANSWER, ANSWER),  # of one's own jobs
-    "job-list.list-id": (ANSWER, ANSWER, ENOENT),
+    "job-list.job-stats": EVERYBODY,
+    "job-list.list": EVERYBODY,  # unless the instance is private
+    "job-list.list-attrs": EVERYBODY,
+    "job-list.list-id": EVERYBODY,
+    "job-manager.alloc-query": EVERYBODY,
+    "job-manager.drain": ILL_FORMED,
     "job-manager.dws.epilog-remove": ILL_FORMED,
     "job-manager.dws.prolog-remove": ILL_FORMED,
     "job-manager.dws.resource-update": ILL_FORMED,
     "job-manager.events-journal": OWNERS_ALONE,
-    "job-manager.kill": (ANSWER, ANSWER, EPERM),
-    "job-manager.memo": (ANSWER, ANSWER, EPERM),
-    "job-manager.raise": (ANSWER, ANSWER, EPERM),
-    "kvs.commit": (ANSWER, ANSWER, EPERM),
-    "kvs.lookup": (ANSWER, ANSWER, EPERM),
+    "job-manager.getattr": EVERYBODY,
+    "job-manager.idle": ILL_FORMED,
+    "job-manager.jobtap": OWNERS_ALONE,
+    "job-manager.jobtap-query": OWNERS_ALONE,
+    "job-manager.kill": JOBS_USERS,
+    "job-manager.killall": EVERYBODY,  # of one's own jobs
+    "job-manager.memo": JOBS_USERS,
+    "job-manager.purge": OWNERS_ALONE,
+    "job-manager.purge-id": (ENOENT, EPERM, EPERM),
+    "job-manager.queue-enable": ILL_FORMED,
+    "job-manager.queue-list": EVERYBODY,
+    "job-manager.queue-start": ILL_FORMED,
+    "job-manager.queue-status": EVERYBODY,
+    "job-manager.raise": JOBS_USERS,
+    "job-manager.raiseall": EVERYBODY,  # of one's own jobs
+    "job-manager.resource-status": EVERYBODY,
+    "job-manager.stats-get": EVERYBODY,
+    "job-manager.update": OWNERS_ALONE,  # of one that waits, its user may
+    "job-manager.urgency": (EINVAL, EINVAL, EPERM),  # it has its resources already
+    "job-manager.wait": (ECHILD, ECHILD, EPERM),  # it was not submitted to be waited for
+    "kvs-watch.lookup": JOBS_USERS,
+    "kvs.commit": JOBS_USERS,
+    "kvs.getroot": JOBS_USERS,
+    "kvs.list": JOBS_USERS,
+    "kvs.lookup": JOBS_USERS,
+    "kvs.namespace-create": ILL_FORMED,
+    "kvs.namespace-list": EVERYBODY,  # of one's own
+    "kvs.namespace-remove": ILL_FORMED,
+    "kvs.wait-version": JOBS_USERS,
+    "resource.acquire": OWNERS_ALONE,
     "resource.drain": ILL_FORMED,
-    "resource.status": (ANSWER, ANSWER, ANSWER),
+    "resource.journal": OWNERS_ALONE,
+    "resource.status": EVERYBODY,
     "resource.undrain": ILL_FORMED,
+    "sched.expiration": ILL_FORMED,
+    "sched.prioritize": ILL_FORMED,
+    "sched.resource-status": EVERYBODY,
 }
 
 
@@ -73,13 +121,35 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
         "job-exec.hello": {"shells": []},
         "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
         "job-ingest.submit": {"J": token},
+        "feasibility.check": {"jobspec": jobspec.make(command=["app"])},
+        "groups.get": {"name": "broker.online"},
+        "job-info.update-lookup": {"id": job, "key": "R"},
+        "job-info.update-watch": {"id": job, "key": "R"},
+        "job-manager.drain": {"name": 1},
+        "job-manager.getattr": {"name": "max_jobid"},
+        "job-manager.idle": {"name": 1},
+        "job-manager.jobtap": {"query": True},
+        "job-manager.jobtap-query": {"name": "dws"},
         "job-manager.kill": {"id": job, "signum": 23},
+        "job-manager.killall": {"signum": 23, "dry_run": True},
+        "job-manager.purge": {"num_limit": -1},
+        "job-manager.purge-id": {"id": "all"},
+        "job-manager.queue-enable": {"enable": "yes"},
+        "job-manager.queue-start": {"start": "yes"},
+        "job-manager.raiseall": {"type": "note", "severity": 7, "dry_run": True},
+        "job-manager.update": {"id": job, "updates": {"attributes.system.duration": 2000.0}},
+        "job-manager.urgency": {"id": job, "urgency": 16},
+        "job-manager.wait": {"id": job},
         "job-manager.memo": {"id": job, "memo": {"a": 1}},
         "job-manager.raise": {"id": job, "type": "note", "severity": 7},
         "kvs.commit": {
             **guest, "ops": [{"key": "application.a", "dirent": treeobj.val(b"1")}]
         },
+        "kvs.getroot": guest,
+        "kvs.list": {**guest, "key": "."},
         "kvs.lookup": {**guest, "key": "exec.eventlog"},
+        "kvs.wait-version": {**guest, "rootseq": 0},
+        "kvs-watch.lookup": {**guest, "key": "exec.eventlog"},
     }  # fmt: skip
     about_it = ("job-info.eventlog-watch", "job-list.list-id")
     return more.get(topic, {"id": job} if topic in about_it else {})
@@ -133,6 +203,7 @@ def test_each_topic_has_its_answers_for_owner_user_and_stranger() -> None:
 
     async def main() -> Any:
         async with opened(Site(rabbits=1), long_play) as world:
+            world.config = GUESTS
 
             async def life(control: Control) -> Any:
                 bus = control.instance.bus
@@ -165,6 +236,7 @@ def test_the_socket_gives_each_real_user_the_same() -> None:
             return await asyncio.to_thread(asking, userid, deed)
 
         async with opened(Site(rabbits=1), long_play) as world:
+            world.config = GUESTS
             world.clock = SystemClock()
 
             async def life(control: Control) -> Any:

@@ -49,13 +49,7 @@ def job_status(
     wanted = [(each, fluid.parse(each)) for each in ids]
 
     async def ended(handle: "Handle") -> list[Mapping[str, Any]]:
-        async def one(given: str, job: int) -> Mapping[str, Any]:
-            request = {"id": job, "attrs": _ENDING, "state": State.INACTIVE.bit}
-            answer = await asked(handle, "job-list.list-id", request, given)
-            found: Mapping[str, Any] = answer["job"]
-            return found
-
-        return await asyncio.gather(*(one(*each) for each in wanted))
+        return await asyncio.gather(*(ending(handle, job, given) for given, job in wanted))
 
     codes = []
     for (given, _), found in zip(wanted, ask_instance(state, ended), strict=True):
@@ -68,7 +62,15 @@ def job_status(
     sys.exit(max(codes))
 
 
-def exit_code(ended: Mapping[str, Any], of_exception: int | None) -> int:
+async def ending(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
+    """Wait until a job is over, and give how it ended. Mistakes name it as it was `given`."""
+    request = {"id": job, "attrs": _ENDING, "state": State.INACTIVE.bit}
+    answer = await asked(handle, "job-list.list-id", request, given)
+    found: Mapping[str, Any] = answer["job"]
+    return found
+
+
+def exit_code(ended: Mapping[str, Any], of_exception: int | None = None) -> int:
     """Give the exit code that the end of a job stands for."""
     result = next(each for each in Result if each.bit == ended["result"])
     fatal = ended.get("exception_severity") == 0 and result is not Result.COMPLETED

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -127,14 +128,14 @@ def submit(
         return list(zip(jobs, codes, strict=True))
 
     async def ended(handle: "Handle", job: fluid.JobId) -> int:
-        from warren.cli import waiting
         from warren.cli.attach import attach
+        from warren.cli.jobwait import ending, exit_code
 
         if wait_event is not None:
-            await waiting.wait_event(handle, job, wait_event)
+            await _event(handle, job, wait_event)
         if watch:
-            return await attach(handle, job)
-        return await waiting.wait_end(handle, job) if wait else 0
+            return await attach(handle, job, read_only=True)
+        return exit_code(await ending(handle, job, fluid.f58(job))) if wait else 0
 
     done = ask_instance(state, work)
     if as_json:
@@ -153,13 +154,14 @@ def run(state: StateDir, dry_run: bool, urgency: int, flags: int, **options: Any
     from warren.cli.attach import attach
 
     spec = make_jobspec(**options)
+    label = options["label_io"] and options["output"] is None
     if dry_run:
         print_json(spec)
         return
 
     async def submitted(handle: "Handle") -> int:
         job = await submitting(state, spec, urgency, flags)(handle)
-        return await attach(handle, job, shown=sys.stderr.isatty())
+        return await attach(handle, job, shown=sys.stderr.isatty(), label=label)
 
     sys.exit(ask_instance(state, submitted))
 
@@ -184,6 +186,17 @@ def submitting(
     return work
 
 
+async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
+    from warren.cli.jobread import followed
+
+    label = fluid.f58(job)
+    async with aclosing(followed(handle, job, "eventlog", label)) as events:  # type: ignore[type-var]
+        async for event in events:
+            if event.name == name:
+                return
+    raise UserMistake(f"{label}: the job has ended, and never had an event {name!r}.")
+
+
 def _signed(payload: bytes, owner: int) -> str:
     """Sign a request: the instance's owner needs no proof, anybody else has MUNGE's."""
     user = os.getuid()
@@ -191,7 +204,9 @@ def _signed(payload: bytes, owner: int) -> str:
         return signed_request.wrap(payload, user)
     from warren.instance import munge
 
-    return munge.wrap(payload, user, munge.of_this_machine())
+    # As MUNGE's own programs are told where their daemon is, if it is not where it usually is.
+    socket = os.environ.get("MUNGE_SOCKET")
+    return munge.wrap(payload, user, munge.of_this_machine(socket))
 
 
 def _copies(

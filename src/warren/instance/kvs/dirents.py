@@ -31,8 +31,8 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     Without `blobs` it is a guest's, who names none, and makes no links: what he writes is
     read for him by the instance, and in the end stands in its own namespace.
 
-    Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for a key that cannot be written,
-    ENOENT for a blob that nobody knows, ENOTDIR for one that is no directory, EFBIG.
+    Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for a key that cannot
+    be written, ENOENT for a blob that nobody knows, ENOTDIR for one that is no directory, EFBIG.
     """
     try:
         key, flags, dirent = entry["key"], entry.get("flags", 0), entry["dirent"]
