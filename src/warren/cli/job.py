@@ -4,59 +4,53 @@ The commands are spelled as those of `flux job`. They stand by their subject: `j
 what only reads, `jobwait` what waits, `jobchange` what changes jobs.
 """
 
-import importlib
 import sys
 from typing import Final
 
 import click
 
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.lazy import LazyGroup
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid
 
 _COMMANDS: Final = {
-    "attach": ("job", "job_attach", "Show a job's output until it ends, and exit as it does."),
-    "eventlog": ("jobread", "job_eventlog", "Print a job's eventlog."),
-    "id": ("job", "job_id", "Spell job ids in another way."),
-    "info": ("jobread", "job_info", "Print a key of a job's record."),
-    "kill": ("jobchange", "job_kill", "Send a signal to running jobs."),
-    "last": ("jobread", "job_last", "Print the ids of the jobs you submitted last."),
-    "list": ("jobread", "job_list", "List jobs, one JSON object a line."),
-    "list-ids": ("jobread", "job_list_ids", "List jobs by their ids, one JSON object a line."),
-    "memo": ("jobchange", "job_memo", "Put notes down with a job."),
-    "namespace": ("job", "job_namespace", "Print the names of jobs' guest namespaces."),
-    "purge": ("jobchange", "job_purge", "Remove jobs that ended long ago."),
-    "raise": ("jobchange", "job_raise", "Raise an exception on jobs."),
-    "stats": ("jobread", "job_stats", "Count jobs, as JSON."),
-    "status": ("jobwait", "job_status", "Wait for jobs, and exit as the worst of them did."),
-    "taskmap": ("jobread", "job_taskmap", "Print which task runs on which node."),
-    "timeleft": ("jobread", "job_timeleft", "Print the seconds that are left to a job."),
-    "update": ("jobchange", "job_update", "Change attributes of a job."),
-    "urgency": ("jobchange", "job_urgency", "Set how urgent a job is."),
-    "wait": ("jobwait", "job_wait", "Wait for jobs that were submitted as waitable."),
-    "wait-event": ("jobwait", "job_wait_event", "Wait for an event of a job."),
+    "attach": (
+        "warren.cli.job",
+        "job_attach",
+        "Show a job's output until it ends, and exit as it does.",
+    ),
+    "eventlog": ("warren.cli.jobread", "job_eventlog", "Print a job's eventlog."),
+    "id": ("warren.cli.job", "job_id", "Spell job ids in another way."),
+    "info": ("warren.cli.jobread", "job_info", "Print a key of a job's record."),
+    "kill": ("warren.cli.jobchange", "job_kill", "Send a signal to running jobs."),
+    "last": ("warren.cli.jobread", "job_last", "Print the ids of the jobs you submitted last."),
+    "list": ("warren.cli.jobread", "job_list", "List jobs, one JSON object a line."),
+    "list-ids": (
+        "warren.cli.jobread",
+        "job_list_ids",
+        "List jobs by their ids, one JSON object a line.",
+    ),
+    "memo": ("warren.cli.jobchange", "job_memo", "Put notes down with a job."),
+    "namespace": ("warren.cli.job", "job_namespace", "Print the names of jobs' guest namespaces."),
+    "purge": ("warren.cli.jobchange", "job_purge", "Remove jobs that ended long ago."),
+    "raise": ("warren.cli.jobchange", "job_raise", "Raise an exception on jobs."),
+    "stats": ("warren.cli.jobread", "job_stats", "Count jobs, as JSON."),
+    "status": (
+        "warren.cli.jobwait",
+        "job_status",
+        "Wait for jobs, and exit as the worst of them did.",
+    ),
+    "taskmap": ("warren.cli.jobread", "job_taskmap", "Print which task runs on which node."),
+    "timeleft": ("warren.cli.jobread", "job_timeleft", "Print the seconds that are left to a job."),
+    "update": ("warren.cli.jobchange", "job_update", "Change attributes of a job."),
+    "urgency": ("warren.cli.jobchange", "job_urgency", "Set how urgent a job is."),
+    "wait": ("warren.cli.jobwait", "job_wait", "Wait for jobs that were submitted as waitable."),
+    "wait-event": ("warren.cli.jobwait", "job_wait_event", "Wait for an event of a job."),
 }
 
 
-class _Commands(click.Group):
-    """A group that knows its commands' help without loading them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(f"warren.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
-
-
-@click.group(cls=_Commands)
+@click.group(cls=LazyGroup, table=_COMMANDS)
 def job() -> None:
     """Look into jobs, and change them.
 

@@ -4,7 +4,6 @@ Exit codes: 0 done; 1 refused, with one sentence on standard error that says why
 2 the command line is wrong; `run` and `job attach` exit as the job did.
 """
 
-import importlib
 import sys
 from typing import Final
 
@@ -12,6 +11,7 @@ import click
 
 from warren import __version__
 from warren.base.errors import WarrenError
+from warren.cli.lazy import LazyGroup
 
 _COMMANDS: Final = {
     "up": ("warren.cli.cluster", "up", "Run a cluster on this machine."),
@@ -35,25 +35,9 @@ _COMMANDS: Final = {
 }
 
 
-class _Commands(click.Group):
-    """A group that knows its commands' help without loading them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in _COMMANDS.items()])
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, table=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="warren")
 def cli() -> None:
     """Near-node flash storage for HPC batch jobs.

@@ -1,0 +1,32 @@
+"""Groups of commands that know what their commands are for without loading them."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+Table = Mapping[str, tuple[str, str, str]]
+"""By the command's name: its module, what it is called there, and its help in a line."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are loaded one by one, when they are used."""
+
+    def __init__(self, *arguments: Any, table: Table, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.table:
+            return None
+        module, attribute, _ = self.table[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in self.table.items()])
