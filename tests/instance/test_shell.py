@@ -14,6 +14,7 @@ from tests.instance.parts import OWNER, virtually
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import ERROR, Connection, RunningShell, ShellPlugin
 from warren.instance.shell.shell import Shell
+from warren.instance.shell.signals import PASSED
 from warren.instance.shell.tasks import NOTHING, CannotStart, Inherited, Spawner, Task
 from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result
@@ -301,7 +302,12 @@ async def test_a_shell_that_dies_while_others_wait_for_it_breaks_them_off() -> N
 
 @pytest.mark.parametrize(
     ("sent", "ends_by"),
-    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGUSR1, signal.SIGKILL), (10**2, 10**2)],
+    [
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGUSR1, signal.SIGKILL),
+        (PASSED + signal.SIGUSR1, signal.SIGUSR1),
+        (PASSED + signal.SIGSTOP, signal.SIGSTOP),
+    ],
 )
 def test_a_signal_to_a_shell_is_one_to_its_tasks(sent: int, ends_by: int) -> None:
     got: list[int] = []

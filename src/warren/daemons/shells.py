@@ -21,6 +21,7 @@ from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
+from warren.instance.shell.signals import PASSED
 from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
 from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
@@ -86,7 +87,8 @@ async def lived(
         request=request,
     )
     loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP):
+    ours = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP)
+    for signum in (*ours, *range(PASSED + 1, signal.NSIG)):
         loop.add_signal_handler(signum, shell.deliver, signum)
     async with asyncio.TaskGroup() as tasks:
         connected = tasks.create_task(patient.run())

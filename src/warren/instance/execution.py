@@ -21,6 +21,7 @@ from warren.instance.draining import Drain
 from warren.instance.guest import Entry, Guest, Past
 from warren.instance.kvs import PRIMARY, Kvs
 from warren.instance.ports import Message
+from warren.instance.shell.signals import PASSED
 from warren.instance.testexec import Stage
 from warren.lifecycle import ending
 from warren.lifecycle.ending import Means
@@ -183,7 +184,7 @@ class JobExec:
             running.news.set()
 
     def kill(self, job: JobId, signum: int) -> None:
-        self._signals[job, signum] = None
+        self._signals[job, signum + PASSED] = None
         self._signalled.set()
 
     def restarted(self) -> None:

@@ -16,7 +16,7 @@ ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 
 Id = Annotated[int, msgspec.Meta(ge=-1)]
 Userid = Annotated[int, msgspec.Meta(ge=-1, lt=2**32)]
-Signal = Annotated[int, msgspec.Meta(ge=1, le=64)]
+Signal = Annotated[int, msgspec.Meta(ge=1, le=31)]
 Severity = Annotated[int, msgspec.Meta(ge=0, le=7)]
 ExceptionType = Annotated[str, msgspec.Meta(pattern=r"^[^\s=]+\Z", max_length=256)]
 

@@ -24,6 +24,7 @@ from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
 from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
+from warren.instance.shell.signals import PASSED
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
 from warren.instance.shell.templates import filled
 from warren.rfc import eventlog, fluid, jobspec, stdio, taskmap, treeobj
@@ -86,7 +87,10 @@ class Shell:
                 leave(self)
 
     def deliver(self, signum: int) -> None:
-        """Pass a signal on to the tasks. SIGUSR1 asks for SIGKILL."""
+        """Take a signal: for the tasks, or that they are to end, for which SIGUSR1 kills them."""
+        if signum > PASSED:
+            self.signal(signum - PASSED)
+            return
         self.ending = self.ending or signum in _LAST_WORDS
         self.signal(signal.SIGKILL if signum == signal.SIGUSR1 else signum)
 

@@ -3,12 +3,19 @@
 import asyncio
 import errno
 import signal
+from typing import Final
 
 from warren.instance.shell.plugins import NOTICE, RunningShell, ShellPlugin
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
+
+PASSED: Final = 33
+"""Added to a signal for the tasks on its way to their shell, which takes those below for itself.
+
+Real-time signals begin there: nobody else sends them to shells.
+"""
 
 
 class Kill(ShellPlugin):
