@@ -172,7 +172,7 @@ class Cluster:
 
     def job(self, job: str) -> dict[str, object]:
         """Give a job's attributes."""
-        jobs = json.loads(self("jobs", "-a", "--json").stdout)["jobs"]
+        jobs = json.loads(self("jobs", "-A", "-a", "--json").stdout)["jobs"]
         wanted = int(self("job", "id", "--to", "dec", job).stdout)
         return next(each for each in jobs if each["id"] == wanted)
 

@@ -104,9 +104,9 @@ def main(state: StateDir, *, isolated: bool) -> int:
     nodes = Nodes(state, site, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
-    # Whoever runs a job makes its directory there; nobody removes what is another's.
+    # Whoever runs a job makes its directory there; nobody lists or removes what is another's.
     state.tmp.mkdir(exist_ok=True)
-    state.tmp.chmod(0o1777)
+    state.tmp.chmod(0o1733)
     try:
         with held(state.shells_lock):
             sweep(state.tmp)  # shells die with their parent, and we are the only one
