@@ -12,7 +12,7 @@ from tests.instance.lives import PLAIN
 from tests.instance.parts import LastWords, settle, virtually
 from warren.instance import keys
 from warren.instance.config import Exec
-from warren.instance.execution import Launcher, ShellsLost
+from warren.instance.execution import Launcher, ShellsLost, ShellStuck
 from warren.instance.kvs import put
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.instance.simulated import Play, SimulatedSpawner
@@ -219,6 +219,34 @@ class Unkillable(Around):
     async def _kill(self, job: JobId, signum: int) -> None:
         self.signals.append((asyncio.get_running_loop().time(), signum))
         await self.inner.kill(job, signum)
+
+
+class Leaving(Around):
+    """A launcher whose second shell leaves something behind that does not die."""
+
+    def __init__(self, inner: Launcher) -> None:
+        super().__init__(inner)
+        self.wait = self._wait
+
+    async def _wait(self, job: JobId, rank: int) -> int:
+        status = await self.inner.wait(job, rank)
+        if rank == 1:
+            raise ShellStuck("processes do not die: [7]")
+        return status
+
+
+@virtually
+async def test_nodes_where_something_of_a_shell_does_not_die_are_drained() -> None:
+    async with machine() as m:
+        m.launcher = Leaving(m.launcher)
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job)
+
+            assert m.drained == [([1], f"unkillable user processes for job {fluid.f58(job)}")]
+            assert instance.job(job).result is Result.FAILED
+            (problem,) = instance.job(job).problems
+            assert problem.note == "processes do not die: [7]"
 
 
 @virtually

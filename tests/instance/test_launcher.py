@@ -16,7 +16,7 @@ JOB = JobId(7)
 
 def shell(rank: int, status: int | None, note: str = "") -> dict[str, object]:
     """What a parent tells of a shell."""
-    return {"id": JOB, "rank": rank, "status": status, "note": note}
+    return {"id": JOB, "rank": rank, "status": status, "note": note, "left": []}
 
 
 class PaperParent:

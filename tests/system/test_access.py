@@ -117,7 +117,7 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
     guest = {"namespace": keys.guest(job)}
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
-        "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": ""},
+        "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": "", "left": []},
         "job-exec.hello": {"shells": []},
         "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
         "job-ingest.submit": {"J": token},

@@ -42,6 +42,10 @@ class ShellsLost(WarrenError):
     """Nobody knows of a shell that should be there."""
 
 
+class ShellStuck(ShellsLost):
+    """A shell has ended, and something that it has started does not die."""
+
+
 class Shells(Protocol):
     """Has the shells of jobs."""
 
@@ -50,7 +54,7 @@ class Shells(Protocol):
         ...
 
     async def wait(self, job: JobId, rank: int) -> int:
-        """Wait for a shell's end, and give its wait status. Raises ShellsLost."""
+        """Wait for a shell's end, and give its wait status. Raises ShellsLost, or ShellStuck."""
         ...
 
     async def kill(self, job: JobId, signum: int) -> None:
@@ -94,6 +98,8 @@ class _Running:
     statuses: dict[int, int] = field(default_factory=dict)
     """How shells have ended, by their ranks among the job's shells."""
     released: set[int] = field(default_factory=set)
+    stuck: set[int] = field(default_factory=set)
+    """Ranks of nodes where something does not die that a shell has left behind."""
 
     @property
     def label(self) -> str:
@@ -299,7 +305,7 @@ class JobExec:
             for task in life:
                 task.cancel()
         status = max(running.statuses.values(), default=0)
-        stuck = running.active()
+        stuck = sorted({*running.active(), *running.stuck})
         if stuck:
             reason = f"unkillable user processes for job {running.label}"
             log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
@@ -334,6 +340,8 @@ class JobExec:
         except (ShellsLost, RpcError) as error:
             if running.exception is None:
                 self._complain(running, str(error))
+            if isinstance(error, ShellStuck):
+                running.stuck.add(running.nodes[index].rank)
             status = _FAILED
         if status != 0:
             # Who waits for this shell in a barrier would wait for ever.

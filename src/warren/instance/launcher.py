@@ -6,10 +6,10 @@ the signed request, which is sent with it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from warren.instance.execution import ShellsLost
+from warren.instance.execution import ShellsLost, ShellStuck
 from warren.instance.shell.parent import SERVICE
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
@@ -35,8 +35,8 @@ class RemoteLauncher:
         self._owner = owner
         self._shells: dict[tuple[JobId, int], int | None] = {}
         """The shells that the parent has, with the wait status of those that have ended."""
-        self._refused: dict[tuple[JobId, int], str] = {}
-        """Why shells have not become any."""
+        self._troubled: dict[tuple[JobId, int], ShellsLost] = {}
+        """Why shells have not become any, or left something behind for good."""
         self._changed = asyncio.Event()
         self._greeted = asyncio.Event()
 
@@ -69,8 +69,8 @@ class RemoteLauncher:
         while True:
             if (job, rank) not in self._shells:
                 raise ShellsLost("the job's shells were lost: their parent process was restarted")
-            if (job, rank) in self._refused:
-                raise Refused(self._refused[job, rank])
+            if (job, rank) in self._troubled:
+                raise self._troubled[job, rank]
             status = self._shells[job, rank]
             if status is not None:
                 return status
@@ -82,29 +82,23 @@ class RemoteLauncher:
     async def forget(self, job: JobId) -> None:
         for place in [place for place in self._shells if place[0] == job]:
             del self._shells[place]
-            self._refused.pop(place, None)
+            self._troubled.pop(place, None)
         await self._ask("forget", {"id": job})
 
-    async def unkillable(self, job: JobId) -> Mapping[int, Sequence[int]]:
-        """Give the processes that have been killed and do not die, by the ranks of their shells.
-
-        They are given some seconds to die before they are told of.
-        """
-        found = await self._ask("unkillable", {"id": job})
-        return {rank: processes for rank, processes in found["ranks"]}
-
-    async def _ask(self, method: str, payload: Payload) -> Payload:
+    async def _ask(self, method: str, payload: Payload) -> None:
         """Ask the parent, as often as it takes: everything that it is asked may be repeated."""
         while True:
             try:
-                return await self._handle.rpc(f"{self._service}.{method}", payload)
+                await self._handle.rpc(f"{self._service}.{method}", payload)
             except RpcError as error:
                 if not error.lost:
                     raise
                 await asyncio.sleep(_RETRY)
+            else:
+                return
 
     async def _hello(self, request: Request) -> Payload:
-        self._shells, self._refused = {}, {}
+        self._shells, self._troubled = {}, {}
         for shell in request.payload["shells"]:
             self._note(shell)
         self._greeted.set()
@@ -121,7 +115,9 @@ class RemoteLauncher:
         place = (JobId(shell["id"]), shell["rank"])
         self._shells[place] = shell["status"]
         if shell["note"]:
-            self._refused[place] = shell["note"]
+            self._troubled[place] = Refused(shell["note"])
+        elif shell["left"]:
+            self._troubled[place] = ShellStuck(f"processes do not die: {shell['left']}")
 
     def _wake(self) -> None:
         self._changed.set()

@@ -102,6 +102,7 @@ class _Shell:
             "rank": self.order.rank,
             "status": self.status if self.told else None,
             "note": self.note,
+            "left": self.left,
         }
 
 
@@ -258,7 +259,6 @@ class ShellParent:
             "start": self._start,
             "kill": self._kill_job,
             "forget": self._forget,
-            "unkillable": self._unkillable,
         }
 
     # Shells
@@ -400,15 +400,6 @@ class ShellParent:
     def _forget(self, payload: dict[str, Any]) -> None:
         for place in [place for place in self._shells if place[0] == payload["id"]]:
             self._kill(self._shells.pop(place), signal.SIGKILL)
-
-    def _unkillable(self, payload: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "ranks": [
-                [shell.order.rank, shell.left]
-                for shell in self._shells.values()
-                if shell.order.id == payload["id"] and shell.left
-            ]
-        }
 
     def _clear(self) -> None:
         """Kill every process of this instance's jobs that is left, until none is, or none dies."""
