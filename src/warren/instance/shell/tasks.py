@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from warren.base.errors import WarrenError
-from warren.instance.shell.processes import descendants
+from warren.instance.shell.processes import adopt_orphans, descendants
 
 _CHUNK: Final = 2**16
 _PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class CannotStart(WarrenError):
@@ -81,37 +80,46 @@ class Spawner(Protocol):
 class ProcessTask:
     """A task that is a process, in a process group of its own."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        readers: Mapping[str, asyncio.StreamReader],
-        *,
-        group: bool,
-    ) -> None:
+    def __init__(self, process: int, readers: Mapping[str, "_Reader"], *, group: bool) -> None:
         self._process = process
         self._readers = readers
         self._group = group
+        self._status: int | None = None
+        self._over = asyncio.Event()
 
     async def read(self, stream: str) -> bytes:
-        return await self._readers[stream].read(_CHUNK)
+        return await self._readers[stream].read()
 
     async def wait(self) -> int:
-        code = await self._process.wait()
-        return code << 8 if code >= 0 else -code
+        await self._over.wait()
+        assert self._status is not None
+        return self._status
 
     def signal(self, signum: int) -> None:
         with suppress(ProcessLookupError):
             if self._group:
-                os.killpg(self._process.pid, signum)
-            else:
-                self._process.send_signal(signum)
+                os.killpg(self._process, signum)
+            elif self._status is None:
+                os.kill(self._process, signum)
+
+    def end(self, status: int) -> None:
+        """Say that the process has ended, with its wait status."""
+        self._status = status
+        self._over.set()
 
 
 class ProcessSpawner:
-    """Starts processes. Orphans of theirs become ours, so that none is left behind."""
+    """Starts processes. Orphans of theirs become ours, so that none is left behind.
+
+    All children of this process are its own: nobody else may wait for any.
+    """
 
     def __init__(self) -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        """To be made where an event loop runs that has SIGCHLD for it."""
+        adopt_orphans()
+        self._tasks: dict[int, ProcessTask] = {}
+        # asyncio would have a thread wait for each process.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._bury)
 
     def unusable(self, directory: str) -> str | None:
         try:
@@ -127,17 +135,15 @@ class ProcessSpawner:
         cwd: str | None,
         inherited: Inherited = NOTHING,
     ) -> Task:
-        # Pipes of ours: a process with pipes of asyncio's own is not over for asyncio
-        # before they are closed, and what it leaves behind may keep them open.
-        stdout, out = await _pipe()
-        stderr, err = await _pipe()
+        stdout, out = _pipe()
+        stderr, err = _pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
+            process = subprocess.Popen(  # noqa: ASYNC220 - it waits for no more than the exec
+                command,
+                stdin=subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
                 stdout=out,
                 stderr=err,
-                env=dict(environment),
+                env=environment,
                 cwd=cwd,
                 process_group=0 if inherited.group else None,
                 pass_fds=tuple(inherited.descriptors),
@@ -150,32 +156,72 @@ class ProcessSpawner:
         finally:
             os.close(out)
             os.close(err)
-        readers = {"stdout": stdout, "stderr": stderr}
-        return ProcessTask(process, readers, group=inherited.group)
+        process.returncode = 0  # it is not Popen that waits for it
+        task = ProcessTask(process.pid, {"stdout": stdout, "stderr": stderr}, group=inherited.group)
+        self._tasks[process.pid] = task
+        return task
 
     async def clean_up(self) -> None:
-        while children := descendants(os.getpid()):
-            for child in children:
+        while self._bury():
+            for process in descendants(os.getpid()):
                 with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-            _reap()
+                    os.kill(process, signal.SIGKILL)
             await asyncio.sleep(0.01)
 
+    def _bury(self) -> bool:
+        """Take the statuses of children that have ended; tell whether others live.
 
-async def _pipe() -> tuple[asyncio.StreamReader, int]:
+        If none does, then nothing does that they have started: it would be our child by now.
+        """
+        try:
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return True
+                task = self._tasks.pop(process, None)
+                if task is not None:  # not an orphan
+                    task.end(status)
+        except ChildProcessError:
+            return False
+
+
+class _Reader:
+    """The end of a pipe that is read from."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor: int | None = descriptor
+
+    async def read(self) -> bytes:
+        """Give what is there, as soon as there is something; nothing at the end."""
+        while self._descriptor is not None:
+            try:
+                chunk = os.read(self._descriptor, _CHUNK)
+            except BlockingIOError:
+                await _readable(self._descriptor)
+                continue
+            if chunk:
+                return chunk
+            os.close(self._descriptor)
+            self._descriptor = None
+        return b""
+
+
+def _pipe() -> tuple[_Reader, int]:
     """Make a pipe, and give its reader and the end that is written to."""
     reading, writing = os.pipe()
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
-    )
-    return reader, writing
+    return _Reader(reading), writing
 
 
-def _reap() -> None:
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
+async def _readable(descriptor: int) -> None:
+    """Wait until something can be read, or until nobody writes any more."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def die_with_parent() -> None:
