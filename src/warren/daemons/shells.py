@@ -1,6 +1,7 @@
 """The parent of the shells of this machine, as a process: `python -m warren.daemons.shells`."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -64,7 +65,9 @@ class NodeShell:
             return 1
         storage = DwsEnvironment(lambda path: self._nodes.place(order.host, path))
         plugins = [*builtin(self._state.tmp), storage]
-        return asyncio.run(lived(self._state.socket, plugins, order, request))
+        # Not asyncio.run: what it puts away goes with the process, which ends now.
+        loop = asyncio.new_event_loop()
+        return loop.run_until_complete(lived(self._state.socket, plugins, order, request))
 
     def clean(self, order: Order) -> None:
         tmpdir.remove(self._state.tmp, order.id, order.rank)
@@ -110,6 +113,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
     try:
         with held(state.shells_lock):
             sweep(state.tmp)  # shells die with their parent, and we are the only one
+            gc.freeze()  # or each shell would go through all of this, and have its copy
             ShellParent(
                 state.socket,
                 f"FLUX_URI={state.uri}",
