@@ -15,7 +15,7 @@ from pathlib import Path
 from warren.instance.shell import parent
 from warren.instance.shell.imp import Refused
 from warren.instance.shell.parent import Order, ShellParent
-from warren.instance.shell.tasks import die_with_parent
+from warren.instance.shell.processes import die_with_parent
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from warren.base.clock import SystemClock
 from warren.instance.shell.builtin import builtin
+from warren.instance.shell.processes import die_with_parent
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
+from warren.instance.shell.tasks import ProcessSpawner
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.client import Patient, connect

@@ -21,7 +21,7 @@ from warren.base.clock import SystemClock
 from warren.base.errors import WarrenError
 from warren.daemons import logs
 from warren.daemons.instance import Foundation, Instance, assemble
-from warren.daemons.shells import lived
+from warren.daemons.shells import life
 from warren.daemons.system import System
 from warren.instance.commands import ProcessCommands
 from warren.instance.execution import Launcher
@@ -29,7 +29,7 @@ from warren.instance.launcher import RemoteLauncher, SpreadLauncher
 from warren.instance.shell import tmpdir
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent
-from warren.instance.shell.tasks import die_with_parent
+from warren.instance.shell.processes import die_with_parent
 from warren.journal import MemoryJournal
 from warren.rfc import fluid, resource_set, treeobj
 from warren.rpc import server
@@ -114,7 +114,7 @@ class _BatchShell:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return asyncio.run(lived(self._socket, builtin(self._tmp), order, request))
+        return life(self._socket, builtin(self._tmp), order, request)
 
     def clean(self, order: Order) -> None:
         tmpdir.remove(self._tmp, order.id, order.rank)

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import NoReturn
 
 from warren.daemons import logs
-from warren.instance.shell.tasks import die_with_parent
+from warren.instance.shell.processes import die_with_parent
 
 
 def be(life: Coroutine[None, None, None]) -> NoReturn:

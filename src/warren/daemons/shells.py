@@ -1,7 +1,6 @@
 """The parent of the shells of this machine, as a process: `python -m warren.daemons.shells`."""
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -21,9 +20,10 @@ from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
+from warren.instance.shell.processes import die_with_parent
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.signals import PASSED
-from warren.instance.shell.tasks import ProcessSpawner, die_with_parent
+from warren.instance.shell.tasks import ProcessSpawner
 from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
@@ -65,18 +65,21 @@ class NodeShell:
             return 1
         storage = DwsEnvironment(lambda path: self._nodes.place(order.host, path))
         plugins = [*builtin(self._state.tmp), storage]
-        # Not asyncio.run: what it puts away goes with the process, which ends now.
-        loop = asyncio.new_event_loop()
-        return loop.run_until_complete(lived(self._state.socket, plugins, order, request))
+        return life(self._state.socket, plugins, order, request)
 
     def clean(self, order: Order) -> None:
         tmpdir.remove(self._state.tmp, order.id, order.rank)
 
 
-async def lived(
+def life(socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None) -> int:
+    """Live a shell's life, for the instance at a socket; give its exit code."""
+    # Not asyncio.run: what it puts away goes with the process, which ends now.
+    return asyncio.new_event_loop().run_until_complete(_lived(socket, plugins, order, request))
+
+
+async def _lived(
     socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
 ) -> int:
-    """Live a shell's life, for the instance at a socket; give its exit code."""
     serving = Bus(os.geteuid())
     patient = Patient(lambda: connect(socket, serving), serving)
     shell = Shell(
@@ -113,7 +116,6 @@ def main(state: StateDir, *, isolated: bool) -> int:
     try:
         with held(state.shells_lock):
             sweep(state.tmp)  # shells die with their parent, and we are the only one
-            gc.freeze()  # or each shell would go through all of this, and have its copy
             ShellParent(
                 state.socket,
                 f"FLUX_URI={state.uri}",

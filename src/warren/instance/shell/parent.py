@@ -10,6 +10,7 @@ of, and waited for beside all else.
 """
 
 import errno
+import gc
 import os
 import select
 import signal
@@ -156,6 +157,7 @@ class ShellParent:
         """Serve until SIGTERM, or until the instance has gone; then end all shells."""
         adopt_orphans()
         self._clear()
+        gc.freeze()  # or a shell would go through all that is here, and have it copied
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing)
         signal.signal(signal.SIGCHLD, lambda *_: None)

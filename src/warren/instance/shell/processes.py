@@ -8,7 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_prctl: Final = ctypes.CDLL(None).prctl
+"""Found once, before any shell is forked."""
 
 
 def parents() -> dict[int, int]:
@@ -65,4 +68,9 @@ def marked(marker: str) -> list[int]:
 
 def adopt_orphans() -> None:
     """Be the parent of whatever loses its own below this process."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent dies. Any change of user undoes it."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,6 @@
 """Tasks as processes: started, listened to, signalled, and cleaned up after."""
 
 import asyncio
-import ctypes
 import errno
 import os
 import signal
@@ -15,7 +14,6 @@ from warren.base.errors import WarrenError
 from warren.instance.shell.processes import adopt_orphans, descendants
 
 _CHUNK: Final = 2**16
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class CannotStart(WarrenError):
@@ -222,11 +220,6 @@ async def _readable(descriptor: int) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(descriptor)
-
-
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent dies. Any change of user undoes it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _why(error: OSError, program: str, cwd: str | None) -> str:
