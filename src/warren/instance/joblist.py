@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
-from warren.instance.ended import Ended
 from warren.instance.jobtap import Jobtap
 from warren.instance.manager import JobManager
 from warren.lifecycle import attributes
@@ -32,6 +32,7 @@ _PATIENCE: Final = 250
 """Jobs that are looked at before others have their turn."""
 _BATCH: Final = 500
 """Jobs in one answer of a stream."""
+_QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +64,6 @@ class JobList:
         self._manager = manager
         self._queues = queues
         self._private = private
-        self._ended = Ended()
-        self._complete = False
-        """Whether the index holds what was over before this instance began, too."""
         self._purged = 0
         self._waiting: dict[JobId, list[asyncio.Event]] = {}
         manager.load(self)
@@ -73,7 +71,7 @@ class JobList:
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         return {
             **{f"job.state.{state.lower()}": self._changed for state in State},
-            "job.destroy": self._left,
+            "job.inactive-remove": self._removed,
         }
 
     def methods(self) -> Methods:
@@ -88,9 +86,8 @@ class JobList:
         for changed in self._waiting.get(job.id, ()):
             changed.set()
 
-    def _left(self, job: Job) -> None:
-        if job.state is State.INACTIVE:
-            self._ended.add(job)
+    def _removed(self, job: Job) -> None:
+        self._purged += 1
 
     # Lists
 
@@ -134,7 +131,7 @@ class JobList:
     def _ordered(self, query: _Query) -> Iterator[Listed]:
         """Give the jobs that may be selected, in order, and look at no more than are taken."""
         wanted = query.selection.states
-        active = self._active()
+        active = self._manager.active()
         if any(state.bit & wanted for state in _WAITING):
             waiting = [each for each in active if each.job.state in _WAITING]
             yield from sorted(waiting, key=lambda each: (-(each.job.priority or 0), each.job.id))
@@ -146,31 +143,11 @@ class JobList:
         if State.INACTIVE.bit & wanted:
             yield from self._over(query.since)
 
-    def _active(self) -> list[Listed]:
-        return list(takewhile(_lives, self._manager.jobs()))
-
     def _over(self, since: float) -> Iterator[Listed]:
-        gone: set[JobId] = set()
-        for job in self._index().latest(since):
-            found = self._manager.find(job)
-            if found is None:
-                gone.add(job)
-            else:
-                yield found
-        self._forget(gone)
-
-    def _index(self) -> Ended:
-        if not self._complete:
-            self._ended = Ended(each.job for each in self._manager.jobs() if not _lives(each))
-            # An instance that has just begun may know its jobs a moment later.
-            self._complete = len(self._ended) > 0
-        return self._ended
-
-    def _forget(self, gone: set[JobId]) -> None:
-        if gone:
-            before = len(self._ended)
-            self._ended.drop(gone)
-            self._purged += before - len(self._ended)
+        # What ends or is purged while others have their turn does not disturb it.
+        for each in reversed(self._manager.inactive()):
+            if each.ended > since and self._manager.find(each.id) is not None:
+                yield each
 
     # One job
 
@@ -219,29 +196,15 @@ class JobList:
     # Counts
 
     async def _stats(self, request: Request) -> Payload:
-        index = self._index()
-        first = index.first
-        # Jobs are purged from the oldest on.
-        if first is not None and self._manager.find(first) is None:
-            self._forget({job for job in index.latest() if self._manager.find(job) is None})
-        counts: Counter[tuple[str, State]] = Counter()
-        for each in self._active():
-            counts[self._queue(each), each.job.state] += 1
-        ended: Counter[tuple[str, int]] = Counter(
-            index.counted(self._queue_of if self._queues else None)
-        )
+        counts: Counter[tuple[str | None, State]] = Counter()
+        for each in self._manager.active():
+            counts[attributes.queue(each), each.job.state] += 1
+        ended = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
         told = {**_counted(counts, ended), "inactive_purged": self._purged}
         if self._queues:
-            names = sorted({queue for queue, _ in (*counts, *ended)} - {""})
+            names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
             told["queues"] = [{"name": name, **_counted(counts, ended, name)} for name in names]
         return told
-
-    def _queue(self, each: Listed) -> str:
-        return (attributes.queue(each) or "") if self._queues else ""
-
-    def _queue_of(self, job: JobId) -> str | None:
-        found = self._manager.find(job)
-        return None if found is None else attributes.queue(found)
 
 
 def _lives(each: Listed) -> bool:
@@ -249,17 +212,17 @@ def _lives(each: Listed) -> bool:
 
 
 def _counted(
-    active: Mapping[tuple[str, State], int],
-    ended: Mapping[tuple[str, int], int],
+    active: Mapping[tuple[str | None, State], int],
+    ended: Mapping[tuple[str | None, Result], int],
     only: str | None = None,
 ) -> dict[str, Any]:
     """Count jobs by state and result, of one queue or of all; canceled ones have failed, too."""
 
     def with_result(*results: Result) -> int:
-        bits = {result.bit for result in results}
         return sum(
-            count for (queue, bit), count in ended.items() if bit in bits and only in (None, queue)
-        )
+            count for (queue, result), count in ended.items()
+            if result in results and only in (None, queue)
+        )  # fmt: skip
 
     states = {
         state.lower(): sum(

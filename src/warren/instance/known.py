@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, TypeVar
 
 from warren.base.errors import UserMistake
@@ -56,7 +57,7 @@ class Inactive:
     gets BadFormat: from then on nobody finds it.
     """
 
-    __slots__ = ("_lose", "_short", "_stored", "ended", "id", "userid")
+    __slots__ = ("_lose", "_short", "_stored", "ended", "id", "queue", "result", "userid")
 
     def __init__(
         self, job: JobId, short: bytes, stored: Stored, lose: Callable[[JobId, str], None]
@@ -67,6 +68,9 @@ class Inactive:
         self.id = job
         self.userid = told.userid
         self.ended = told.ended
+        self.result = told.result
+        # One string for all of a queue's jobs, of which there are very many.
+        self.queue = None if told.queue is None else intern(told.queue)
         self._short = short
         self._stored = stored
         self._lose = lose

@@ -117,6 +117,10 @@ class JobManager:
         """Give the jobs that are not over."""
         return list(self._known.active.values())
 
+    def inactive(self) -> list[Inactive]:
+        """Give the jobs that are over, in the order in which they ended."""
+        return list(self._known.inactive.values())
+
     def found(self, job: JobId) -> Entry:
         """Give an active job. Raises RpcError(ENOENT) for any other."""
         entry = self._known.active.get(job)
