@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import pytest
 
 from warren.lifecycle import attributes
-from warren.lifecycle.attributes import ATTRIBUTES
+from warren.lifecycle.attributes import ATTRIBUTES, Once
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec, resource_set
@@ -133,3 +133,28 @@ def test_what_a_job_has_goes_before_what_it_asked_for() -> None:
 )
 def test_the_return_code_is_that_of_flux(result: Result, status: int | None, code: int) -> None:
     assert attributes.returncode(result, status) == code
+
+
+def test_nothing_of_a_job_is_read_twice() -> None:
+    reads: list[str] = []
+
+    class Stored:
+        @property
+        def job(self) -> Job:
+            reads.append("job")
+            return Waiting.job
+
+        @property
+        def jobspec(self) -> Mapping[str, Any]:
+            reads.append("jobspec")
+            return jobspec.make(["/bin/app"])
+
+        @property
+        def r(self) -> None:
+            reads.append("r")
+
+    assert attributes.described(Once(Stored()), ["userid"])["userid"] == 7
+    assert reads == ["job"]
+    reads.clear()
+    attributes.described(Once(Stored()), ATTRIBUTES)
+    assert sorted(reads) == ["job", "jobspec", "r"]

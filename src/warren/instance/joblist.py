@@ -18,7 +18,7 @@ from typing import Any, Final
 from warren.instance.jobtap import Jobtap
 from warren.instance.manager import JobManager
 from warren.lifecycle import attributes
-from warren.lifecycle.attributes import Listed
+from warren.lifecycle.attributes import Listed, Once
 from warren.lifecycle.job import Job
 from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyComparisons
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
@@ -115,7 +115,7 @@ class JobList:
     async def _found(self, query: _Query, cred: Cred) -> AsyncIterator[Listed]:
         """Give the selected jobs: waiting ones, then running ones, then those that are over."""
         left = query.most
-        for number, each in enumerate(self._ordered(query), 1):
+        for number, each in enumerate(map(Once, self._ordered(query)), 1):
             if number % _PATIENCE == 0:
                 await asyncio.sleep(0)
             try:
@@ -164,7 +164,7 @@ class JobList:
             # What is answered now is to be durable.
             await self._manager.committed()
             found = self._one(job, request.cred)
-        return {"job": attributes.described(found, names)}
+        return {"job": attributes.described(Once(found), names)}
 
     def _one(self, job: Any, cred: Cred) -> Listed:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None

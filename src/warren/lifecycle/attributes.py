@@ -1,6 +1,7 @@
 """What a listing says of a job: attributes by the names of RFC 43, computed when asked for."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 from warren.lifecycle.job import Job, Problem
@@ -24,6 +25,25 @@ class Listed(Protocol):
 
     @property
     def r(self) -> Mapping[str, Any] | None: ...
+
+
+class Once:
+    """A job of which nothing is read twice, however many attributes come of it."""
+
+    def __init__(self, each: Listed) -> None:
+        self._each = each
+
+    @cached_property
+    def job(self) -> Job:
+        return self._each.job
+
+    @cached_property
+    def jobspec(self) -> Mapping[str, Any]:
+        return self._each.jobspec
+
+    @cached_property
+    def r(self) -> Mapping[str, Any] | None:
+        return self._each.r
 
 
 def chosen(names: Iterable[Any]) -> list[str]:
