@@ -159,6 +159,16 @@ def test_nests_without_end_are_refused() -> None:
         Selection(nest, 1000)
 
 
+def test_all_the_nodes_that_a_constraint_names_are_counted_together() -> None:
+    many = {"hostlist": ["n[0-999]"]}
+    Selection({"or": [many] * 4}, 1)
+
+    with pytest.raises(
+        BadFormat, match=r"constraint\.or\[4\]\.hostlist\[0\]: .*more than 96 hosts"
+    ):
+        Selection({"or": [many] * 5}, 1)
+
+
 def test_each_look_at_a_value_is_a_comparison_and_the_order_decides_how_many_there_are() -> None:
     batch, nobody = {"queue": ["batch"]}, {"userid": [5]}
     for constraint, taken in (({"and": [batch, nobody]}, 2), ({"and": [nobody, batch]}, 1)):

@@ -91,6 +91,17 @@ def test_a_constraint_may_be_nested_but_not_without_end() -> None:
         constraint.check(deep(5000))
 
 
+def test_all_the_nodes_that_a_constraint_names_are_counted_together() -> None:
+    many = {"hostlist": ["n[0-32767]"]}
+    constraint.check({"and": [many, many]})
+
+    with pytest.raises(BadFormat) as failed:
+        constraint.check({"and": [many, many, {"ranks": ["0"]}]})
+    assert str(failed.value) == (
+        "constraints.and[2].ranks[0] is one too many: all together name over 65536 nodes"
+    )
+
+
 @pytest.mark.parametrize("letter", "!&'\"^`|()")
 def test_a_property_has_none_of_the_letters_that_the_rfc_forbids(letter: str) -> None:
     with pytest.raises(BadFormat, match="is no property"):

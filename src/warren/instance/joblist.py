@@ -30,6 +30,8 @@ from warren.rpc.message import Cred, Payload, Request, RpcError
 _WAITING: Final = PENDING | {State.NEW}
 _PATIENCE: Final = 250
 """Jobs that are looked at before others have their turn."""
+_LONG: Final = 20_000
+"""Comparisons that are made before others have their turn."""
 _BATCH: Final = 500
 """Jobs in one answer of a stream."""
 _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
@@ -115,8 +117,10 @@ class JobList:
     async def _found(self, query: _Query, cred: Cred) -> AsyncIterator[Listed]:
         """Give the selected jobs: waiting ones, then running ones, then those that are over."""
         left = query.most
+        compared = query.selection.left
         for number, each in enumerate(map(Once, self._ordered(query)), 1):
-            if number % _PATIENCE == 0:
+            if number % _PATIENCE == 0 or compared - query.selection.left > _LONG:
+                compared = query.selection.left
                 await asyncio.sleep(0)
             try:
                 if not self._visible(each, cred) or not query.selection.selects(each):

@@ -6,7 +6,7 @@ are over for one that runs.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any, Final
@@ -24,7 +24,7 @@ MOST_COMPARISONS: Final = 1_000_000
 """Checks of single values that one listing may take."""
 
 _MOST_NODES: Final = 4096
-"""Of one `hostlist` or `ranks`."""
+"""Of all `hostlist` and `ranks` of a constraint together."""
 
 _DEEPEST: Final = 100
 
@@ -62,6 +62,7 @@ class Selection:
         """Read a constraint; None selects all jobs. Raises BadFormat with the mistake's path."""
         self._left = most
         self._most = most
+        self._nodes = _MOST_NODES
         part = self._read({} if constraint is None else constraint, "constraint", 0)
         self._test = part.test
         self.states = part.may
@@ -79,7 +80,7 @@ class Selection:
         _demand(len(constraint) == 1, path, "holds several operators: join them with and")
         ((operator, values),) = constraint.items()
         path = f"{path}.{operator}"
-        known = (*_JOINTS, *_LEAVES)
+        known = (*_JOINTS, *_LEAVES, *_NODES)
         _demand(operator in known, path, f"is not an operator: they are {', '.join(known)}")
         _demand(isinstance(values, list), path, "is not a list")
         if operator in _JOINTS:
@@ -88,7 +89,27 @@ class Selection:
                 for index, value in enumerate(values)
             ]
             return _JOINTS[operator](parts)
+        if operator in _NODES:
+            return self._counted(self._of_nodes(operator, values, path))
         return self._counted(_LEAVES[operator](operator, values, path))
+
+    def _of_nodes(self, operator: str, values: list[Any], path: str) -> _Part:
+        decode, of_job = _NODES[operator]
+        wanted: set[Any] = set()
+        for index, value in enumerate(values):
+            _demand(isinstance(value, str), f"{path}[{index}]", "is not a string")
+            try:
+                named = decode(value, limit=self._nodes)
+            except BadFormat as error:
+                raise BadFormat(f"{path}[{index}]: {error}") from None
+            self._nodes -= len(named)
+            wanted.update(named)
+        return _Part(lambda each: not wanted.isdisjoint(of_job(each)), may=_WITH_RESOURCES)
+
+    @property
+    def left(self) -> int:
+        """How many comparisons are left."""
+        return self._left
 
     def _counted(self, part: _Part) -> _Part:
         def test(each: Listed) -> bool:
@@ -176,14 +197,13 @@ def _results(operator: str, values: list[Any], path: str) -> _Part:
     return _Part(lambda each: each.job.result in chosen, may=State.INACTIVE.bit)
 
 
-def _hostlist(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = frozenset(_decoded(hostlist.decode, values, path))
-    return _Part(lambda each: not wanted.isdisjoint(attributes.nodes(each)), may=_WITH_RESOURCES)
-
-
-def _ranks(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = frozenset(_decoded(idset.decode, values, path))
-    return _Part(lambda each: not wanted.isdisjoint(attributes.ranks(each)), may=_WITH_RESOURCES)
+_NODES: Final[
+    Mapping[str, tuple[Callable[..., Sequence[Any]], Callable[[Listed], Iterable[Any]]]]
+] = {
+    "hostlist": (hostlist.decode, attributes.nodes),
+    "ranks": (idset.decode, attributes.ranks),
+}
+"""How values that name nodes are read, and which nodes of a job they are compared with."""
 
 
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -231,8 +251,6 @@ _LEAVES: Final[Mapping[str, Callable[[str, list[Any], str], _Part]]] = {
     "queue": _queue,
     "states": _states,
     "results": _results,
-    "hostlist": _hostlist,
-    "ranks": _ranks,
     **dict.fromkeys(_REACHED, _moment),
 }
 
@@ -275,17 +293,6 @@ def _checked(values: list[Any], path: str, fits: Callable[[Any], bool], what: st
     for index, value in enumerate(values):
         _demand(fits(value), f"{path}[{index}]", f"is not {what}")
     return set(values)
-
-
-def _decoded(decode: Callable[..., Iterable[Any]], values: list[Any], path: str) -> list[Any]:
-    found: list[Any] = []
-    for index, value in enumerate(values):
-        _demand(isinstance(value, str), f"{path}[{index}]", "is not a string")
-        try:
-            found.extend(decode(value, limit=_MOST_NODES))
-        except BadFormat as error:
-            raise BadFormat(f"{path}[{index}]: {error}") from None
-    return found
 
 
 def _demand(condition: bool, path: str, problem: str) -> None:

@@ -4,7 +4,7 @@ A constraint is `{operator: [values]}`, or `{}`, which every node meets. It is r
 once, into a function that a scheduler may ask about each of its nodes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any, Final
@@ -16,6 +16,9 @@ Constraint = Mapping[str, Any]
 
 _FORBIDDEN: Final = frozenset("!&'\"^`|()")
 _DEEPEST: Final = 100
+
+MOST_NODES: Final = 2**16
+"""Hosts and ranks that all values of one constraint name together."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,17 @@ def matcher(constraint: Any, path: str = "constraints") -> Matcher:
     Raises BadFormat as `check` does. `and` and `or` of nothing hold, `not` of nothing
     does not: it negates the `and` of its values.
     """
-    return _matcher(constraint, path, 0)
+    return _matcher(constraint, path, 0, _Room())
 
 
-def _matcher(constraint: Any, path: str, depth: int) -> Matcher:
+@dataclass
+class _Room:
+    """How many more nodes a constraint may name."""
+
+    left: int = MOST_NODES
+
+
+def _matcher(constraint: Any, path: str, depth: int, room: _Room) -> Matcher:
     _demand(isinstance(constraint, Mapping), path, "is not an object")
     _demand(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
     if not constraint:
@@ -73,23 +83,24 @@ def _matcher(constraint: Any, path: str, depth: int) -> Matcher:
     _demand(isinstance(values, list), path, "is not a list")
     if operator in ("and", "or", "not"):
         parts = [
-            _matcher(value, f"{path}[{index}]", depth + 1) for index, value in enumerate(values)
+            _matcher(value, f"{path}[{index}]", depth + 1, room)
+            for index, value in enumerate(values)
         ]
         return _OPERATORS[operator](parts)
-    return _OPERATORS[operator]([_read(operator, value, f"{path}[{index}]")
+    return _OPERATORS[operator]([_read(operator, value, f"{path}[{index}]", room)
                                  for index, value in enumerate(values)])  # fmt: skip
 
 
 def problem(operator: str, value: str) -> str | None:
     """Say what is wrong with one value of `properties`, `hostlist` or `ranks`; None if nothing."""
     try:
-        _read(operator, value, "this")
+        _read(operator, value, "this", _Room())
     except BadFormat as error:
         return str(error)
     return None
 
 
-def _read(operator: str, value: Any, path: str) -> Any:
+def _read(operator: str, value: Any, path: str, room: _Room) -> Any:
     _demand(isinstance(value, str), path, "is not a string")
     if operator == "properties":
         name = value.removeprefix("^")
@@ -98,10 +109,16 @@ def _read(operator: str, value: Any, path: str) -> Any:
             bad = next(letter for letter in name if letter in _FORBIDDEN)
             raise BadFormat(f"{path} is no property {brief(value)}: it holds {bad!r}")
         return value
+    decode: Callable[..., Sequence[Any]] = (
+        hostlist.decode if operator == "hostlist" else idset.decode
+    )
     try:
-        return hostlist.decode(value) if operator == "hostlist" else idset.decode(value)
+        found = decode(value, limit=MOST_NODES)
     except BadFormat as error:
         raise BadFormat(f"{path} is no {error}") from None
+    room.left -= len(found)
+    _demand(room.left >= 0, path, f"is one too many: all together name over {MOST_NODES} nodes")
+    return found
 
 
 def _always(node: Node) -> bool:
