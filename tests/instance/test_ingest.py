@@ -106,6 +106,13 @@ REFUSALS = {
     "a guest before its JSON": Case(
         {"J": proven(GUEST, b"{")}, errno.EPERM, "access.allow-guest-user", GUEST
     ),
+    "a guest of many values": Case(
+        {"J": proven(GUEST, b"[" + b"[]," * 40_000 + b"[]]")},
+        errno.EFBIG,
+        "more than 32768 values",
+        GUEST,
+        OPEN,
+    ),
     "no JSON": Case({"J": proven(GUEST, b"{")}, errno.EINVAL, "jobspec: invalid JSON", GUEST, OPEN),
 }
 

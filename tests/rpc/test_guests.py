@@ -6,7 +6,7 @@ import os
 import resource
 import stat
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tests.journal.running import really
 from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, eventually
 from tests.rpc.test_socket import errnum_of, wired
 from warren.rpc import client, guests, server
-from warren.rpc.bus import Bus, Method
+from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.client import Patient
 from warren.rpc.guests import Guests, Limits
 from warren.rpc.message import Payload, Request, RpcError
@@ -225,3 +225,53 @@ async def test_the_patient_come_again_when_there_is_no_room(path: Path) -> None:
         assert await asking == {"a": 1}
         running.cancel()
         await asyncio.wait({running})
+
+
+async def exhausted(answers: AsyncIterator[Payload]) -> None:
+    async for _ in answers:
+        pass
+
+
+@really
+async def test_answers_of_a_users_service_do_not_pile_up_before_the_one_who_asked(
+    path: Path,
+) -> None:
+    sent = 0
+
+    async def flood(request: Request) -> AsyncIterator[Payload]:
+        nonlocal sent
+        for _ in range(40):
+            sent += 1
+            yield {"text": "x" * 9_000}
+        await asyncio.Event().wait()
+
+    serving = Bus(OWNER)
+    name = f"{OWNER}-tool"
+    serving.register(name, {"flood": StreamingMethod(flood, guest=True)})
+    guests_bus = Bus(GUEST)
+    async with (
+        open_to(guests_bus, path, Doors(guests=True)),
+        client.connect(path, serving) as offering,
+    ):
+        await offering.rpc("service.add", {"service": name})
+        answers = guests_bus.handle(OWNER).stream(f"{name}.flood")
+        async with aclosing(answers) as answers:  # type: ignore[type-var]
+            await anext(answers)
+            await eventually(lambda: sent == 40)
+            with pytest.raises(RpcError) as failed:
+                await exhausted(answers)
+        assert failed.value.errnum == errno.EOVERFLOW
+        # What has waited is given back.
+        assert await offering.rpc("service.add", {"service": f"{name}-2"}) == {}
+
+
+@really
+async def test_a_message_of_too_many_values_is_refused_unread(path: Path) -> None:
+    async with (
+        open_to(bus_with(Services(), owner=GUEST), path, Doors(guests=True)),
+        connected(path) as handle,
+    ):
+        with pytest.raises(RpcError, match="a message of over 32768 values") as failed:
+            await handle.rpc("test.echo", {"a": [0] * 40_000})
+        assert failed.value.errnum == errno.EMSGSIZE
+        assert await handle.rpc("test.echo", {"a": ",[" * 20_000 + '"\\'})

@@ -353,7 +353,7 @@ async def test_a_reader_that_falls_behind_is_told_and_what_it_read_has_no_gap(
             found = [await anext(answers)]
             [waiting] = handle._peer._pending.values()
             await eventually(lambda: services.sent > 200)
-            assert waiting.qsize() <= 21
+            assert waiting._queue.qsize() <= 21
             with pytest.raises(RpcError) as failed:
                 await read(answers, found)
         assert failed.value.errnum == errno.EOVERFLOW

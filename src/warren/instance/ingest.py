@@ -23,7 +23,14 @@ from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
 from warren.rpc.bus import Method, Methods
-from warren.rpc.message import Cred, Payload, Request, RpcError
+from warren.rpc.message import (
+    MOST_VALUES,
+    Cred,
+    Payload,
+    Request,
+    RpcError,
+    too_many_values,
+)
 
 Frobnicator = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Gives a jobspec, which is checked only afterwards, with what it lacks; or raises UserMistake.
@@ -141,6 +148,8 @@ class Ingest:
             raise RpcError(errno.EPERM, f"signer={signed.userid} != requestor={cred.userid}")
         if not cred.owner:
             self._check_guest(signed.mechanism, cred.userid)
+            if too_many_values(signed.payload):
+                raise RpcError(errno.EFBIG, f"the jobspec has more than {MOST_VALUES} values")
         try:
             return orjson.loads(signed.payload)
         except orjson.JSONDecodeError as error:

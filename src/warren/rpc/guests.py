@@ -75,8 +75,12 @@ class Share:
         finally:
             self.give_back(count)
 
+    def has_room(self, count: int) -> bool:
+        """Tell whether so many more bytes may wait."""
+        return self.waiting + count <= self._limits.waiting
+
     def take(self, count: int) -> None:
-        if self.waiting + count > self._limits.waiting:
+        if not self.has_room(count):
             raise RpcError(
                 errno.EAGAIN,
                 f"{self.waiting} bytes of user {self._userid}'s wait already: try again later",

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NewType, Protocol
 
@@ -14,6 +15,11 @@ Errno = NewType("Errno", int)
 
 LONGEST: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
+
+MOST_VALUES: Final = 2**15
+"""Values in what a guest sends: while more are read, all others would wait."""
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class Cred(msgspec.Struct, frozen=True):
@@ -87,6 +93,21 @@ def unpack(payload: msgspec.Raw) -> Payload:
         return msgspec.json.decode(payload, type=dict[str, Any])
     except _NOT_JSON as error:
         raise RpcError(errno.EPROTO, f"a malformed payload: {error}") from None
+
+
+def too_many_values(data: bytes) -> bool:
+    """Tell whether a JSON text holds more values than guests may send, without reading it."""
+    if _marks(data) <= MOST_VALUES:
+        return False
+    # Those within strings are none; that many strings are too many by themselves.
+    if data.count(b'"') - data.count(b'\\"') > 4 * MOST_VALUES:
+        return True
+    return _marks(_STRING.sub(b"", data)) > MOST_VALUES
+
+
+def _marks(data: bytes) -> int:
+    """Count what comes before a value; each but the first of all has something."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

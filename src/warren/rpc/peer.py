@@ -12,7 +12,7 @@ import structlog
 from warren.rpc import message
 from warren.rpc.bus import Forwarder
 from warren.rpc.guests import Share
-from warren.rpc.message import LONGEST, Message, Payload, Request, RpcError
+from warren.rpc.message import LONGEST, MOST_VALUES, Message, Payload, Request, RpcError
 
 log = structlog.get_logger()
 
@@ -32,6 +32,40 @@ def part(writer: asyncio.StreamWriter, error: RpcError) -> None:
     sent = Message(tag=_PARTING, errnum=error.errnum, error=str(error))
     writer.write(message.encode(sent))
     writer.close()
+
+
+class _Answers:
+    """Answers to one request, which wait for whoever has asked."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._held = 0
+        self._full = False
+        self._queue: asyncio.Queue[tuple[Message | None, int]] = asyncio.Queue()
+
+    def put(self, received: Message, size: int) -> None:
+        if self._full:
+            return
+        if self._queue.qsize() >= _WAITING or not self._share.has_room(size):
+            # A reader that does not keep up is told so, after what came before without a
+            # gap; it hangs up then.
+            self._full = True
+            received, size = Message(tag=received.tag, errnum=errno.EOVERFLOW), 0
+        self._share.take(size)
+        self._held += size
+        self._queue.put_nowait((received, size))
+
+    def end(self, parting: Message | None) -> None:
+        self._queue.put_nowait((parting, 0))
+
+    async def get(self) -> Message | None:
+        received, size = await self._queue.get()
+        self._held -= size
+        self._share.give_back(size)
+        return received
+
+    def close(self) -> None:
+        self._share.give_back(self._held)
 
 
 class Peer(Forwarder):
@@ -54,7 +88,7 @@ class Peer(Forwarder):
         self._writer = writer
         self._asked = asked
         self._tag = 0
-        self._pending: dict[int, asyncio.Queue[Message | None]] = {}
+        self._pending: dict[int, _Answers] = {}
         self._answering: dict[int, asyncio.Task[None]] = {}
         self._closed = False
 
@@ -77,8 +111,8 @@ class Peer(Forwarder):
                         answering.cancel()
         finally:
             self._closed = True
-            for queue in self._pending.values():
-                queue.put_nowait(self._parting)
+            for answers in self._pending.values():
+                answers.end(self._parting)
             self._writer.close()
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
@@ -106,20 +140,21 @@ class Peer(Forwarder):
         self._writer.close()
 
     async def rpc(self, request: Request) -> Payload:
-        tag, queue = self._open()
+        tag, answers = self._open()
         try:
             await self._send(self._message(tag, request))
-            return self._payload(await queue.get())
+            return self._payload(await answers.get())
         finally:
             del self._pending[tag]
+            answers.close()
 
     async def stream(self, request: Request) -> AsyncIterator[Payload]:
-        tag, queue = self._open()
+        tag, answers = self._open()
         ended = False
         try:
             await self._send(self._message(tag, request))
             while True:
-                received = await queue.get()
+                received = await answers.get()
                 if received is not None and received.errnum == errno.ENODATA:
                     ended = True
                     return
@@ -127,16 +162,16 @@ class Peer(Forwarder):
                 yield self._payload(received)
         finally:
             del self._pending[tag]
+            answers.close()
             if not ended and not self._closed:
                 self._write(message.encode(Message(tag=tag, topic=CANCEL)))
 
-    def _open(self) -> tuple[int, "asyncio.Queue[Message | None]"]:
+    def _open(self) -> tuple[int, _Answers]:
         if self._closed:
             self._payload(self._parting)
         self._tag += 1
-        queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._pending[self._tag] = queue
-        return self._tag, queue
+        answers = self._pending[self._tag] = _Answers(self._share)
+        return self._tag, answers
 
     @staticmethod
     def _message(tag: int, request: Request) -> Message:
@@ -159,19 +194,19 @@ class Peer(Forwarder):
 
     def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
         received = message.decode(line)
+        if self._share.bounded and message.too_many_values(line):
+            words = f"a message of over {MOST_VALUES} values"
+            answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=words)
+            if received.topic is not None:
+                self._write(message.encode(answer))
+                return
+            received = answer
         if received.topic is None:
             if received.tag == _PARTING and received.errnum:
                 self._parting = received
-            queue = self._pending.get(received.tag)
-            if queue is None:
-                return  # an answer to a request that was given up
-            if queue.qsize() > _WAITING:
-                return
-            if queue.qsize() == _WAITING:
-                # A reader that does not keep up is told so, after what came before without a
-                # gap; it hangs up then.
-                received = Message(tag=received.tag, errnum=errno.EOVERFLOW)
-            queue.put_nowait(received)
+            answers = self._pending.get(received.tag)
+            if answers is not None:  # else the request was given up
+                answers.put(received, len(line))
         elif received.topic == CANCEL:
             answering = self._answering.get(received.tag)
             if answering is not None:
