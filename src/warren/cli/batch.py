@@ -110,7 +110,7 @@ def batch_spec(
     if not text.startswith("#!"):
         raise UserMistake(f"{script[0]}: a batch script starts with #! and its interpreter.")
     # On every node of the job a process of its instance; the first one runs the script.
-    command = [sys.executable, "-m", "warren.daemons.broker", "{{tmpdir}}/script"]
+    command = [sys.executable, "-P", "-m", "warren.daemons.broker", "{{tmpdir}}/script"]
     spec = make_spec(
         [*command, *(() if wrap else script[1:])],
         shape={

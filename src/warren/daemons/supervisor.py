@@ -61,6 +61,8 @@ async def _start(child: Child) -> asyncio.subprocess.Process:
     with logs.rotated(child.log_file).open("ab") as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
+            # Not from where the cluster is started, which others may write.
+            "-P",
             "-m",
             child.module,
             *child.arguments,

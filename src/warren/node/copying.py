@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def command(copy: Copy) -> list[str]:
     """Give the argument vector of a copier."""
-    return [sys.executable, "-m", "warren.node.copying", json.dumps(asdict(copy))]
+    return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy))]
 
 
 def progress(line: str) -> Progress:
