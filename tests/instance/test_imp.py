@@ -136,8 +136,8 @@ def test_root_runs_jobs_of_all_users_that_there_are(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(imp, "_effective", lambda: 0)
     assert imp.can_run_as(users.userids()[0]) == (
-        "this instance cannot run jobs as other users here: it lacks CAP_KILL, CAP_SETGID, "
-        "CAP_SETUID"
+        "this instance cannot run jobs as other users here: it lacks CAP_CHOWN, CAP_KILL, "
+        "CAP_SETGID, CAP_SETUID"
     )
 
 

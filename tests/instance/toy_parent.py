@@ -28,8 +28,9 @@ class ToyShell:
             raise Refused(f"not as user {order.userid} by {order.J}")
         return b"proven"
 
-    def clean(self, order: Order) -> None:
+    def clean(self, order: Order) -> int | None:
         print("cleaned", order.host, flush=True)
+        return None
 
     def live(self, order: Order, request: bytes | None) -> int:
         assert request == b"proven"

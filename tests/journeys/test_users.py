@@ -172,9 +172,10 @@ def test_tasks_run_as_their_user_and_with_nothing_of_roots(one: User, other: Use
             str(each.userid), str(account.pw_gid), groups, "0022", "0", str(each.home), "yes"
         ]  # fmt: skip
         nothing = "0" * 16
+        pmi = said.pop(next(place for place, line in enumerate(said[12:], 12) if line.isdecimal()))
         assert sorted(said[7:11]) == ["0", nothing, nothing, nothing]
-        # The last one is the directory itself.
-        assert said[11].split() == [f"/proc/self/fd/{number}" for number in (0, 1, 2, 3)]
+        # One is the directory itself.
+        assert {*said[11].split()} == {f"/proc/self/fd/{number}" for number in (0, 1, 2, 3, pmi)}
         refused = [line for line in said[12:] if "Permission denied" in line]
         assert len(refused) == 3
         assert [line for line in said[12:] if line not in refused] == ["MINE", "PATH"]
@@ -385,3 +386,33 @@ def test_whoever_is_killed_no_process_of_a_user_is_left(other: User, whole: bool
     ended = over(cluster, job)
     assert "shells were lost" in str(ended["exception_note"])
     assert of_user(other.userid) == []
+
+
+# Directories of jobs
+
+
+def test_nobody_makes_anothers_directory_before_him(one: User, other: User) -> None:
+    tmp = one.cluster.state.tmp
+
+    def makes() -> Any:
+        try:
+            (tmp / "jobtmp-0-anybody").mkdir()
+        except OSError as error:
+            return error.errno
+        return None
+
+    assert users.acting_as(other.userid, makes) == errno.EACCES
+    job = one.submit("sh", "-c", 'cd $FLUX_JOB_TMPDIR && touch made && stat -c "%u %a" .')
+    assert one.output(job) == f"{one.userid} 700\n"
+    wait_for(lambda: not list(tmp.iterdir()))
+
+
+def test_a_tree_without_end_does_not_stop_the_helper_that_removes_it(one: User) -> None:
+    nest = "perl -e 'for (1..3000) { mkdir q(d); chdir q(d) }'"
+    script = f"cd $FLUX_JOB_TMPDIR && {nest}; kill -9 $PPID; sleep 1000"
+    helper = holder(one.cluster.state.shells_lock)
+    job = one.submit("sh", "-c", script)
+    one.cluster.wait_event(job, "clean")
+
+    wait_for(lambda: not list(one.cluster.state.tmp.iterdir()))
+    assert holder(one.cluster.state.shells_lock) == helper

@@ -116,8 +116,8 @@ class _BatchShell:
             return 1
         return life(self._socket, builtin(self._tmp), order, request)
 
-    def clean(self, order: Order) -> None:
-        tmpdir.remove(self._tmp, order.id, order.rank)
+    def clean(self, order: Order) -> int | None:
+        return tmpdir.remove(self._tmp, order.id, order.rank)
 
 
 def _start_shells(socket: Path, place: Place) -> None:

@@ -54,6 +54,7 @@ class NodeShell:
         user = imp.account(order.userid)
         if user is None:
             raise imp.Refused(f"there is no user {order.userid} on this machine")
+        tmpdir.give(self._state.tmp, order.id, order.rank, user.userid, user.group)
         self._nodes.enter(order.host)
         imp.become(user)
         return request
@@ -67,8 +68,8 @@ class NodeShell:
         plugins = [*builtin(self._state.tmp), storage]
         return life(self._state.socket, plugins, order, request)
 
-    def clean(self, order: Order) -> None:
-        tmpdir.remove(self._state.tmp, order.id, order.rank)
+    def clean(self, order: Order) -> int | None:
+        return tmpdir.remove(self._state.tmp, order.id, order.rank)
 
 
 def life(socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None) -> int:
@@ -110,9 +111,9 @@ def main(state: StateDir, *, isolated: bool) -> int:
     nodes = Nodes(state, site, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
-    # Whoever runs a job makes its directory there; nobody lists or removes what is another's.
+    # Everybody may go to his own job's directory there, and nobody foresee another's.
     state.tmp.mkdir(exist_ok=True)
-    state.tmp.chmod(0o1733)
+    state.tmp.chmod(0o711)
     try:
         with held(state.shells_lock):
             sweep(state.tmp)  # shells die with their parent, and we are the only one

@@ -24,7 +24,7 @@ from warren.base.errors import WarrenError
 from warren.instance import munge
 from warren.instance.munge import Munge
 
-_POWERS: Final = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
+_POWERS: Final = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 """What root itself may lack in a container, and what it takes to run jobs of others."""
 
 _PR_SET_DUMPABLE: Final = 4

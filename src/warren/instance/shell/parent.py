@@ -75,8 +75,11 @@ class Shell(Protocol):
         """Be the shell, and give its exit code."""
         ...
 
-    def clean(self, order: Order) -> None:
-        """In the parent: remove what a shell that is dead has left on its node."""
+    def clean(self, order: Order) -> int | None:
+        """In the parent: remove what a shell that is dead has left on its node.
+
+        Gives the process that does it, where that may take long.
+        """
         ...
 
 
@@ -147,6 +150,8 @@ class ShellParent:
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""
         self._dying: list[_Dying] = []
+        self._cleaning: set[int] = set()
+        """Processes that remove what shells have left."""
         self._connection: socket.socket | None = None
         self._buffer = b""
         self._tag = 0
@@ -331,6 +336,7 @@ class ShellParent:
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
                     return
+                self._cleaning.discard(process)
                 shell = self._living.pop(process, None)
                 if shell is not None:  # not an orphan that somebody has left behind
                     shell.status = status
@@ -344,8 +350,9 @@ class ShellParent:
             if self._gone(shell):
                 self._dying.remove(dying)
                 shell.left = []
-                if shell.status != 0:
-                    self._shell.clean(shell.order)
+                cleaning = self._shell.clean(shell.order)
+                if cleaning is not None:
+                    self._cleaning.add(cleaning)
                 self._tell(shell)
                 continue
             self._kill_all(shell)
@@ -377,7 +384,7 @@ class ShellParent:
         if shell.status is None:
             return [shell.process, *descendants(shell.process)]
         # What shells leave behind is ours, and nobody can tell any more which one has left it.
-        return descendants(os.getpid(), but=self._living)
+        return descendants(os.getpid(), but=self._living.keys() | self._cleaning)
 
     def _kill_all(self, shell: _Shell) -> None:
         if shell.cgroup is not None:

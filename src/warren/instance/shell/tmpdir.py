@@ -1,12 +1,16 @@
 """A directory of a job's own on each node, FLUX_JOB_TMPDIR, and the files that the job brought.
 
 It is made before the tasks start and removed when the shell ends. A shell that is killed
-cannot remove it: the next parent of shells does (`sweep`), when no shell lives.
+cannot remove it: the parent of shells does (`remove`), or the next one (`sweep`), when no
+shell lives. Where shells are of several users, nobody but root makes names there, which all
+can foresee: the parent makes a user's directory for him (`give`), and takes it away.
 """
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +23,7 @@ VARIABLE: Final = "FLUX_JOB_TMPDIR"
 
 
 class Tmpdir(ShellPlugin):
-    """The plugin. Directories are made below `root`, which is there and which users may write."""
+    """The plugin. Directories are made below `root`, unless they were given already."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -28,9 +32,7 @@ class Tmpdir(ShellPlugin):
     async def init(self, shell: RunningShell) -> None:
         path = place(self._root, shell.part.job, shell.part.rank)
         try:
-            if path.exists() and path.lstat().st_uid == os.geteuid():
-                _remove(path)  # of a shell before this one
-            path.mkdir(0o700)
+            _make(path)
         except OSError as error:
             raise CannotRun(f"the job's directory {path}: {error.strerror}") from error
         self._made = path
@@ -54,24 +56,60 @@ def place(root: Path, job: int, rank: int) -> Path:
     return root / f"jobtmp-{rank}-{fluid.f58plain(job)}"
 
 
-def remove(root: Path, job: int, rank: int) -> None:
-    """Remove what a shell that is dead has left. Nothing may be left; that is no trouble."""
-    _remove_others(place(root, job, rank))
+def give(root: Path, job: int, rank: int, userid: int, group: int) -> None:
+    """As root: make the directory of another user's shell. Raises OSError."""
+    path = place(root, job, rank)
+    if path.exists():  # of a shell before this one
+        subprocess.run(_removal(path), check=False)
+    path.mkdir(0o700)
+    os.chown(path, userid, group)
+
+
+def remove(root: Path, job: int, rank: int) -> int | None:
+    """Remove what a shell that is dead has left, if anything.
+
+    Gives the process that is at it where that may take long, which is to be waited for.
+    """
+    path = place(root, job, rank)
+    try:
+        path.rmdir()  # nearly always empty
+    except FileNotFoundError:
+        return None
+    except OSError:
+        if os.geteuid() == 0:
+            with suppress(OSError):  # then the next sweep removes it
+                return os.posix_spawnp("rm", _removal(path), os.environ)
+        _remove(path)
+    return None
 
 
 def sweep(root: Path) -> None:
     """Remove what all shells have left, of which none lives."""
     for path in root.glob("jobtmp-*"):
-        _remove_others(path)
+        if os.geteuid() == 0:
+            subprocess.run(_removal(path), check=False)
+        else:
+            _remove(path)
 
 
-def _remove_others(path: Path) -> None:
-    if os.geteuid() == 0:
-        # Root needs no permission of the directory's owner, who may be at work in it still:
-        # nothing but what removes by name within an open directory is safe.
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+def _removal(path: Path) -> list[str]:
+    """Give the command by which root removes a tree of somebody else.
+
+    He may be at work in it still, and make it as large and as deep as he likes.
+    """
+    return ["rm", "-rf", "--", str(path)]
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(0o700)
+    except FileExistsError:
+        if path.lstat().st_uid != os.geteuid():
+            raise
+        # Of a shell before this one; or given to us where we may make none.
         _remove(path)
+        with suppress(FileExistsError):
+            path.mkdir(0o700)
 
 
 def _remove(path: Path) -> None:
@@ -90,7 +128,8 @@ def _remove(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError:
-        shutil.rmtree(path, onerror=_quiet(unlock))
+        with suppress(RecursionError):  # nobody nests as deep but by mistake
+            shutil.rmtree(path, onerror=_quiet(unlock))
 
 
 def _quiet(function: Callable[..., None]) -> Callable[..., None]:
