@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+from typing import Any
 
 import pytest
 
 from tests.instance.parts import GUEST, OWNER, living, refused, settle, virtually
+from warren.instance import barrier
 from warren.instance.barrier import Barriers
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, RpcError
@@ -33,6 +35,45 @@ class Meeting:
         except RpcError as error:
             return error.errnum
         return 0
+
+
+@virtually
+async def test_a_guest_has_only_so_many_barriers_and_those_of_a_job_go_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(barrier, "_MOST", 2)
+    async with living() as group:
+        meeting = Meeting(group)
+        for name in ("f1-init", "f1-end", "f1-init"):
+            assert await meeting.enter("0", name, 1, GUEST) == 0
+        assert await meeting.enter("0", "f2-init", 1, GUEST) == errno.ENOSPC
+        assert await meeting.enter("0", "f2-init", 1, GUEST + 1) == 0
+
+        meeting.barriers.forget(GUEST, "f1-")
+        assert await meeting.enter("0", "f2-init", 1, GUEST) == 0
+
+
+@pytest.mark.parametrize(
+    "wide", [{"size": 2**16 + 1}, {"who": "0" * 257}, {"name": "f1" * 128}], ids=repr
+)
+@virtually
+async def test_a_guests_barrier_is_no_wider_than_any_job(wide: dict[str, Any]) -> None:
+    async with living() as group:
+        asked = {"who": "0", "userid": GUEST, **wide}
+        assert await Meeting(group).enter(**asked) == errno.EINVAL
+
+
+@virtually
+async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    async with living() as group:
+        meeting = Meeting(group)
+        entering = meeting.enter("0")
+        await settle()
+        entering.cancel()
+        await settle()
+
+        [left] = meeting.barriers._barriers.values()
+        assert left.waiting == []
 
 
 @virtually

@@ -2,10 +2,19 @@
 
 import asyncio
 import errno
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
+
+_MOST: Final = 4096
+"""Barriers of one guest."""
+_WIDEST: Final = 2**16
+"""Who may meet in one of a guest's."""
+_LONGEST: Final = 256
+"""Characters of a guest's names."""
 
 
 @dataclass
@@ -20,6 +29,8 @@ class Barriers:
 
     def __init__(self) -> None:
         self._barriers: dict[str, _Barrier] = {}
+        self._guests: Counter[str] = Counter()
+        """How many of them each guest has, by the name's first word."""
         self._broken: set[str] = set()
         """How the names of barriers begin that will not be complete any more."""
 
@@ -33,6 +44,10 @@ class Barriers:
             size, who = int(request.payload["nprocs"]), str(request.payload["who"])
         except (KeyError, TypeError, ValueError):
             raise RpcError(errno.EPROTO, "barrier.enter takes name, nprocs and who") from None
+        if not request.cred.owner:
+            self._check_guest(name, size, who)
+        if name not in self._barriers:
+            self._guests[_user(name)] += 1
         barrier = self._barriers.setdefault(name, _Barrier(size))
         barrier.entered.add(who)
         if len(barrier.entered) >= barrier.size:
@@ -45,8 +60,19 @@ class Barriers:
             raise RpcError(errno.ECANCELED, "the barrier was broken")
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         barrier.waiting.append(arrived)
-        await arrived
+        try:
+            await arrived
+        finally:
+            barrier.waiting.remove(arrived)
         return {}
+
+    def _check_guest(self, name: str, size: int, who: str) -> None:
+        if size > _WIDEST or len(who) > _LONGEST or len(name) > _LONGEST:
+            words = f"a barrier is for up to {_WIDEST}, with names of up to {_LONGEST} characters"
+            raise RpcError(errno.EINVAL, words)
+        if name not in self._barriers and self._guests[_user(name)] >= _MOST:
+            words = f"there are {_MOST} barriers of this user: those of a job go with it"
+            raise RpcError(errno.ENOSPC, words)
 
     def break_off(self, userid: int, prefix: str) -> None:
         """Somebody will not come any more: fail whoever waits, and whoever comes to wait."""
@@ -63,3 +89,8 @@ class Barriers:
         self._broken.remove(f"{userid} {prefix}")
         for name in [name for name in self._barriers if name.startswith(f"{userid} {prefix}")]:
             del self._barriers[name]
+            self._guests[_user(name)] -= 1
+
+
+def _user(name: str) -> str:
+    return name.partition(" ")[0]
