@@ -9,7 +9,7 @@ import pytest
 
 from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
-from warren.instance import keys
+from warren.instance import jobinfo, keys
 from warren.instance.jobinfo import CURRENT, INITIAL_SENTINEL, JSON_DECODE, WAITCREATE
 from warren.instance.kvs import append, create_namespace, graft, link, put
 from warren.journal import MemoryJournal
@@ -86,6 +86,22 @@ async def test_a_lookup_gives_what_it_is_asked_for() -> None:
         assert orjson.loads(found["R"]) == R
         assert found["jobspec"].startswith("{")
         assert found["eventlog"].count("\n") == len(PLAIN)
+
+
+@virtually
+async def test_a_key_is_looked_up_once_and_no_more_is_given_than_fits_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with alive() as life:
+        job = await life.submit()
+        size = len(life.kvs.lookup(keys.of(job, "J")))
+        monkeypatch.setattr(jobinfo, "LARGEST", size)
+        handle = life.bus.handle()
+        asked = {"id": job, "keys": ["J"] * 100}
+        assert (await handle.rpc("job-info.lookup", asked)).keys() == {"id", "J"}
+
+        asked = {"id": job, "keys": ["J", "jobspec"]}
+        assert await refused(handle.rpc("job-info.lookup", asked)) == errno.EFBIG
 
 
 @virtually

@@ -37,6 +37,10 @@ INITIAL_SENTINEL: Final = 2
 """Flag of a watch: say with an answer without event that what was there has been told."""
 
 
+LARGEST: Final = 12 * 2**20
+"""Bytes of all values in one answer: a longer log is watched."""
+
+
 class JobInfo:
     """The `job-info` service: the owner reads everything, a user its own jobs.
 
@@ -65,8 +69,13 @@ class JobInfo:
             raise RpcError(errno.EPROTO, "job-info.lookup takes a list of keys")
         flags = _flags(request, JSON_DECODE | CURRENT)
         found: dict[str, Any] = {"id": job}
-        for key in wanted:
+        size = 0
+        for key in dict.fromkeys(wanted):
             value = self._value(job, key)
+            size += len(value)
+            if size > LARGEST:
+                words = f"with {key} there are over {LARGEST} bytes: ask for less, or watch a log"
+                raise RpcError(errno.EFBIG, words)
             if key in _UPDATES and flags:
                 known = self._current(job, key) if flags & CURRENT else orjson.loads(value)
                 found[key] = known if flags & JSON_DECODE else orjson.dumps(known).decode()
