@@ -277,11 +277,13 @@ async def test_every_validator_is_asked() -> None:
 async def test_the_environment_is_kept_in_the_signed_request_alone() -> None:
     async with alive() as life:
         asked = spec(environment={"SECRET": "1"}, cwd="/somewhere")
+        asked["tasks"][0]["attributes"] = {"environment": {"SECRET": "2"}, "mine": "1"}
         job = await life.submit_spec(asked)
 
         kept = orjson.loads(life.kvs.lookup(keys.of(job, "jobspec")))
         assert "environment" not in kept["attributes"]["system"]
         assert kept["attributes"]["system"]["cwd"] == "/somewhere"
+        assert kept["tasks"][0]["attributes"] == {"mine": "1"}
         signed = signed_request.unwrap(life.kvs.lookup(keys.of(job, "J")).decode())
         assert orjson.loads(signed.payload) == asked
         assert b"SECRET" not in life.kvs.lookup(keys.of(job, "eventlog"))

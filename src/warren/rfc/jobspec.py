@@ -207,9 +207,20 @@ def name(spec: Jobspec) -> str:
 
 
 def without_environment(spec: Jobspec) -> dict[str, Any]:
-    """Give the jobspec as the KVS keeps it: the environment stays in J alone."""
+    """Give the jobspec as the KVS keeps it: environments stay in J alone, the tasks' too."""
     kept = {key: value for key, value in system(spec).items() if key != "environment"}
-    return {**spec, "attributes": {**spec["attributes"], "system": kept}}
+    return {
+        **spec,
+        "tasks": [_task_without_environment(task) for task in spec["tasks"]],
+        "attributes": {**spec["attributes"], "system": kept},
+    }
+
+
+def _task_without_environment(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    own = task.get("attributes")
+    if not isinstance(own, Mapping) or "environment" not in own:
+        return task
+    return {**task, "attributes": {key: own[key] for key in own if key != "environment"}}
 
 
 def updated(spec: Jobspec, updates: Mapping[str, Any]) -> dict[str, Any]:
