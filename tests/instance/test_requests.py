@@ -15,7 +15,7 @@ from tests.harness import virtual
 from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
-from warren.instance import keys
+from warren.instance import keys, requests
 from warren.instance.kvs import put
 from warren.instance.plugins import builtin
 from warren.journal import MemoryJournal
@@ -198,6 +198,26 @@ async def test_a_job_that_has_its_resources_has_no_urgency() -> None:
         await life.until(job, "start")
 
         assert await refused(ask(life, "urgency", id=job, urgency=1)) == errno.EINVAL
+
+
+@virtually
+async def test_a_user_adds_only_so_much_to_a_jobs_log_but_ends_it_always(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with alive(generous=False, plugins=builtin(VirtualClock(), OWNER)) as life:
+        job = await queued(life)
+        large = ask(life, "memo", GUEST, id=job, memo={"a": "x" * 2**14})
+        assert await refused(large) == errno.EFBIG
+
+        monkeypatch.setattr(requests, "_MOST_EVENTS", len(life.names(job)))
+        for method in OF_ONE:
+            asked = ask(life, method, GUEST, id=job, **OF_ONE[method])
+            assert await refused(asked) == errno.ENOSPC
+        note = {"type": "note", "severity": 7}
+        assert (await ask(life, "raiseall", GUEST, **note))["count"] == 0
+        await ask(life, "memo", id=job, memo={"a": 1})  # the owner's own affair
+        await ask(life, "raise", GUEST, id=job, type="cancel", severity=0)
+        await life.until(job, "clean")
 
 
 @virtually

@@ -14,6 +14,11 @@ from warren.rpc.message import Request, RpcError
 ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 """Spellings of any job and of any user."""
 
+_MOST_EVENTS: Final = 1000
+"""Events of a job after which its user adds none but its end."""
+_LARGEST: Final = 2**14
+"""Bytes of what a user adds to a job's log at once."""
+
 Id = Annotated[int, msgspec.Meta(ge=-1)]
 Userid = Annotated[int, msgspec.Meta(ge=-1, lt=2**32)]
 Signal = Annotated[int, msgspec.Meta(ge=1, le=31)]
@@ -134,6 +139,29 @@ def own(manager: JobManager, request: Request) -> Entry:
     if not isinstance(found, Entry):
         raise RpcError(errno.ENOENT, "job is inactive")
     return found
+
+
+def growing(manager: JobManager, request: Request) -> Entry:
+    """Give the active job that a request adds to the log of. Raises RpcError as `own` does.
+
+    Also ENOSPC and EFBIG: the log is in memory, and read again with every restart.
+    """
+    entry = own(manager, request)
+    if not request.cred.owner and full(entry):
+        raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
+    demand_small(request)
+    return entry
+
+
+def demand_small(request: Request) -> None:
+    """Raise RpcError(EFBIG) for a guest's request of more than is kept of one."""
+    if not request.cred.owner and len(msgspec.json.encode(request.payload)) > _LARGEST:
+        raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST} bytes")
+
+
+def full(entry: Entry) -> bool:
+    """Tell whether a job's log is as long as its user may make it."""
+    return len(entry.events) + len(entry.queue) >= _MOST_EVENTS
 
 
 def chosen(manager: JobManager, request: Request, many: Many) -> list[Entry]:

@@ -9,7 +9,16 @@ from warren.instance.eventjournal import Wanted
 from warren.instance.manager import Entry, Inactive, JobManager
 from warren.instance.ports import Execution
 from warren.instance.purging import Limits
-from warren.instance.requests import ANY, chosen, own, read, visible
+from warren.instance.requests import (
+    ANY,
+    chosen,
+    demand_small,
+    full,
+    growing,
+    own,
+    read,
+    visible,
+)
 from warren.instance.revising import revise
 from warren.lifecycle import urgency
 from warren.lifecycle.job import WAITABLE
@@ -66,6 +75,9 @@ class JobManagerService:
     async def _raise(self, request: Request) -> Payload:
         entry = own(self._manager, request)
         asked = read(request, requests.Raise)
+        demand_small(request)
+        if not _ends(entry, asked):
+            growing(self._manager, request)
         self._manager.course.post(entry, "exception", _exception(request, asked))
         await self._manager.committed()
         return {}
@@ -79,7 +91,7 @@ class JobManagerService:
         return {}
 
     async def _urgency(self, request: Request) -> Payload:
-        entry = own(self._manager, request)
+        entry = growing(self._manager, request)
         asked = read(request, requests.Urgency)
         before = entry.job.urgency
         if not request.cred.owner and asked.urgency > urgency.DEFAULT:
@@ -92,7 +104,7 @@ class JobManagerService:
         return {"old_urgency": before}
 
     async def _update(self, request: Request) -> Payload:
-        entry = own(self._manager, request)
+        entry = growing(self._manager, request)
         updates: Mapping[str, Any] = read(request, requests.Change).updates
         if self._placed is not None:
             cred = request.cred
@@ -101,7 +113,7 @@ class JobManagerService:
         return {}
 
     async def _memo(self, request: Request) -> Payload:
-        entry = own(self._manager, request)
+        entry = growing(self._manager, request)
         asked = read(request, requests.Memo)
         if asked.volatile:
             self._manager.course.note(entry, "memo", asked.memo)
@@ -135,10 +147,12 @@ class JobManagerService:
 
     async def _raise_all(self, request: Request) -> Payload:
         asked = read(request, requests.RaiseAll)
+        demand_small(request)
         entries = [
             entry
             for entry in chosen(self._manager, request, asked)
             if entry.job.state.bit & asked.states
+            and (request.cred.owner or not full(entry) or _ends(entry, asked))
         ]
         if not asked.dry_run:
             for entry in entries:
@@ -223,6 +237,11 @@ def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> d
         "note": asked.note or "",
         "userid": request.cred.userid,
     }
+
+
+def _ends(entry: Entry, asked: requests.Raise | requests.RaiseAll) -> bool:
+    """Tell whether an exception ends a job: that must not fail."""
+    return asked.severity == 0 and entry.job.fatal is None
 
 
 def _named(names: dict[str, int]) -> frozenset[str]:
