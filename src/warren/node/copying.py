@@ -277,7 +277,7 @@ def _dress(known: os.stat_result, target: str | int) -> None:
 
 def _become(userid: int, groupid: int) -> None:
     """Become the user, for good. Others than root are the user already, or cannot help it."""
-    if os.geteuid() != 0 or _in_user_namespace():
+    if os.geteuid() != 0 or _alone():
         return
     try:
         name = pwd.getpwuid(userid).pw_name
@@ -288,10 +288,10 @@ def _become(userid: int, groupid: int) -> None:
     os.setresuid(userid, userid, userid)
 
 
-def _in_user_namespace() -> bool:
-    """Tell whether root here is an ordinary user outside."""
+def _alone() -> bool:
+    """Tell whether root here is an ordinary user outside, and there is nobody else to become."""
     with open("/proc/self/uid_map") as table:
-        return table.read().split() != ["0", "0", "4294967295"]
+        return sum(int(line.split()[2]) for line in table) == 1
 
 
 def main(arguments: list[str]) -> int:
