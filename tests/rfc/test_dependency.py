@@ -96,6 +96,7 @@ def test_the_examples_of_rfc_26_are_accepted_and_read_back(name: str) -> None:
         ([{"scheme": "string", "value": "a", **OUT, "type": []}], "dependencies[0].type: string"),
         ([{"scheme": "string", "value": "a", **OUT, "k": 1}], "dependencies[0].k: string has no k"),
         ([{"scheme": "singleton", "value": ""}] * 2, "dependencies[1] is there before"),
+        ([{"scheme": "singleton", "value": ""}] * 1001, "dependencies holds more than 1000 depend"),
         ([{"scheme": "site", "value": "", "k": [1]}] * 2, "dependencies[1] is there before"),
     ],
 )

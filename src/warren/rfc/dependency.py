@@ -4,6 +4,7 @@ As text a dependency is `scheme:value?key=value&key=value`; nothing in it is esc
 Schemes of others are passed on unread: whether one is served is for the job manager.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -14,6 +15,9 @@ from typing import Any, Final
 
 from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
+
+MOST: Final = 1000
+"""Dependencies of one job."""
 
 
 class Takes(Enum):
@@ -130,10 +134,14 @@ def check(entries: Any, path: str = "dependencies") -> list[Dependency]:
     """
     _demand(isinstance(entries, list) and bool(entries), path,
             "is not a list of at least one dependency")  # fmt: skip
+    _demand(len(entries) <= MOST, path, f"holds more than {MOST} dependencies")
     found: list[Dependency] = []
+    before: set[str] = set()
     for index, entry in enumerate(entries):
         one = decode(entry, f"{path}[{index}]")
-        _demand(one not in found, f"{path}[{index}]", "is there before")
+        spelled = json.dumps(encode(one), sort_keys=True)
+        _demand(spelled not in before, f"{path}[{index}]", "is there before")
+        before.add(spelled)
         found.append(one)
     return found
 
