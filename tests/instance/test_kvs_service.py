@@ -75,6 +75,21 @@ async def test_a_guest_reads_and_writes_its_own_namespace() -> None:
         assert kvs.lookup("a") == b"the owner's"
 
 
+@virtually
+async def test_a_guest_writes_only_so_much_and_the_owner_whatever_he_likes() -> None:
+    async with opened() as kvs:
+        await kvs.commit([create_namespace("job-1", GUEST)])
+        bus = Bus(OWNER)
+        bus.register("kvs", KvsService(kvs, 1000).methods())
+        written = {"namespace": "job-1", "ops": [operation("b", b"x" * 600)]}
+        await bus.handle(GUEST).rpc("kvs.commit", written)
+
+        # Also where it takes the place of what was there: the journal has both.
+        again = bus.handle(GUEST).rpc("kvs.commit", written)
+        assert await refused(again) == errno.ENOSPC
+        await bus.handle(OWNER).rpc("kvs.commit", written)
+
+
 @pytest.mark.parametrize("namespace", ["primary", "job-1"])
 @virtually
 async def test_a_guest_reaches_nothing_else(namespace: str) -> None:

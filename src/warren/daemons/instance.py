@@ -90,7 +90,7 @@ def assemble(
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     for name, methods in {
         "content": Content(kvs).methods(),
-        "kvs": KvsService(kvs).methods(),
+        "kvs": KvsService(kvs, config.kvs.guest_limit).methods(),
         "kvs-watch": KvsWatch(kvs).methods(),
         "barrier": barriers.methods(),
         "job-manager": {**service.methods(), **queues.methods()},

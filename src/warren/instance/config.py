@@ -165,6 +165,13 @@ class Sign(Table, frozen=True):
     munge: SignMunge = SignMunge()
 
 
+class KvsTable(Table, frozen=True):
+    """Table `kvs`."""
+
+    guest_limit: Annotated[int, msgspec.Meta(ge=2**20)] = 2**30
+    """Bytes that a user may write to the namespace of one job, output included."""
+
+
 class Content(Table, frozen=True):
     """Table `content`."""
 
@@ -177,6 +184,7 @@ class Config(Table, frozen=True):
 
     access: Access = Access()
     content: Content = Content()
+    kvs: KvsTable = KvsTable()
     policy: Policy = Policy()
     queues: Mapping[str, Queue] = {}
     ingest: Ingest = Ingest()

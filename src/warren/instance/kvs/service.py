@@ -9,6 +9,7 @@ digest at all.
 """
 
 import errno
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ _SYNC: Final = 4
 _COMMIT: Final = 1 | 2 | _SYNC
 """NO_MERGE and TXN_COMPACT change nothing here, and what is committed is synced in any case."""
 
+_OVERHEAD: Final = 100
+"""Bytes that any operation is counted for besides its key and value."""
+
 LARGEST: Final = 8 * 2**20
 """Bytes of the longest value that is in one answer: longer ones are streamed, or read in blobs."""
 
@@ -40,8 +44,10 @@ LARGEST: Final = 8 * 2**20
 class KvsService:
     """The `kvs` service."""
 
-    def __init__(self, kvs: Kvs) -> None:
+    def __init__(self, kvs: Kvs, most: float = math.inf) -> None:
+        """`most` is how many bytes guests may write to one namespace."""
         self._kvs = kvs
+        self._most = most
 
     def methods(self) -> Methods:
         return {
@@ -111,6 +117,9 @@ class KvsService:
             raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
         blobs = self._kvs.blob if request.cred.owner else None
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
+        if not request.cred.owner:
+            size = sum(len(each.key) + len(each.value) + _OVERHEAD for each in operations)
+            self._kvs.take(name, size + len(writer), self._most)
         if operations:
             await self._kvs.transact(operations, writer, sequence)
         told: dict[str, Any] = {}

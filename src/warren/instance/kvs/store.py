@@ -246,6 +246,13 @@ class Kvs:
         found = self._spaces.get(namespace)
         return None if found is None else found.owner
 
+    def take(self, namespace: str, count: int, most: float) -> None:
+        """Count bytes that a guest is to write. Raises RpcError: ENOENT, or ENOSPC over `most`."""
+        space = self._space(namespace)
+        if space.taken + count > most:
+            raise RpcError(errno.ENOSPC, f"{space.taken} bytes were written to {namespace} already")
+        space.taken += count
+
     def version(self, namespace: str) -> int:
         """Give how many transactions have changed a namespace. Raises RpcError(ENOENT)."""
         return self._space(namespace).version

@@ -104,6 +104,8 @@ class Space:
         self.root = Directory(witness.turn, witness.turn)
         self.writers: dict[str, int] = {}
         """The last sequence number of each numbered writer."""
+        self.taken = 0
+        """Bytes that guests have written in this life, whatever became of them."""
         self.replaced: list[tuple[str, Any]] = []
         """Values and links that gave way to directories on the way to a key: who waits for
         them is to be told."""
