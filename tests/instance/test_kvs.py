@@ -56,7 +56,7 @@ async def test_what_is_not_there_and_what_is_no_value_are_told_apart() -> None:
 
         assert errnum(lambda: kvs.lookup("b")) == errno.ENOENT
         assert errnum(lambda: kvs.lookup("a.c")) == errno.ENOENT
-        assert errnum(lambda: kvs.lookup("a.b.c")) == errno.ENOTDIR
+        assert errnum(lambda: kvs.lookup("a.b.c")) == errno.ENOENT
         assert errnum(lambda: kvs.lookup("a")) == errno.EISDIR
         assert errnum(lambda: kvs.lookup(".")) == errno.EISDIR
         assert errnum(lambda: kvs.lookup("a", "nowhere")) == errno.ENOENT

@@ -73,7 +73,7 @@ class Oracle:
             return
         if name not in self.spaces:
             if strict and operation.deed != "remove":
-                raise Refused(errno.ENOENT)
+                raise Refused(errno.ENOTSUP)
             return
         if operation.deed == "remove":
             del self.spaces[name]
@@ -110,9 +110,7 @@ class Oracle:
         """What a key has behind links, or the errnum that says why there is nothing."""
         found: Any = self.spaces.get(name)
         for depth, each in enumerate(names):
-            if isinstance(found, bytes):
-                return errno.ENOTDIR
-            found = found.get(each) if found is not None else None
+            found = found.get(each) if isinstance(found, dict) else None
             if isinstance(found, tuple):
                 target, elsewhere = found
                 further = [*names_of(target), *names[depth + 1 :]]

@@ -231,7 +231,7 @@ async def test_only_the_owner_waits_for_a_namespace() -> None:
             for user in (OWNER, GUEST)
         )
         await settle()
-        assert guests.ended == errno.ENOENT
+        assert guests.ended == errno.ENOTSUP
         await changed(kvs, [create_namespace("one", GUEST)], [put("a", b"x", "one")])
         assert (owners.told, owners.ended) == ([b"x"], 0)
 

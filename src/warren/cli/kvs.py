@@ -439,7 +439,7 @@ def unlink(
                 if entries["entries"]:
                     raise UserMistake(f"{key} is a directory that is not empty: add -R.")
             steps.append(_step(key, None))
-        await handle.rpc("kvs.commit", {"namespace": space, "ops": steps})
+        await handle.rpc("kvs.commit", {"namespace": space, "ops": steps, "rootref": False})
 
     ask_instance(state, removed)
 

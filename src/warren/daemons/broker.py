@@ -180,7 +180,8 @@ async def _announce(place: Place, enclosing: Handle) -> None:
     """Say to the other processes of the job, and to people, where the instance is."""
     uri = f"{_LOCAL}{place.socket}"
     operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
-    await enclosing.rpc("kvs.commit", {"namespace": place.namespace, "ops": [operation]})
+    committed = {"namespace": place.namespace, "ops": [operation], "rootref": False}
+    await enclosing.rpc("kvs.commit", committed)
     await enclosing.rpc("job-manager.memo", {"id": place.job, "memo": {"uri": uri}})
     await _meet(place, enclosing)
 

@@ -31,8 +31,9 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     Without `blobs` it is a guest's, who names none, and makes no links: what he writes is
     read for him by the instance, and in the end stands in its own namespace.
 
-    Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for a key that cannot
-    be written, ENOENT for a blob that nobody knows, ENOTDIR for one that is no directory, EFBIG.
+    Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for what is no tree
+    object and a key that cannot be written, ENOENT for a blob that nobody knows, ENOTDIR for one
+    that is no directory, EFBIG.
     """
     try:
         key, flags, dirent = entry["key"], entry.get("flags", 0), entry["dirent"]
@@ -49,7 +50,7 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
         treeobj.check(dirent)
         found = Copied(blobs).node(dirent, DEEPEST - len(names_of(key)))
     except BadFormat as error:
-        raise RpcError(errno.EPROTO, str(error)) from None
+        raise RpcError(errno.EINVAL, str(error)) from None
     if isinstance(found, bytes):
         return ops.put(key, found, namespace)
     if isinstance(found, dict):
@@ -81,7 +82,7 @@ class Copied:
                 return self.directory(obj, depth)
             case "dirref":
                 return self.behind(obj["data"][0], depth)
-        raise RpcError(errno.EPROTO, f"directories of type {obj['type']} are not known here")
+        raise RpcError(errno.EINVAL, f"directories of type {obj['type']} are not known here")
 
     def behind(self, ref: str, depth: int = DEEPEST) -> dict[str, Any]:
         """Give the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""

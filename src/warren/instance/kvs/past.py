@@ -26,7 +26,7 @@ class Past:
         for _ in range(LINKS + 1):
             found = root
             for depth, name in enumerate(names):
-                entries = self.entries(found)
+                entries = self.entries(found) if found["type"] in ("dir", "dirref") else {}
                 if name not in entries:
                     raise RpcError(errno.ENOENT)
                 found = entries[name]

@@ -2,10 +2,10 @@
 
 The owner reaches every namespace, a guest those that it owns, and never the primary one.
 Topics, payloads and flags are those of the field. Three things are ours: `kvs.commit` takes
-a `writer` and its `sequence`, so that one who repeats himself is heard once; it gives the
-`rootref` only where the request says `"rootref": true`, for it costs a digest of everything
-that has changed; and `kvs.list` gives the names in a directory, and what they are, with no
-digest at all.
+a `writer` and its `sequence`, so that one who repeats himself is heard once; it leaves out the
+`rootref` where the request says `"rootref": false`, for it costs a digest of everything that
+has changed; and `kvs.list` gives the names in a directory, and what they are, with no digest
+at all.
 """
 
 import errno
@@ -85,6 +85,7 @@ class KvsService:
             "rootseq": self._kvs.version(name),
             "rootref": rootref,
             "flags": 0,
+            "namespace": name,
         }
 
     async def _wait_version(self, request: Request) -> Payload:
@@ -98,7 +99,7 @@ class KvsService:
                 if self._kvs.owner(name) is None:
                     raise RpcError(errno.ENOTSUP, f"the namespace {name} was removed")
                 if self._kvs.version(name) >= wanted:
-                    return {"rootseq": self._kvs.version(name)}
+                    return await self._stand(request, name)
                 await waiter.wait()
 
     # Writing
@@ -122,8 +123,12 @@ class KvsService:
             self._kvs.take(name, size + len(writer), self._most)
         if operations:
             await self._kvs.transact(operations, writer, sequence)
+        return await self._stand(request, name)
+
+    async def _stand(self, request: Request, name: str) -> Payload:
+        """Say which root a namespace has now, and how many there were before."""
         told: dict[str, Any] = {}
-        if payload.get("rootref") is True:
+        if request.payload.get("rootref") is not False:
             told["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
         return {"rootseq": self._kvs.version(name), **told}
 
@@ -200,7 +205,8 @@ class Asked:
 
     async def object(self, found: Found) -> dict[str, Any]:
         """Give what was found as the tree object that was asked for. Raises RpcError."""
-        if self.flags & READDIR:
+        # Both is what names the directory, not what lists it.
+        if self.flags & READDIR and not self.flags & TREEOBJ:
             return await self._kvs.refs.listed(self.directory(found))
         node = self.there(found)
         if self.flags & READLINK and not isinstance(node, Link):
@@ -242,7 +248,7 @@ class Asked:
         past = Past(self._kvs.blob)
         follow = not self.flags & (READLINK | TREEOBJ)
         found = past.find(rootdir, self._names, follow=follow)
-        if self.flags & READDIR:
+        if self.flags & READDIR and not self.flags & TREEOBJ:
             return treeobj.directory(past.entries(found))
         if self.flags & READLINK and found["type"] != "symlink":
             raise RpcError(errno.EINVAL, "it is no link")
@@ -252,13 +258,13 @@ class Asked:
 
 
 def permitted(kvs: Kvs, request: Request) -> str:
-    """Give the namespace of a request. Raises RpcError: EPROTO, ENOENT, or EPERM."""
+    """Give the namespace of a request. Raises RpcError: EPROTO, ENOTSUP, or EPERM."""
     name = request.payload.get("namespace", PRIMARY)
     if not isinstance(name, str):
         raise RpcError(errno.EPROTO, "the namespace is not a string")
     owner = kvs.owner(name)
     if owner is None:
-        raise RpcError(errno.ENOENT, f"there is no namespace {name}")
+        raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
     if not _may(request.cred, name, owner):
         raise RpcError(errno.EPERM)
     return name

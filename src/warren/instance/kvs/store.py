@@ -148,7 +148,7 @@ class Kvs:
         space = self._spaces.get(name)
         if space is None:
             if strict and operation.deed != "remove":
-                raise RpcError(errno.ENOENT, f"there is no namespace {name}")
+                raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
             return  # removed while the writer was writing: there is nobody to read it
         if strict and key:
             key = space.check(key, appended=operation.deed == "append")
@@ -221,7 +221,7 @@ class Kvs:
     # Reading
 
     def lookup(self, key: str, namespace: str = PRIMARY) -> bytes:
-        """Give a value. Raises RpcError: ENOENT, ENOTDIR, ELOOP, or EISDIR for a directory."""
+        """Give a value. Raises RpcError: ENOENT, ELOOP, or EISDIR for a directory."""
         found = self.find(split(key), namespace)
         if isinstance(found.node, VALUE):
             return bytes(found.node)
@@ -254,11 +254,11 @@ class Kvs:
         space.taken += count
 
     def version(self, namespace: str) -> int:
-        """Give how many transactions have changed a namespace. Raises RpcError(ENOENT)."""
+        """Give how many transactions have changed a namespace. Raises RpcError(ENOTSUP)."""
         return self._space(namespace).version
 
     def root(self, namespace: str) -> Directory:
-        """Give the root of a namespace. Raises RpcError(ENOENT)."""
+        """Give the root of a namespace. Raises RpcError(ENOTSUP)."""
         return self._space(namespace).root
 
     def blob(self, ref: str) -> bytes | None:
@@ -316,8 +316,7 @@ class Kvs:
             found: Any = space.root if space else None
             for depth, name in enumerate(names):
                 if type(found) is not Directory:
-                    refusal = RpcError(errno.ENOTDIR) if found is not None else None
-                    return Found(None, places, refusal)
+                    return Found(None, places)  # below a value there is nothing
                 found = found.get(name)
                 kind = type(found)
                 if kind is Pack:
@@ -335,7 +334,7 @@ class Kvs:
     def _space(self, namespace: str) -> Space:
         found = self._spaces.get(namespace)
         if found is None:
-            raise RpcError(errno.ENOENT, f"there is no namespace {namespace}")
+            raise RpcError(errno.ENOTSUP, f"there is no namespace {namespace}")
         return found
 
     # Restarting

@@ -170,7 +170,7 @@ class EmbeddedJobs:
             "flags": 0,
             "dirent": treeobj.val(orjson.dumps(value)),
         }
-        await self._ask("kvs.commit", {"ops": [operation]})
+        await self._ask("kvs.commit", {"ops": [operation], "rootref": False})
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
