@@ -199,3 +199,13 @@ def test_nobody_finds_itself_by_its_mark() -> None:
     name, value = next(iter(os.environ.items()))
 
     assert os.getpid() not in marked(f"{name}={value}")
+
+
+def test_a_script_that_does_not_name_who_reads_it_is_read_by_sh(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo $0 $1\n")
+    script.chmod(0o755)
+
+    assert run([str(script), "word"], {}) == [0, f"{script} word\n", ""]
+    looked_for = {"PATH": f"/nowhere:{tmp_path}"}
+    assert run(["script", "word"], looked_for) == [0, f"{script} word\n", ""]

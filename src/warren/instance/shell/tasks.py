@@ -8,12 +8,14 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from shutil import which
+from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
 from warren.instance.shell.processes import adopt_orphans, descendants
 
 _CHUNK: Final = 2**16
+_SH: Final = "/bin/sh"
 
 
 class CannotStart(WarrenError):
@@ -135,18 +137,26 @@ class ProcessSpawner:
     ) -> Task:
         stdout, out = _pipe()
         stderr, err = _pipe()
+        settings: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
+            "stdout": out,
+            "stderr": err,
+            "env": environment,
+            "cwd": cwd,
+            "process_group": 0 if inherited.group else None,
+            "pass_fds": tuple(inherited.descriptors),
+            "preexec_fn": inherited.before_exec,
+        }
         try:
-            process = subprocess.Popen(  # noqa: ASYNC220 - it waits for no more than the exec
-                command,
-                stdin=subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
-                stdout=out,
-                stderr=err,
-                env=environment,
-                cwd=cwd,
-                process_group=0 if inherited.group else None,
-                pass_fds=tuple(inherited.descriptors),
-                preexec_fn=inherited.before_exec,
-            )
+            # It waits for no more than the exec.
+            try:
+                process = subprocess.Popen(command, **settings)  # noqa: ASYNC220
+            except OSError as error:
+                if error.errno != errno.ENOEXEC:
+                    raise
+                # A script that does not name who reads it is sh's, as execvp has it.
+                read = [_SH, _found(command[0], environment), *command[1:]]
+                process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
         except OSError as error:
             raise CannotStart(_why(error, command[0], cwd)) from error
         except (ValueError, subprocess.SubprocessError) as error:
@@ -203,6 +213,11 @@ class _Reader:
             os.close(self._descriptor)
             self._descriptor = None
         return b""
+
+
+def _found(program: str, environment: Mapping[str, str]) -> str:
+    """Give the path of a program that is looked for as execvp does."""
+    return program if "/" in program else which(program, path=environment.get("PATH")) or program
 
 
 def _pipe() -> tuple[_Reader, int]:
