@@ -36,7 +36,8 @@ async def test_the_output_and_the_exit_code_are_the_jobs(
     async with machine(Play(output=b"\xff out\n", status=3 << 8)) as m, m.instance() as instance:
         assert await followed(instance, await instance.submit()) == 3
 
-    assert capfdbinary.readouterr() == (b"\xff out\n", b"")
+    told = b"warren: task(s) exited with exit code 3\n"
+    assert capfdbinary.readouterr() == (b"\xff out\n", told)
 
 
 @virtually
@@ -91,7 +92,9 @@ async def test_an_exception_is_shown_and_costs_the_exit_code(
         await instance.cancel(job)
 
         assert await following == 128 + signal.SIGTERM
-    assert capfd.readouterr().err == f"{f58(job)}: job.exception type=cancel severity=0\n"
+    told, ended = capfd.readouterr().err.splitlines()
+    assert told == f"0.010s: job.exception {f58(job)} type=cancel severity=0"
+    assert ended == "warren: task(s) Terminated"
 
 
 @virtually

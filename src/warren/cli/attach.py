@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
-from warren.rfc import eventlog, fluid, stdio
+from warren.cli.common import f58
+from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ async def attach(
             if started:
                 await tasks[0]
         shows.flush()
+        if following.status and not quiet:
+            click.echo(f"warren: {_ended(following.status)}", err=True)
         return code
     finally:
         for task in tasks:
@@ -80,10 +83,11 @@ class _Following:
         self._events = events
         self._quiet = quiet
         self._submitted = 0.0
+        self.status: int | None = None
+        """How the tasks have ended, when they have."""
 
     async def run(self, handle: "Handle", last: str | None) -> tuple[int, bool]:
         """Follow to the end; give the job's exit code, and whether there is all of its output."""
-        status: int | None = None
         fatal: Event | None = None
         watch = handle.stream("job-info.eventlog-watch", {"id": self._job, "path": "eventlog"})
         async with aclosing(watch) as entries:  # type: ignore[type-var]
@@ -93,10 +97,10 @@ class _Following:
                 if event.name == "exception" and event.context["severity"] == 0 and fatal is None:
                     fatal = event
                 elif event.name == "finish":
-                    status = event.context["status"]
+                    self.status = event.context["status"]
                 if event.name == last:
                     break
-        return _code(status, fatal), status is not None
+        return _code(self.status, fatal), self.status is not None
 
     def _tell(self, event: Event) -> None:
         self._submitted = self._submitted or event.timestamp
@@ -105,19 +109,29 @@ class _Following:
             since = event.timestamp - self._submitted
             click.echo(f"{since:.3f}s: job.{event.name} {words}".rstrip(), err=True)
         elif event.name == "exception" and not self._quiet:
-            _tell_exception(self._job, event)
+            _tell_exception(self._job, event, event.timestamp - self._submitted)
         elif self._shown and event.name in _WAITING:
-            click.echo(f"{fluid.f58(self._job)}: {_WAITING[event.name]}", err=True)
+            click.echo(f"{f58(self._job)}: {_WAITING[event.name]}", err=True)
 
 
 def _spelled(name: str, value: Any) -> str:
     return f"{name}={orjson.dumps(value).decode()}"
 
 
-def _tell_exception(job: int, event: Event) -> None:
+def _ended(status: int) -> str:
+    """Say how tasks have ended that did not end well."""
+    if status & 0x7F:
+        return f"job shell {signal.strsignal(status & 0x7F) or f'signal {status & 0x7F}'}"
+    code = status >> 8
+    # A shell that says how a task was ended by a signal says it as shells do.
+    words = signal.strsignal(code - 128) if 128 < code < 128 + signal.NSIG else None
+    return f"task(s) {words}" if words else f"task(s) exited with exit code {code}"
+
+
+def _tell_exception(job: int, event: Event, since: float) -> None:
     context = event.context
     click.echo(
-        f"{fluid.f58(job)}: job.exception type={context['type']} "
+        f"{since:.3f}s: job.exception {f58(job)} type={context['type']} "
         f"severity={context['severity']} {context.get('note', '')}".rstrip(),
         err=True,
     )

@@ -14,11 +14,11 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli import jobspecs
-from warren.cli.common import ask_instance, json_option, print_json
+from warren.cli.common import ask_instance, f58, json_option, print_json
 from warren.cli.jobspecs import make_spec, set_attributes
 from warren.cli.submit import CONTEXT, submitted_with, submitting
 from warren.daemons.statedir import StateDir
-from warren.rfc import fluid, submission
+from warren.rfc import submission
 from warren.rfc.submission import BadDirective, Submission
 
 OUTPUT: Final = "flux-{{id}}.out"
@@ -84,9 +84,9 @@ def batch(
         return
     job = ask_instance(state, submitting(state, spec, urgency, flags))
     if as_json:
-        print_json({"id": fluid.f58(job)})
+        print_json({"id": f58(job)})
     else:
-        click.echo(fluid.f58(job))
+        click.echo(f58(job))
 
 
 def batch_spec(

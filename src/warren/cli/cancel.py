@@ -8,7 +8,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli import selecting
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid
 
@@ -67,7 +67,7 @@ def cancel(
 
     found, failures = ask_instance(state, cancelled)
     if as_json:
-        told = {"jobs": [fluid.f58(each) for each in found], "dry_run": dry_run}
+        told = {"jobs": [f58(each) for each in found], "dry_run": dry_run}
         print_json({**told, "errors": failures})
     elif dry_run:
         click.echo(f"{_counted(len(found))} would be canceled.")
@@ -89,7 +89,7 @@ async def raised(handle: "Handle", jobs: Sequence[int], exception: Mapping[str, 
         try:
             await handle.rpc("job-manager.raise", {"id": job, **exception})
         except RpcError as error:
-            return f"{fluid.f58(job)}: {error}"
+            return f"{f58(job)}: {error}"
         return None
 
     failures: list[str] = []

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.daemons.statedir import VARIABLE, StateDir
+from warren.rfc import fluid
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
@@ -50,6 +51,24 @@ def default_statedir() -> Path:
 
 def _shown_default() -> str:
     return "/var/lib/warren" if os.geteuid() == 0 else "~/.local/state/warren"
+
+
+def f58(job: int) -> str:
+    """Spell a job id for people, with a letter that their locale has (FLUX_F58_FORCE_ASCII)."""
+    plain = "FLUX_F58_FORCE_ASCII" in os.environ or not _unicode(os.environ)
+    return fluid.f58plain(job) if plain else fluid.f58(job)
+
+
+SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {**fluid.SPELLINGS, "f58": f58}
+"""How a job id is spelled, by the names that people give to it."""
+
+
+def _unicode(environment: Mapping[str, str]) -> bool:
+    """Tell whether a locale is one of UTF-8, as the first of the variables says that is set."""
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        if environment.get(name):
+            return "UTF8" in environment[name].upper().replace("-", "")
+    return True  # Python makes it one of UTF-8
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

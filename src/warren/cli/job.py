@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import SPELLINGS, ask_instance, json_option, print_json, statedir_option
 from warren.cli.lazy import LazyGroup
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid
@@ -59,13 +59,13 @@ def job() -> None:
 
 
 @click.command("id")
-@click.option("--to", "spelling", default="f58", type=click.Choice(list(fluid.SPELLINGS)),
+@click.option("--to", "spelling", default="f58", type=click.Choice(list(SPELLINGS)),
               help="How to spell it. Default: f58.")  # fmt: skip
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def job_id(spelling: str, as_json: bool, ids: tuple[str, ...]) -> None:
     """Spell job ids in another way. Without any, they are read from standard input."""
-    spell = fluid.SPELLINGS[spelling]
+    spell = SPELLINGS[spelling]
     spelled = [spell(fluid.parse(each)) for each in ids or sys.stdin.read().split()]
     _print_lines(spelled, as_json)
 

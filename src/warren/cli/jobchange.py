@@ -9,7 +9,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.cancel import raised
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.jobread import asked
 from warren.daemons.statedir import StateDir
 from warren.rfc import duration, fluid
@@ -81,7 +81,7 @@ def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) ->
             try:
                 await handle.rpc("job-manager.kill", {"id": each, "signum": signum})
             except RpcError as error:
-                failures.append(f"{fluid.f58(each)}: {error}")
+                failures.append(f"{f58(each)}: {error}")
         return failures
 
     _report(jobs, ask_instance(state, killed), as_json)
@@ -99,7 +99,7 @@ def _signum(name: str) -> int:
 
 def _report(jobs: Sequence[int], failures: Sequence[str], as_json: bool) -> None:
     if as_json:
-        print_json({"jobs": [fluid.f58(each) for each in jobs], "errors": list(failures)})
+        print_json({"jobs": [f58(each) for each in jobs], "errors": list(failures)})
     if failures:
         raise UserMistake("; ".join(failures))
 
@@ -125,7 +125,7 @@ def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency
 
     before = ask_instance(state, changed)
     if as_json:
-        print_json({"id": fluid.f58(job), "urgency": wanted, "before": before})
+        print_json({"id": f58(job), "urgency": wanted, "before": before})
     elif verbose:
         click.echo(f"the urgency was {before}")
 
@@ -159,7 +159,7 @@ def job_memo(
     request = {"id": job, "memo": memo, "volatile": volatile}
     ask_instance(state, lambda handle: asked(handle, "job-manager.memo", request, id_))
     if as_json:
-        print_json({"id": fluid.f58(job), "memo": memo})
+        print_json({"id": f58(job), "memo": memo})
 
 
 def _setting(text: str) -> tuple[str, Any]:

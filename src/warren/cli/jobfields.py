@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from signal import NSIG, strsignal
 from typing import Any, Final
 
+from warren.cli.common import SPELLINGS
 from warren.cli.outputformat import Row, fsd
 from warren.lifecycle.attributes import returncode
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
-from warren.rfc import fluid
 
 Attributes = Mapping[str, Any]
 
@@ -140,7 +140,7 @@ def _annotation(seen: _Seen, path: str) -> Any:
 
 
 def _remaining(seen: _Seen) -> float:
-    if seen.state not in RUNNING or "expiration" not in seen.attributes:
+    if seen.state not in RUNNING or not seen.attributes.get("expiration"):
         return 0.0
     left: float = seen.attributes["expiration"] - seen.now
     return max(0.0, left)
@@ -173,6 +173,16 @@ def _scheduled(seen: _Seen) -> str:
     return str(_annotation(seen, "sched.reason_pending"))
 
 
+_SHELLS_WORDS: Final = {126: "Command invoked cannot execute", 127: "command not found"}
+
+
+def _doomed(seen: _Seen) -> bool:
+    """Tell whether an exception was the end of a job; those of exec say less than its code."""
+    return seen.attributes.get("exception_severity") == 0 and (
+        seen.attributes.get("waitstatus") == 0 or seen.attributes["exception_type"] != "exec"
+    )
+
+
 def _inactive_reason(seen: _Seen) -> str:
     result, status = seen.result, seen.attributes.get("waitstatus")
     note = str(seen.get("exception_note")).partition("\n")[0]
@@ -183,11 +193,12 @@ def _inactive_reason(seen: _Seen) -> str:
             return f"Canceled: {note}" if note else "Canceled"
         case Result.TIMEOUT:
             return "Timeout"
-        case Result.FAILED if status is None or (
-            status == 0 and "exception_type" in seen.attributes
-        ):
-            return f"Exception: type={seen.get('exception_type')} note={note}"
+        case Result.FAILED if status is None or _doomed(seen):
+            told = f" note={note}" if note else ""
+            return f"Exception: type={seen.get('exception_type')}{told}"
     code = returncode(result, status)
+    if code in _SHELLS_WORDS:
+        return _SHELLS_WORDS[code]
     # A shell that says how a task was ended by a signal says it as shells do.
     signum = -code if code < 0 else code - 128
     return (strsignal(signum) if 0 < signum < NSIG else None) or f"Exit {code}"
@@ -212,9 +223,10 @@ def _of_id(spelled: Callable[[int], Any]) -> _Field:
 
 _STATUS: Final = ("state", "result")
 
+
 _FIELDS: Final[Mapping[str, _Field]] = {
     "id": _of_id(int),
-    **{f"id.{name}": _of_id(spelled) for name, spelled in fluid.SPELLINGS.items()},
+    **{f"id.{name}": _of_id(spelled) for name, spelled in SPELLINGS.items()},
     "userid": _plain("UID", "userid"),
     "username": _Field("USER", ("userid",), lambda seen: seen.username(seen.attributes["userid"])),
     "urgency": _plain("URG", "urgency"),

@@ -13,7 +13,7 @@ import orjson
 
 from warren.base.errors import UserMistake
 from warren.cli import selecting
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import State
@@ -29,6 +29,11 @@ NO_LIMIT: Final = 2**32 - 1
 """What `timeleft` prints for a job that has all the time in the world."""
 
 _CURRENT: Final = 2
+_LOGS: Final = {
+    "exec": "guest.exec.eventlog",
+    "output": "guest.output",
+    "input": "guest.input",
+}
 
 
 async def asked(
@@ -41,6 +46,11 @@ async def asked(
         return await handle.rpc(topic, request)
     except RpcError as error:
         raise UserMistake(f"{about}: {error}") from error
+
+
+def log_path(spelled: str) -> str:
+    """Give the path of a job's log, which may be spelled in short: exec, output, input."""
+    return _LOGS.get(spelled, spelled)
 
 
 async def followed(
@@ -91,7 +101,7 @@ def job_info(
     if original:
         text = signed_request.unwrap(text, mechanisms=("none", "munge")).payload.decode()
     if as_json:
-        print_json({"id": fluid.f58(found), key: _json_or_text(text)})
+        print_json({"id": f58(found), key: _json_or_text(text)})
     else:
         click.echo(text.removesuffix("\n"))
 
@@ -111,7 +121,8 @@ def _json_or_text(text: str) -> Any:
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
 @click.option("-F", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("-p", "--path", default="eventlog", show_default=True,
-              help="Which log: eventlog, guest.exec.eventlog, guest.output.")  # fmt: skip
+              callback=lambda _ctx, _param, value: log_path(value),
+              help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.argument("id_", metavar="JOBID")
 def job_eventlog(
     state: StateDir,
@@ -232,12 +243,12 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
     most = piece.stop if forward and (piece.stop or 0) > 0 else None
     found = ask_instance(state, lambda handle: _latest(handle, os.getuid(), most))[piece]
     if as_json:
-        print_json([fluid.f58(each) for each in found])
+        print_json([f58(each) for each in found])
     elif not found:
         raise UserMistake("you have submitted no such job.")
     else:
         for each in found:
-            click.echo(fluid.f58(each))
+            click.echo(f58(each))
 
 
 def _piece(which: str) -> slice:
@@ -297,7 +308,7 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
 
     left = _left(ask_instance(state, listed), time.time(), given)
     if as_json:
-        print_json({"id": fluid.f58(found), "timeleft": None if left == inf else int(left)})
+        print_json({"id": f58(found), "timeleft": None if left == inf else int(left)})
     elif human:
         click.echo(duration.format_fsd(left if left == inf else int(left)))
     else:
@@ -310,7 +321,7 @@ def _left(job: Mapping[str, Any], now: float, given: str) -> float:
     if job["state"] not in (State.RUN.bit, State.CLEANUP.bit):
         raise UserMistake(f"{given}: the job has not started yet.")
     expiration = job.get("expiration")
-    return inf if expiration is None else max(0.0, expiration - now)
+    return inf if not expiration else max(0.0, expiration - now)
 
 
 @click.command("taskmap")

@@ -10,7 +10,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli import jobfields, selecting
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.outputformat import Format, ordered
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid
@@ -162,7 +162,7 @@ async def _named(
             answer = await handle.rpc("job-list.list-id", {"id": each, "attrs": attributes})
             found.append(answer["job"])
         except RpcError as error:
-            missing.append(f"{fluid.f58(each)}: {error}")
+            missing.append(f"{f58(each)}: {error}")
     return found, missing
 
 

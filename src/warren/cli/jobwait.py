@@ -11,9 +11,9 @@ import click
 import orjson
 
 from warren.base.errors import UserMistake
-from warren.cli.common import ask_instance, json_option, statedir_option
+from warren.cli.common import ask_instance, f58, json_option, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer, matches
-from warren.cli.jobread import asked, followed
+from warren.cli.jobread import asked, followed, log_path
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.attributes import returncode
 from warren.lifecycle.states import Result, State
@@ -136,7 +136,7 @@ async def _waited(handle: "Handle", job: int) -> Mapping[str, Any] | str:
 
 
 def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool) -> None:
-    job = fluid.f58(found["id"])
+    job = f58(found["id"])
     if as_json:
         click.echo(orjson.dumps({**found, "id": job}))
         return
@@ -158,7 +158,8 @@ def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool
 @click.option("-m", "--match-context", "pairs", multiple=True, metavar="KEY=VAL",
               help="Wait for one with this in its context, as JSON or as plain text.")  # fmt: skip
 @click.option("-p", "--path", default="eventlog", show_default=True,
-              help="Which log: eventlog, guest.exec.eventlog, guest.output.")  # fmt: skip
+              callback=lambda _ctx, _param, value: log_path(value),
+              help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(1), default=1, metavar="N",
               help="Wait until there have been N of them.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")

@@ -12,7 +12,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli import jobspecs
-from warren.cli.common import ask_instance, json_option, print_json, socket_of, statedir_option
+from warren.cli.common import ask_instance, f58, json_option, print_json, socket_of, statedir_option
 from warren.cli.jobspecs import make_jobspec
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid, idset, signed_request
@@ -106,7 +106,7 @@ def submit(
 
     def accepted(job: fluid.JobId) -> None:
         if not quiet and not as_json:
-            click.echo(fluid.f58(job))
+            click.echo(f58(job))
 
     async def work(handle: "Handle") -> list[tuple[fluid.JobId, int]]:
         room = asyncio.Semaphore(_AT_ONCE)
@@ -135,11 +135,11 @@ def submit(
             await _event(handle, job, wait_event)
         if watch:
             return await attach(handle, job, read_only=True)
-        return exit_code(await ending(handle, job, fluid.f58(job))) if wait else 0
+        return exit_code(await ending(handle, job, f58(job))) if wait else 0
 
     done = ask_instance(state, work)
     if as_json:
-        ids = [{"id": fluid.f58(job)} for job, _ in done]
+        ids = [{"id": f58(job)} for job, _ in done]
         print_json(ids[0] if cc is None and bcc is None else ids)
     sys.exit(max(code for _, code in done))
 
@@ -189,7 +189,7 @@ def submitting(
 async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
     from warren.cli.jobread import followed
 
-    label = fluid.f58(job)
+    label = f58(job)
     async with aclosing(followed(handle, job, "eventlog", label)) as events:  # type: ignore[type-var]
         async for event in events:
             if event.name == name:
