@@ -117,6 +117,19 @@ def test_what_a_job_has_goes_before_what_it_asked_for() -> None:
     }
 
 
+def test_tasks_for_each_resource_or_slot_are_counted_by_what_the_job_has() -> None:
+    ranks = [resource_set.Rank(3, "n3", (0, 1)), resource_set.Rank(4, "n4", (0,))]
+    r = resource_set.encode(ranks)
+    r["execution"]["nslots"] = 3
+    for type_, tasks in (("node", 4), ("core", 6)):
+        each = {"options": {"per-resource": {"type": type_, "count": 2}}}
+        placed = Placed(r, nodes=2, attributes={"shell": each})
+        assert attributes.described(placed, ["ntasks"])["ntasks"] == tasks
+    chosen = Placed(r, tasks=1)
+    chosen.jobspec["resources"][0]["count"] = "1-9"
+    assert attributes.described(chosen, ["ntasks"])["ntasks"] == 3
+
+
 @pytest.mark.parametrize(
     ("result", "status", "code"),
     [

@@ -119,3 +119,20 @@ def test_who_is_allowed_by_name_or_by_a_group_may_submit(
 def test_others_may_not() -> None:
     assert barred(RESTRICTED, "bob", ["users"]) == "Queue batch is not open to bob."
     assert barred(RESTRICTED, None, []) == "Queue batch is not open to a user without a name."
+
+
+@pytest.mark.parametrize(
+    ("count", "limits", "refused"),
+    [
+        ("2-4", {"most": {"ncores": 4}, "least": {"ncores": 2}}, False),
+        ("2-4", {"most": {"ncores": 3}}, True),
+        ("2-4", {"least": {"ncores": 3}}, True),
+        ({"min": 2}, {"most": {"ncores": 100}}, True),
+    ],
+)
+def test_both_ends_of_a_choice_have_to_be_within_the_limits(
+    count: Any, limits: dict[str, Any], refused: bool
+) -> None:
+    job = spec(tasks=2)
+    job["resources"][0]["count"] = count
+    assert (refusal(job, queue(**limits)) is not None) is refused

@@ -83,11 +83,11 @@ def test_resources_are_not_nested_without_end() -> None:
         (spec(resources={}), "resources is not a list of resources"),
         (spec(7), "resources[0] is not an object"),
         (spec({"count": 1}), "resources[0].type is not a string"),
-        (spec({**SLOT, "count": 0}), "resources[0].count is not a whole number of at least 1"),
-        (spec({**SLOT, "count": True}), "resources[0].count is not a whole number of at least 1"),
-        (spec({**SLOT, "count": "2"}), "resources[0].count is not a whole number of at least 1"),
+        (spec({**SLOT, "count": 0}), "resources[0].count is not a whole number from 1"),
+        (spec({**SLOT, "count": True}), "resources[0].count is neither a whole number"),
+        (spec({**SLOT, "count": "many"}), "resources[0].count is no range"),
         (spec({**NODE, "with": {}}), "resources[0].with is not a list"),
-        (spec({**NODE, "with": [{"type": "core"}]}), "resources[0].with[0].count is not a whole"),
+        (spec({**NODE, "with": [{"type": "core"}]}), "resources[0].with[0].count is neither"),
         (spec({**SLOT, "label": None}), "resources[0].label is missing"),
         (spec({**SLOT, "with": []}), "resources[0].with is empty"),
         (spec(tasks=[]), "tasks does not hold exactly one task"),
@@ -99,8 +99,9 @@ def test_resources_are_not_nested_without_end() -> None:
         (spec(tasks=task(slot=None)), "tasks[0].slot is not a string"),
         (spec(tasks=task(count={})), "tasks[0].count is not one count"),
         (spec(tasks=task(count={"per_slot": 1, "total": 1})), "tasks[0].count is not one count"),
-        (spec(tasks=task(count={"per_slot": 2})), "tasks[0].count is neither per_slot 1 nor"),
-        (spec(tasks=task(count={"total": 0})), "tasks[0].count is neither per_slot 1 nor a total"),
+        (spec(tasks=task(count={"per_slot": 0})), "tasks[0].count is none of per_slot, total"),
+        (spec(tasks=task(count={"total": 0})), "tasks[0].count is none of per_slot, total and"),
+        (spec(tasks=task(count={"per_resource": {"type": "core"}})), "tasks[0].count is none of"),
         (spec(attributes=None), "attributes is not an object"),
         (spec(attributes={}), "attributes.system is not an object"),
         (spec(attributes=system(duration="1m")), "attributes.system.duration is not a number"),
@@ -240,3 +241,33 @@ def test_updates_reach_into_the_jobspec_and_leave_the_old_one_as_it_was() -> Non
     assert new["attributes"] == {"system": {"duration": 5}, "user": {"a": {"b": 1}}}
     assert new["resources"] == [NODE]
     assert old == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "counted"),
+    [
+        ({"slots": "2-4", "count": {"per_slot": 1}}, (2, 2, True)),
+        ({"slots": {"min": 3}, "count": {"per_slot": 2}}, (3, 6, True)),
+        ({"count": {"per_slot": 2}}, (2, 4, False)),
+        ({"count": {"per_resource": {"type": "core", "count": 2}}}, (2, 8, False)),
+        ({"options": {"per-resource": {"type": "core"}}}, (2, 4, False)),
+        ({"options": {"per-resource": {"type": "node", "count": 3}}}, (2, 3, False)),
+        ({"options": {"per-resource": "node"}}, (2, 2, False)),
+    ],
+)
+def test_whatever_can_be_scheduled_is_accepted_and_counted(
+    changed: dict[str, Any], counted: tuple[int, int, bool]
+) -> None:
+    slot = {"type": "slot", "label": "task", "count": changed.get("slots", 2),
+            "with": [{"type": "core", "count": 2}]}  # fmt: skip
+    accepted = jobspec.check(
+        spec(
+            slot,
+            tasks=task(count=changed.get("count", {"per_slot": 1})),
+            attributes=system(
+                environment={"A": None}, shell={"options": changed.get("options", {})}
+            ),
+        )
+    )
+    found = jobspec.summary(accepted)
+    assert (found.slots, found.tasks, found.choice) == counted

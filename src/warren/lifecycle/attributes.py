@@ -120,12 +120,25 @@ def _ncores(each: Listed) -> int | None:
     return None if counted.exclusive else counted.slots * counted.cores_per_slot
 
 
+def _ntasks(each: Listed) -> int:
+    counted = jobspecs.summary(each.jobspec)
+    for_each = jobspecs.per_resource(each.jobspec)
+    if each.r is None:
+        return counted.tasks
+    if for_each is not None:
+        type_, number = for_each
+        return number * (len(nodes(each)) if type_ == "node" else _ncores(each) or 1)
+    if counted.choice:
+        return jobspecs.tasks_of(each.jobspec, each.r["execution"].get("nslots", counted.slots))
+    return counted.tasks
+
+
 def _nnodes(each: Listed) -> int | None:
     return len(nodes(each)) if each.r is not None else jobspecs.summary(each.jobspec).nodes
 
 
 def _expiration(each: Listed) -> float | None:
-    return None if each.r is None else each.r["execution"].get("expiration") or None
+    return None if each.r is None else each.r["execution"].get("expiration", 0.0)
 
 
 def _gravest(each: Listed) -> Problem | None:
@@ -177,7 +190,7 @@ ATTRIBUTES: Final[Mapping[str, Callable[[Listed], Any]]] = {
     "queue": queue,
     "project": lambda each: _system(each, "project"),
     "bank": lambda each: _system(each, "bank"),
-    "ntasks": lambda each: jobspecs.summary(each.jobspec).tasks,
+    "ntasks": _ntasks,
     "ncores": _ncores,
     "nnodes": _nnodes,
     "ranks": lambda each: (

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from warren.lifecycle.policy import Terms
-from warren.rfc import duration
+from warren.rfc import counts, duration, ranges
 
 _COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 
@@ -14,7 +14,8 @@ def refusal(spec: Mapping[str, Any], terms: Terms) -> str | None:
     """Say which limit a checked jobspec is beyond; None if it is within all of them.
 
     Counted is what the jobspec names: who asks for cores is not asked about nodes, and whole
-    nodes have an unknown number of cores, but not fewer than are named.
+    nodes have an unknown number of cores, but not fewer than are named. Where a count leaves a
+    choice, both ends of it have to be within the limits.
     """
     limit = spec["attributes"]["system"].get("duration", 0)
     if terms.longest < (limit or math.inf):
@@ -22,20 +23,25 @@ def refusal(spec: Mapping[str, Any], terms: Terms) -> str | None:
         return f"The job has {asked}, and {_where(terms)} allows {_fsd(terms.longest)}."
     if not (terms.least or terms.most):
         return None
+    for what, greatest in size(spec, greatest=True).items():
+        most = terms.most.get(what)
+        if most is not None and greatest > most:
+            return f"The job asks for {greatest} {what}, and {_where(terms)} allows {most}."
     for what, count in size(spec).items():
-        most, least = terms.most.get(what), terms.least.get(what)
-        if most is not None and count > most:
-            return f"The job asks for {count} {what}, and {_where(terms)} allows {most}."
+        least = terms.least.get(what)
         whole = what != "nnodes" and _whole_nodes(spec["resources"])
         if least is not None and count < least and not whole:
             return f"The job asks for {count} {what}, and {_where(terms)} takes {least} or more."
     return None
 
 
-def size(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Count nodes, cores and gpus of a checked jobspec. One that names no nodes has no number."""
+def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
+    """Count nodes, cores and gpus of a checked jobspec, at the least or at the most.
+
+    One that names no nodes has no number.
+    """
     totals: dict[str, int] = {}
-    for type_, count in _vertices(spec["resources"], 1):
+    for type_, count in _vertices(spec["resources"], 1, greatest):
         totals[type_] = totals.get(type_, 0) + count
     return {
         what: totals.get(type_, 0)
@@ -51,11 +57,20 @@ def barred(terms: Terms, user: str | None, groups: Collection[str]) -> str | Non
     return f"{_where(terms).capitalize()} is not open to {user or 'a user without a name'}."
 
 
-def _vertices(vertices: Sequence[Mapping[str, Any]], factor: int) -> Iterator[tuple[str, int]]:
+def _vertices(
+    vertices: Sequence[Mapping[str, Any]], factor: int, greatest: bool
+) -> Iterator[tuple[str, int]]:
     for vertex in vertices:
-        count = factor * vertex["count"]
+        count = factor * _number(vertex["count"], greatest)
         yield vertex["type"], count
-        yield from _vertices(vertex.get("with", ()), count)
+        yield from _vertices(vertex.get("with", ()), count, greatest)
+
+
+def _number(count: Any, greatest: bool) -> int:
+    if type(count) is int:
+        return count
+    read = counts.parse(count)
+    return (read.most(ranges.LARGEST) if greatest else None) or read.min
 
 
 def _whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:

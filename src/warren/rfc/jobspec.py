@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warren.rfc import counts
 from warren.rfc.errors import BadFormat
 
 Jobspec = Mapping[str, Any]
@@ -93,9 +94,9 @@ def check(spec: Any) -> Jobspec:
     environment = system.get("environment", {})
     _demand(
         isinstance(environment, Mapping)
-        and all(isinstance(value, str) for value in environment.values()),
+        and all(value is None or isinstance(value, str) for value in environment.values()),
         "attributes.system.environment",
-        "does not map names to strings",
+        "does not map names to strings or null",
     )
     job = system.get("job", {})
     _demand(isinstance(job, Mapping), "attributes.system.job", "is not an object")
@@ -107,9 +108,7 @@ def _check_resource(resource: Any, path: str, depth: int) -> None:
     _demand(depth > 0, "resources", f"is nested more than {_DEEPEST} deep")
     _demand(isinstance(resource, Mapping), path, "is not an object")
     _demand(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
-    count = resource.get("count")
-    _demand(isinstance(count, int) and not isinstance(count, bool) and count >= 1,
-            f"{path}.count", "is not a whole number of at least 1")  # fmt: skip
+    _least(resource, path)
     children = resource.get("with", [])
     _demand(isinstance(children, list), f"{path}.with", "is not a list")
     if resource["type"] == "slot":
@@ -132,9 +131,26 @@ def _check_task(task: Any) -> None:
     _demand(isinstance(task.get("slot"), str), "tasks[0].slot", "is not a string")
     count = task.get("count")
     _demand(isinstance(count, Mapping) and len(count) == 1, "tasks[0].count", "is not one count")
-    per_slot, total = count.get("per_slot"), count.get("total")
-    _demand(per_slot == 1 or (isinstance(total, int) and total >= 1),
-            "tasks[0].count", "is neither per_slot 1 nor a total")  # fmt: skip
+    (kind, value), *_ = count.items()
+    if kind == "per_resource" and isinstance(value, Mapping):
+        kind, value = "total", value.get("count")
+    _demand(kind in ("per_slot", "total") and _positive(value),
+            "tasks[0].count", "is none of per_slot, total and per_resource, from 1 on")  # fmt: skip
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _least(resource: Mapping[str, Any], path: str) -> int:
+    """Give the least that a count allows."""
+    count = resource.get("count")
+    if type(count) is int and count >= 1:
+        return count
+    try:
+        return counts.parse(count).min
+    except BadFormat as error:
+        raise BadFormat(f"jobspec: {path}.{error}") from None
 
 
 def _number(value: Any) -> bool:
@@ -148,13 +164,15 @@ def _demand(condition: bool, path: str, problem: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a jobspec amounts to. `nodes` is None where any number will do."""
+    """What a jobspec amounts to, at the least. `nodes` is None where any number will do."""
 
     nodes: int | None
     slots: int
     cores_per_slot: int
     exclusive: bool
     tasks: int
+    choice: bool = False
+    """Whether there may be more slots than that."""
 
 
 def summary(spec: Jobspec) -> Summary:
@@ -171,10 +189,10 @@ def summary(spec: Jobspec) -> Summary:
     nodes = None
     slots = 1
     for vertex in (*path, slot):
-        slots *= vertex["count"]
+        slots *= _least(vertex, "resources")
         if vertex["type"] == "node":
             nodes = slots
-    cores = sum(child["count"] for child in slot["with"] if child["type"] == "core")
+    cores = sum(_least(child, "resources") for child in slot["with"] if child["type"] == "core")
     if cores < 1:
         raise BadFormat("jobspec: the task slot holds no core")
     return Summary(
@@ -182,8 +200,35 @@ def summary(spec: Jobspec) -> Summary:
         slots=slots,
         cores_per_slot=cores,
         exclusive=any(vertex.get("exclusive") for vertex in path if vertex["type"] == "node"),
-        tasks=spec["tasks"][0]["count"].get("total", slots),
+        tasks=_tasks(spec, slots, cores, nodes),
+        choice=any(type(vertex["count"]) is not int for vertex in (*path, slot)),
     )
+
+
+def per_resource(spec: Jobspec) -> tuple[str, int] | None:
+    """Give how many tasks there are for each node or core, where a jobspec says it that way."""
+    shell = system(spec).get("shell")
+    options = shell.get("options") if isinstance(shell, Mapping) else None
+    given = options.get("per-resource") if isinstance(options, Mapping) else None
+    for each in (given, spec["tasks"][0]["count"].get("per_resource")):
+        if isinstance(each, Mapping) and each.get("type") in ("node", "core"):
+            number = each.get("count", 1)
+            return (each["type"], number) if _positive(number) else None
+    return None
+
+
+def _tasks(spec: Jobspec, slots: int, cores: int, nodes: int | None) -> int:
+    for_each = per_resource(spec)
+    if for_each is not None:
+        type_, number = for_each
+        return number * (slots * cores if type_ == "core" else nodes or 1)
+    return tasks_of(spec, slots)
+
+
+def tasks_of(spec: Jobspec, slots: int) -> int:
+    """Give how many tasks there are in so many slots."""
+    count = spec["tasks"][0]["count"]
+    return int(count.get("total", slots * count.get("per_slot", 1)))
 
 
 def _walk(

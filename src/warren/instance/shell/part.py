@@ -132,7 +132,8 @@ def counted(
             return [number] * len(hosts)
         return [number * len(node.cores) for node in resource_set.decode(r)]
     summary = jobspecs.summary(spec)
-    tasks = summary.tasks * int(count.get("per_slot", 1))
+    slots = r["execution"].get("nslots", summary.slots) if summary.choice else summary.slots
+    tasks = jobspecs.tasks_of(spec, slots)
     if len(hosts) == 1:
         return [tasks]
     return spread(tasks, [len(node.cores) for node in resource_set.decode(r)],
