@@ -14,7 +14,7 @@ from warren.instance.jobtap import Jobtap, Rejected
 from warren.instance.kvs import put
 from warren.instance.service import JobManagerService
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import DEBUG, Job
+from warren.lifecycle.job import DEBUG, Job, annotated
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method
@@ -421,6 +421,15 @@ async def test_what_a_job_waits_for_is_shown_and_not_stored() -> None:
 
         assert life.job(job).annotations["sched"]["reason_pending"] == "waits for a miracle"
         assert life.names(job) == PLAIN[:4]
+
+
+def test_what_a_job_has_waited_for_is_no_more_when_it_has_resources() -> None:
+    waiting = Job(
+        id=JobId(1), userid=1000, urgency=16, annotations={"sched": {"reason_pending": "busy"}}
+    )
+    found = annotated(waiting, {"sched": {"reason_pending": None, "resource_summary": "n1"}})
+
+    assert found == {"sched": {"resource_summary": "n1"}}
 
 
 @virtually

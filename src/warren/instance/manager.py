@@ -28,7 +28,7 @@ from warren.instance.purging import limits
 from warren.instance.stored import Stored
 from warren.instance.tap import Tap
 from warren.instance.timers import Timers
-from warren.lifecycle.job import SCHEDULER_RESTART, begin, settled
+from warren.lifecycle.job import SCHEDULER_RESTART, annotated, begin, settled
 from warren.lifecycle.states import State
 from warren.rfc import dependency
 from warren.rfc import jobspec as jobspecs
@@ -250,8 +250,8 @@ class JobManager:
                 entry.allocating = False
                 if entry.job.state is State.SCHED:
                     entry.r = message["R"]
-                    annotations = message.get("annotations")
-                    self.course.post(entry, "alloc", {"annotations": annotations or {}})
+                    annotations = annotated(entry.job, message.get("annotations") or {})
+                    self.course.post(entry, "alloc", {"annotations": annotations})
                 else:
                     self.course.go_on(entry)
             case code if code == DENY:

@@ -222,7 +222,10 @@ def _changed(job: Job, event: Event) -> Job:
         case "resource-update":
             return _but(job, expiration=_time(context["expiration"]))
         case "alloc":
-            annotations = _merged(job.annotations, context.get("annotations") or {})
+            # All that there are then: what schedulers have said before is no more, unless again.
+            annotations = job.annotations
+            if "annotations" in context:
+                annotations = _merged({}, context["annotations"] or {})
             return _but(job, allocated=True, annotations=annotations)
         case "prolog-start":
             name = _name(context)
@@ -317,6 +320,12 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _DEEPES
             merged.pop(name, None)
         else:
             merged[name] = value
+    return merged
+
+
+def annotated(job: Job, new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a job's annotations with new ones, as a scheduler says them: null takes one away."""
+    merged: Mapping[str, Any] = _merged(job.annotations, new)
     return merged
 
 
