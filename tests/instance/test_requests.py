@@ -104,14 +104,11 @@ async def test_some_things_are_for_the_owner(method: str, payload: dict[str, Any
         ("raise", {"severity": True}, "severity"),
         ("raise", {"note": 7}, "note"),
         ("kill", {}, "signum"),
-        ("kill", {"signum": 65}, "signum"),
+        ("kill", {"signum": "TERM"}, "signum"),
         ("urgency", {}, "urgency"),
-        ("urgency", {"urgency": 32}, "urgency"),
         ("urgency", {"urgency": "high"}, "urgency"),
-        ("memo", {"memo": {}}, "memo"),
         ("memo", {"memo": [1]}, "memo"),
         ("memo", {"memo": {"a": 1}, "volatile": "yes"}, "volatile"),
-        ("update", {"updates": {}}, "updates"),
         ("update", {"updates": 5}, "updates"),
     ],
 )
@@ -126,6 +123,30 @@ async def test_a_malformed_request_is_refused_with_the_place_of_the_mistake(
             await ask(life, method, id=job, **payload)
 
         assert caught.value.errnum == errno.EPROTO
+        assert life.job(job) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "payload"),
+    [("kill", {"signum": 65}), ("kill", {"signum": 0}), ("urgency", {"urgency": 32})],
+)
+@virtually
+async def test_a_number_out_of_range_is_refused_with_the_errno_of_the_field(
+    method: str, payload: dict[str, Any]
+) -> None:
+    async with alive(generous=False) as life:
+        job = await queued(life)
+        assert await refused(ask(life, method, id=job, **payload)) == errno.EINVAL
+        assert await refused(ask(life, method, id=job + 1, **payload)) == errno.EINVAL
+
+
+@virtually
+async def test_what_changes_nothing_is_done_at_once() -> None:
+    async with alive(generous=False) as life:
+        job = await queued(life)
+        before = life.job(job)
+        assert await ask(life, "memo", id=job, memo={}) == {}
+        assert await ask(life, "update", id=job, updates={}) == {}
         assert life.job(job) == before
 
 

@@ -100,7 +100,11 @@ def assemble(
         "config": configuration.methods(config),
         "sched": scheduler.methods(),
         "feasibility": scheduler.feasibility(),
-        "resource": resources.methods(),
+        # The scheduler knows what is given out, and is asked under both names.
+        "resource": {
+            **resources.methods(),
+            "sched-status": scheduler.methods()["resource-status"],
+        },
         "groups": resources.groups(),
     }.items():
         bus.register(name, methods)

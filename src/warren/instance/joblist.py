@@ -158,6 +158,8 @@ class JobList:
     async def _list_one(self, request: Request) -> Payload:
         """Give a job; where a state is named, once it has been in that, or is over."""
         job = request.payload.get("id")
+        if type(job) is not int:
+            raise RpcError(errno.EPROTO, "job-list.list-id takes the id of a job")
         names = _names(request)
         state = request.payload.get("state")
         if state is not None and state not in [each.bit for each in State]:
@@ -195,7 +197,7 @@ class JobList:
         return not self._private or cred.owner or each.job.userid == cred.userid
 
     async def _list_attributes(self, request: Request) -> Payload:
-        return {"attrs": ["id", *attributes.ATTRIBUTES]}
+        return {"attrs": ["id", *attributes.ATTRIBUTES, attributes.ALL]}
 
     # Counts
 
@@ -204,7 +206,7 @@ class JobList:
         for each in self._manager.active():
             counts[attributes.queue(each), each.job.state] += 1
         ended = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
-        told = {**_counted(counts, ended), "inactive_purged": self._purged}
+        told = {**_counted(counts, ended), "inactive_purged": self._purged, "queues": []}
         if self._queues:
             names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
             told["queues"] = [{"name": name, **_counted(counts, ended, name)} for name in names]

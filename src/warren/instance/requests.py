@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from warren.instance.manager import Entry, Inactive, JobManager
-from warren.lifecycle import urgency
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Request, RpcError
@@ -21,13 +20,20 @@ _LARGEST: Final = 2**14
 
 Id = Annotated[int, msgspec.Meta(ge=-1)]
 Userid = Annotated[int, msgspec.Meta(ge=-1, lt=2**32)]
-Signal = Annotated[int, msgspec.Meta(ge=1, le=31)]
+_GREATEST_SIGNAL: Final = 31
+"""Those above are for the instance and its shells."""
 Severity = Annotated[int, msgspec.Meta(ge=0, le=7)]
 ExceptionType = Annotated[str, msgspec.Meta(pattern=r"^[^\s=]+\Z", max_length=256)]
 
 
+class OfAnyJob(msgspec.Struct, frozen=True, kw_only=True):
+    """`wait`, where anything that is a number is at least no malformed request."""
+
+    id: int
+
+
 class OfJob(msgspec.Struct, frozen=True, kw_only=True):
-    """`wait` and `purge-id`, and what all that are about one job have."""
+    """`purge-id`, and what all that are about one job have."""
 
     id: Id
 
@@ -39,19 +45,19 @@ class Raise(OfJob, frozen=True, kw_only=True):
 
 
 class Kill(OfJob, frozen=True, kw_only=True):
-    signum: Signal
+    signum: int
 
 
 class Urgency(OfJob, frozen=True, kw_only=True):
-    urgency: Annotated[int, msgspec.Meta(ge=urgency.HOLD, le=urgency.EXPEDITE)]
+    urgency: int
 
 
 class Change(OfJob, frozen=True, kw_only=True):
-    updates: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+    updates: dict[str, Any]
 
 
 class Memo(OfJob, frozen=True, kw_only=True):
-    memo: Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+    memo: dict[str, Any]
     volatile: bool = False
     """Told and shown, and gone with the next restart."""
 
@@ -78,7 +84,7 @@ class RaiseAll(Many, frozen=True, kw_only=True):
 
 
 class KillAll(Many, frozen=True, kw_only=True):
-    signum: Signal
+    signum: int
 
 
 class PurgeAll(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,24 +139,35 @@ def visible(manager: JobManager, request: Request) -> Entry | Inactive:
     return found
 
 
-def own(manager: JobManager, request: Request) -> Entry:
-    """Give the active job that a request is about. Raises RpcError: ENOENT, or EPERM."""
+def own(manager: JobManager, request: Request, inactive: int = errno.ENOENT) -> Entry:
+    """Give the active job that a request is about.
+
+    Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an `inactive` one.
+    """
     found = visible(manager, request)
     if not isinstance(found, Entry):
-        raise RpcError(errno.ENOENT, "job is inactive")
+        raise RpcError(inactive, "job is inactive")
     return found
 
 
-def growing(manager: JobManager, request: Request) -> Entry:
+def growing(manager: JobManager, request: Request, over: int = errno.ENOENT) -> Entry:
     """Give the active job that a request adds to the log of. Raises RpcError as `own` does.
 
-    Also ENOSPC and EFBIG: the log is in memory, and read again with every restart.
+    And as `demand_room` does.
     """
-    entry = own(manager, request)
+    entry = own(manager, request, over)
+    demand_room(entry, request)
+    return entry
+
+
+def demand_room(entry: Entry, request: Request) -> None:
+    """Raise RpcError, ENOSPC or EFBIG, where a guest would add more than may be in a log.
+
+    It is in memory, and read again with every restart.
+    """
     if not request.cred.owner and full(entry):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
     demand_small(request)
-    return entry
 
 
 def demand_small(request: Request) -> None:
@@ -162,6 +179,23 @@ def demand_small(request: Request) -> None:
 def full(entry: Entry) -> bool:
     """Tell whether a job's log is as long as its user may make it."""
     return len(entry.events) + len(entry.queue) >= _MOST_EVENTS
+
+
+def running(manager: JobManager, request: Request) -> Entry:
+    """Give the active job that is to change its course. Raises RpcError: EINVAL, or EPERM."""
+    try:
+        return own(manager, request, errno.EINVAL)
+    except RpcError as error:
+        if error.errnum == errno.ENOENT:
+            raise RpcError(errno.EINVAL, str(error)) from None
+        raise
+
+
+def signal(given: int) -> int:
+    """Give a signal that there is. Raises RpcError(EINVAL)."""
+    if not 1 <= given <= _GREATEST_SIGNAL:
+        raise RpcError(errno.EINVAL, f"{given} is no signal: they are 1 to {_GREATEST_SIGNAL}")
+    return given
 
 
 def chosen(manager: JobManager, request: Request, many: Many) -> list[Entry]:

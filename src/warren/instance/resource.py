@@ -157,6 +157,8 @@ class Resources:
             try:
                 ranks = drains.targets(wanted, self._hosts)
                 context = decide(self._drains, self._hosts, ranks, reason, mode)
+            except drains.AsBefore as mistake:
+                raise RpcError(errno.EEXIST, str(mistake)) from mistake
             except UserMistake as mistake:
                 raise RpcError(errno.EINVAL, str(mistake)) from mistake
             await self._commit(name, context)
@@ -240,8 +242,12 @@ class Resources:
     async def _group(self, request: Request) -> AsyncIterator[Payload]:
         """Give the members of a group, and again whenever they have changed."""
         name = request.payload.get("name")
+        if not isinstance(name, str):
+            raise RpcError(errno.EPROTO, "groups.get takes the name of a group")
         if name != _GROUP:
-            raise RpcError(errno.ENOENT, f"there is no group {name!r} here, but {_GROUP}")
+            # Nobody has joined it yet, and here nobody will.
+            yield {"members": ""}
+            await asyncio.Event().wait()
         members = self._online()
         yield {"members": idset.encode(members)}
         async for online in self._changes(self._online, members):

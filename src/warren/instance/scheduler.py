@@ -277,7 +277,7 @@ class FirstCome:
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if refusal is not None:
-            raise RpcError(errno.EINVAL, refusal.reason)
+            raise RpcError(errno.EOVERFLOW, refusal.reason)
         return {}
 
 

@@ -12,17 +12,21 @@ from warren.instance.purging import Limits
 from warren.instance.requests import (
     ANY,
     chosen,
+    demand_room,
     demand_small,
     full,
     growing,
     own,
     read,
+    running,
+    signal,
     visible,
 )
 from warren.instance.revising import revise
 from warren.lifecycle import urgency
 from warren.lifecycle.job import WAITABLE
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
+from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
@@ -83,16 +87,20 @@ class JobManagerService:
         return {}
 
     async def _kill(self, request: Request) -> Payload:
-        entry = own(self._manager, request)
-        asked = read(request, requests.Kill)
+        entry = running(self._manager, request)
+        signum = signal(read(request, requests.Kill).signum)
         if entry.job.state is not State.RUN:
             raise RpcError(errno.EINVAL, "job is not running")
-        self._execution.kill(entry.job.id, asked.signum)
+        self._execution.kill(entry.job.id, signum)
         return {}
 
     async def _urgency(self, request: Request) -> Payload:
-        entry = growing(self._manager, request)
+        entry = running(self._manager, request)
+        demand_room(entry, request)
         asked = read(request, requests.Urgency)
+        if not urgency.HOLD <= asked.urgency <= urgency.EXPEDITE:
+            least, most = urgency.HOLD, urgency.EXPEDITE
+            raise RpcError(errno.EINVAL, f"urgency is a number from {least} to {most}")
         before = entry.job.urgency
         if not request.cred.owner and asked.urgency > urgency.DEFAULT:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
@@ -104,8 +112,10 @@ class JobManagerService:
         return {"old_urgency": before}
 
     async def _update(self, request: Request) -> Payload:
-        entry = growing(self._manager, request)
+        entry = growing(self._manager, request, errno.EINVAL)
         updates: Mapping[str, Any] = read(request, requests.Change).updates
+        if not updates:
+            return {}
         if self._placed is not None:
             cred = request.cred
             updates = await self._placed(entry.jobspec, updates, cred.userid, owner=cred.owner)
@@ -115,6 +125,8 @@ class JobManagerService:
     async def _memo(self, request: Request) -> Payload:
         entry = growing(self._manager, request)
         asked = read(request, requests.Memo)
+        if not asked.memo:
+            return {}
         if asked.volatile:
             self._manager.course.note(entry, "memo", asked.memo)
         else:
@@ -138,6 +150,10 @@ class JobManagerService:
             if not request.cred.owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
             return await self._manager.ended.wait(None)
+        wanted = read(request, requests.OfAnyJob).id
+        found = self._manager.find(JobId(wanted))
+        if found is None:
+            raise RpcError(errno.ECHILD, "unknown job id")
         job = visible(self._manager, request).job
         if not job.flags & WAITABLE:
             raise RpcError(errno.ECHILD, "the job was not submitted to be waited for")
@@ -162,12 +178,13 @@ class JobManagerService:
 
     async def _kill_all(self, request: Request) -> Payload:
         asked = read(request, requests.KillAll)
+        signum = signal(asked.signum)
         entries = [
             entry for entry in chosen(self._manager, request, asked) if entry.job.state is State.RUN
         ]
         if not asked.dry_run:
             for entry in entries:
-                self._execution.kill(entry.job.id, asked.signum)
+                self._execution.kill(entry.job.id, signum)
         return {"count": len(entries), "errors": 0}
 
     async def _purge(self, request: Request) -> Payload:

@@ -56,6 +56,10 @@ replaced; 2: the moment, too. A request without a mode is refused instead.
 """
 
 
+class AsBefore(UserMistake):
+    """Nodes are already what they were to become."""
+
+
 def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> State:
     """Give the state of a node: the one of them that lasts the longest."""
     if excluded:
@@ -99,8 +103,8 @@ def drain(
 ) -> dict[str, Any]:
     """Give the context of the event `drain`.
 
-    Raises UserMistake where nodes are drained already, and no mode says what becomes of them;
-    and for nodes that no job gets anyway.
+    Raises AsBefore where nodes are drained already, and no mode says what becomes of them;
+    UserMistake for nodes that no job gets anyway.
     """
     _check(mode, _OVERWRITE)
     outside = [rank for rank in ranks if rank in excluded]
@@ -111,7 +115,7 @@ def drain(
         )
     already = [rank for rank in ranks if rank in drains]
     if already and mode is None:
-        raise UserMistake(
+        raise AsBefore(
             f"{_named(already, hosts)} drained already: --update leaves that as it is, "
             "--force gives the new reason."
         )
@@ -123,12 +127,12 @@ def undrain(
 ) -> dict[str, Any]:
     """Give the context of the event `undrain`.
 
-    Raises UserMistake where nodes are not drained, unless the mode is `force`.
+    Raises AsBefore where nodes are not drained, unless the mode is `force`.
     """
     _check(mode, (None, "force"))
     others = [rank for rank in ranks if rank not in drains]
     if others and mode is None:
-        raise UserMistake(
+        raise AsBefore(
             f"{_named(others, hosts)} not drained: name others, or use --force for those that are."
         )
     return _context(ranks, hosts, reason)
