@@ -104,6 +104,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "resource.acquire": OWNERS_ALONE,
     "resource.drain": ILL_FORMED,
     "resource.journal": OWNERS_ALONE,
+    "resource.sched-status": EVERYBODY,
     "resource.status": EVERYBODY,
     "resource.undrain": ILL_FORMED,
     "sched.expiration": ILL_FORMED,
