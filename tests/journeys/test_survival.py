@@ -45,7 +45,8 @@ def test_tasks_that_ended_while_the_control_process_was_away_are_not_run_again(
     own_cluster: Cluster,
 ) -> None:
     job = start(own_cluster, seconds=1)
-    own_cluster.wait_event(job, "start")
+    # Not before: shells that have not met yet need the instance for that.
+    own_cluster("job", "wait-event", "-p", "guest.exec.eventlog", job, "shell.start")
     own_cluster.kill()
     wait_for(lambda: len(own_cluster.written("done")) == 2)
     own_cluster.up()

@@ -54,6 +54,6 @@ def test_a_drain_that_was_answered_holds_after_a_stop_after_any_write() -> None:
     write = 1
     while virtual.run(stopped_after(write)):
         # Those around the drain one by one; of the many of the job's life some.
-        write += 1 if write < 60 else 17
+        write += 1 if write < 40 else 29
 
     assert write > 200

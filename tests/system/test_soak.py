@@ -26,7 +26,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 
-ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "15"))
+ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "8"))
 JOBS = 10
 
 
