@@ -15,7 +15,7 @@ from tests.instance.lives import Life, alive
 from warren.base.errors import WarrenError
 from warren.cli.main import cli
 from warren.daemons.statedir import StateDir, held
-from warren.instance.service import JobManagerService
+from warren.instance.jobs.service import JobManagerService
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.rpc import server

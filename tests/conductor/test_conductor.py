@@ -127,7 +127,7 @@ def test_a_finalizer_of_somebody_else_keeps_the_workflow_but_not_the_job() -> No
 
 
 def _inactive(control: Control, job: int) -> bool:
-    from warren.instance.manager import Inactive
+    from warren.instance.jobs.manager import Inactive
     from warren.rfc.fluid import JobId
 
     return isinstance(control.instance.manager.find(JobId(job)), Inactive)

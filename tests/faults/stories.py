@@ -17,7 +17,7 @@ from warren.base.objects import key_of
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
-from warren.instance.manager import Inactive
+from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId

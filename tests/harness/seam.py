@@ -10,8 +10,8 @@ from contextlib import aclosing
 
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, Progress, Volume
-from warren.instance.execution import Launcher
-from warren.instance.perilog import Command, Commands
+from warren.instance.exec.execution import Launcher
+from warren.instance.exec.perilog import Command, Commands
 from warren.journal import Journal
 from warren.rfc.fluid import JobId
 

@@ -25,8 +25,8 @@ from warren.dws import kinds
 from warren.dws.node import Copy
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.manager import Entry, Inactive
-from warren.instance.perilog import Commands
+from warren.instance.exec.perilog import Commands
+from warren.instance.jobs.manager import Entry, Inactive
 from warren.instance.shell.shell import Shell
 from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
 from warren.journal import Journal, MemoryJournal

@@ -16,17 +16,17 @@ from tests.instance.parts import OWNER, living, settle
 from warren.instance import config, keys
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config, Exec
-from warren.instance.execution import JobExec, Launcher
+from warren.instance.exec.execution import JobExec, Launcher
+from warren.instance.exec.perilog import Commands, Perilog
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
+from warren.instance.jobs.manager import JobManager
+from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import Kvs
 from warren.instance.kvs.service import KvsService
-from warren.instance.manager import JobManager
-from warren.instance.perilog import Commands, Perilog
 from warren.instance.queues import Queues
 from warren.instance.resource import configured
 from warren.instance.scheduler import FirstCome
-from warren.instance.service import JobManagerService
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import Spawner

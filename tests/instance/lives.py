@@ -17,13 +17,13 @@ from warren.instance.config import Config
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
-from warren.instance.jobtap import Jobtap, Plugin
+from warren.instance.jobs.jobtap import Jobtap, Plugin
+from warren.instance.jobs.manager import JobManager
+from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import Kvs, put
 from warren.instance.kvs.service import KvsService
-from warren.instance.manager import JobManager
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
-from warren.instance.service import JobManagerService
 from warren.instance.users import Who
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job

@@ -15,8 +15,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from warren.instance.commands import ProcessCommands
-from warren.instance.perilog import CannotRun
+from warren.instance.exec.commands import ProcessCommands
+from warren.instance.exec.perilog import CannotRun
 from warren.instance.shell.processes import marked
 
 

@@ -11,11 +11,11 @@ from tests.harness.virtual import EPOCH, VirtualClock
 from tests.instance.lives import PLAIN, Life, alive
 from tests.instance.parts import GUEST, OWNER, opened, settle, virtually
 from tests.lifecycle import stories
-from warren.instance.jobtap import Plugin
+from warren.instance.jobs.jobtap import Plugin
+from warren.instance.jobs.plugins import builtin
+from warren.instance.jobs.plugins.after import SCHEMES, Answer, judge
+from warren.instance.jobs.plugins.singleton import Alike
 from warren.instance.kvs import unlink
-from warren.instance.plugins import builtin
-from warren.instance.plugins.after import SCHEMES, Answer, judge
-from warren.instance.plugins.singleton import Alike
 from warren.journal import MemoryJournal
 from warren.lifecycle.states import Result, State
 from warren.rfc import dependency, fluid

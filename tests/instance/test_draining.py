@@ -3,7 +3,7 @@
 import errno
 
 from tests.instance.parts import OWNER, virtually
-from warren.instance.draining import drainer
+from warren.instance.exec.draining import drainer
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import Payload, Request, RpcError
 

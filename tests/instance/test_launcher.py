@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.instance.parts import OWNER, settle, virtually
-from warren.instance.execution import ShellsLost
-from warren.instance.launcher import Refused, RemoteLauncher
+from warren.instance.exec.execution import ShellsLost
+from warren.instance.exec.launcher import Refused, RemoteLauncher
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import Payload, Request

@@ -10,9 +10,9 @@ import pytest
 from tests.instance.lives import PLAIN, Life, Perilog, R, alive, spec
 from tests.instance.parts import SlowDisk, refused, settle, virtually
 from warren.instance import keys
-from warren.instance.jobtap import Jobtap, Rejected
+from warren.instance.jobs.jobtap import Jobtap, Rejected
+from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import put
-from warren.instance.service import JobManagerService
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import DEBUG, Job, annotated
 from warren.lifecycle.states import Result, State
@@ -669,7 +669,7 @@ async def test_a_reader_that_does_not_keep_up_is_told_so() -> None:
 
 @virtually
 async def test_the_backlog_may_be_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren.instance.eventjournal._BEHIND", 3)
+    monkeypatch.setattr("warren.instance.jobs.eventjournal._BEHIND", 3)
     async with alive(generous=False) as life:
         jobs = [await life.submit() for _ in range(5)]
         reader = Reader(life)

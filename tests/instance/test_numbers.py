@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.instance.lives import alive
 from tests.instance.parts import GUEST, LastWords, opened, refused, settle, virtually
-from warren.instance.jobtap import Jobtap, Rejected
+from warren.instance.jobs.jobtap import Jobtap, Rejected
 from warren.instance.kvs import Kvs, put, unlink
 from warren.instance.numbers import Numbers
 from warren.journal import MemoryJournal

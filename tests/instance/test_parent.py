@@ -17,8 +17,8 @@ import pytest
 
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
-from warren.instance.execution import ShellsLost, ShellStuck
-from warren.instance.launcher import Refused, RemoteLauncher
+from warren.instance.exec.execution import ShellsLost, ShellStuck
+from warren.instance.exec.launcher import Refused, RemoteLauncher
 from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.processes import marked, parents

@@ -10,7 +10,7 @@ from tests.instance.instance import Instance, Machine, machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import virtually
 from warren.instance.config import JobManager, parse
-from warren.instance.perilog import CannotRun, Command
+from warren.instance.exec.perilog import CannotRun, Command
 from warren.instance.simulated import Play, SimulatedCommands
 from warren.lifecycle.states import Result
 from warren.rfc import fluid

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.harness import virtual
 from tests.instance.lives import Life, Perilog, alive
 from tests.instance.parts import settle, virtually
-from warren.instance import keys, shares
+from warren.instance import keys
+from warren.instance.jobs import shares
 from warren.instance.kvs import Kvs, put
 from warren.instance.scheduler import FirstCome
 from warren.journal import MemoryJournal

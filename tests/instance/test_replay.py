@@ -13,10 +13,10 @@ from tests.harness import virtual
 from tests.harness.virtual import EPOCH, VirtualClock
 from tests.instance.lives import Life, Perilog, alive
 from tests.instance.parts import OWNER, settle
-from warren.instance.plugins.after import After
-from warren.instance.plugins.begin_time import BeginTime
-from warren.instance.plugins.singleton import Singleton
-from warren.instance.plugins.updates import Updates
+from warren.instance.jobs.plugins.after import After
+from warren.instance.jobs.plugins.begin_time import BeginTime
+from warren.instance.jobs.plugins.singleton import Singleton
+from warren.instance.jobs.plugins.updates import Updates
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import DEBUG, WAITABLE, Job, replay
 from warren.lifecycle.states import State

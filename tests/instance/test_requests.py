@@ -15,9 +15,10 @@ from tests.harness import virtual
 from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
-from warren.instance import keys, requests
+from warren.instance import keys
+from warren.instance.jobs import requests
+from warren.instance.jobs.plugins import builtin
 from warren.instance.kvs import put
-from warren.instance.plugins import builtin
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import WAITABLE
 from warren.lifecycle.states import Result, State

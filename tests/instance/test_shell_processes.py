@@ -16,7 +16,7 @@ import pytest
 from tests.instance import instance as instances
 from tests.instance.instance import Instance, Machine, machine
 from warren.base.clock import SystemClock
-from warren.instance.execution import ShellsLost
+from warren.instance.exec.execution import ShellsLost
 from warren.instance.shell.tmpdir import place, sweep
 from warren.lifecycle.states import Result
 from warren.rfc import stdio

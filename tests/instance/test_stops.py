@@ -13,8 +13,8 @@ from tests.harness.seam import Seam
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import OWNER
 from warren.instance import config, keys
+from warren.instance.jobs.manager import Inactive
 from warren.instance.kvs import Kvs
-from warren.instance.manager import Inactive
 from warren.instance.simulated import Play, SimulatedCommands
 from warren.lifecycle.states import Result
 from warren.rfc import fluid

@@ -10,7 +10,7 @@ import pytest
 from tests.instance.instance import Instance, machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import GUEST, OWNER, virtually
-from warren.instance import testexec
+from warren.instance.exec import testexec
 from warren.lifecycle.states import Result
 from warren.rfc import jobspec, signed_request
 from warren.rfc.fluid import JobId

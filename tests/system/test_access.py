@@ -16,7 +16,7 @@ from warren.base.clock import SystemClock
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.instance import config, keys
-from warren.instance.launcher import RemoteLauncher
+from warren.instance.exec.launcher import RemoteLauncher
 from warren.instance.simulated import Play
 from warren.rfc import jobspec, signed_request, treeobj
 from warren.rpc import server

@@ -9,7 +9,7 @@ from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws.objects import State as WorkflowState
 from warren.instance import keys
-from warren.instance.manager import Inactive
+from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId

@@ -19,7 +19,7 @@ from warren.dws.node import Copy, NodeTrouble, Progress, Volume
 from warren.dws.objects import NnfNodeStorage, read
 from warren.dws.storage import volume
 from warren.instance import keys
-from warren.instance.manager import Inactive
+from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId

@@ -8,7 +8,7 @@ from tests.harness import virtual
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
-from warren.instance.manager import Inactive
+from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 

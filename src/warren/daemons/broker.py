@@ -23,9 +23,9 @@ from warren.daemons import logs
 from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.shells import life
 from warren.daemons.system import System
-from warren.instance.commands import ProcessCommands
-from warren.instance.execution import Launcher
-from warren.instance.launcher import RemoteLauncher, SpreadLauncher
+from warren.instance.exec.commands import ProcessCommands
+from warren.instance.exec.execution import Launcher
+from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
 from warren.instance.shell import tmpdir
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent

@@ -10,22 +10,22 @@ from warren.instance import config as configuration
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.content import Content
-from warren.instance.draining import drainer
-from warren.instance.execution import JobExec, Launcher
+from warren.instance.exec.draining import drainer
+from warren.instance.exec.execution import JobExec, Launcher
+from warren.instance.exec.perilog import Commands, Perilog
 from warren.instance.ingest import Ingest, Validator
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
-from warren.instance.jobtap import Plugin
+from warren.instance.jobs.jobtap import Plugin
+from warren.instance.jobs.manager import JobManager
+from warren.instance.jobs.plugins import builtin
+from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import Kvs
 from warren.instance.kvs.service import KvsService
 from warren.instance.kvs.watching import KvsWatch
-from warren.instance.manager import JobManager
-from warren.instance.perilog import Commands, Perilog
-from warren.instance.plugins import builtin
 from warren.instance.queues import Queues
 from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import FirstCome
-from warren.instance.service import JobManagerService
 from warren.instance.shell import imp
 from warren.journal import Journal
 from warren.rpc.bus import Bus

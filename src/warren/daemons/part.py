@@ -23,10 +23,10 @@ from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.system import INDEXES, System
 from warren.instance import config
-from warren.instance.commands import ProcessCommands
 from warren.instance.config import Config
-from warren.instance.execution import Launcher
-from warren.instance.launcher import RemoteLauncher
+from warren.instance.exec.commands import ProcessCommands
+from warren.instance.exec.execution import Launcher
+from warren.instance.exec.launcher import RemoteLauncher
 from warren.journal import Journal
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig

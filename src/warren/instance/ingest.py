@@ -16,8 +16,8 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.config import Config
+from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.manager import JobManager
 from warren.instance.numbers import Numbers
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request

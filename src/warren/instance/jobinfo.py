@@ -13,8 +13,8 @@ from typing import Any, Final
 import orjson
 
 from warren.instance import keys
+from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs
-from warren.instance.manager import JobManager
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, stdio
 from warren.rfc import jobspec as jobspecs

@@ -15,8 +15,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
-from warren.instance.jobtap import Jobtap
-from warren.instance.manager import JobManager
+from warren.instance.jobs.jobtap import Jobtap
+from warren.instance.jobs.manager import JobManager
 from warren.lifecycle import attributes
 from warren.lifecycle.attributes import Listed, Once
 from warren.lifecycle.job import Job

@@ -15,9 +15,9 @@ import structlog
 from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.config import Config
-from warren.instance.jobtap import Callbacks, Jobtap, Update, Verdict
+from warren.instance.jobs.jobtap import Callbacks, Jobtap, Update, Verdict
+from warren.instance.jobs.manager import Entry, JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.manager import Entry, JobManager
 from warren.instance.users import Who
 from warren.lifecycle import limits, placement, policy, queues
 from warren.lifecycle.job import Job

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from warren.instance.execution import ShellsLost
-from warren.instance.perilog import Command
+from warren.instance.exec.execution import ShellsLost
+from warren.instance.exec.perilog import Command
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import NOTHING, Inherited, Task
 from warren.rfc.fluid import JobId

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from warren.instance.jobtap import Jobtap
+from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 from warren.rfc import jobspec as jobspecs

@@ -6,7 +6,8 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from warren.instance import keys, shares
+from warren.instance import keys
+from warren.instance.jobs import shares
 from warren.instance.kvs import Kvs, Operation, graft, put, unlink
 from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State

@@ -4,8 +4,8 @@ from math import isfinite
 from typing import Final
 
 from warren.base.clock import Clock
-from warren.instance.course import DURATION, expiration
-from warren.instance.jobtap import Callbacks, Jobtap, Rejected, Update, Verdict
+from warren.instance.jobs.course import DURATION, expiration
+from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected, Update, Verdict
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 

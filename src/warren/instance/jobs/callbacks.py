@@ -6,8 +6,8 @@ from typing import Any
 
 import structlog
 
-from warren.instance.jobtap import Jobtap, Plugin, Rejected
-from warren.instance.known import Entry, Inactive
+from warren.instance.jobs.jobtap import Jobtap, Plugin, Rejected
+from warren.instance.jobs.known import Entry, Inactive
 from warren.rfc import fluid
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from warren.instance.manager import Entry, Inactive, JobManager
+from warren.instance.jobs.manager import Entry, Inactive, JobManager
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Request, RpcError

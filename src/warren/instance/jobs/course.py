@@ -14,12 +14,13 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
-from warren.instance import keys, shares
-from warren.instance.callbacks import Stack
-from warren.instance.commits import Commits
-from warren.instance.eventjournal import EventJournal
-from warren.instance.jobtap import UNAVAILABLE, Priority, Rejected
-from warren.instance.known import Entry
+from warren.instance import keys
+from warren.instance.jobs import shares
+from warren.instance.jobs.callbacks import Stack
+from warren.instance.jobs.commits import Commits
+from warren.instance.jobs.eventjournal import EventJournal
+from warren.instance.jobs.jobtap import UNAVAILABLE, Priority, Rejected
+from warren.instance.jobs.known import Entry
 from warren.instance.ports import Execution, Message, Scheduler
 from warren.lifecycle import urgency
 from warren.lifecycle.job import DEBUG, Job, update

@@ -4,12 +4,11 @@ import errno
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
-from warren.instance import requests
-from warren.instance.eventjournal import Wanted
-from warren.instance.manager import Entry, Inactive, JobManager
-from warren.instance.ports import Execution
-from warren.instance.purging import Limits
-from warren.instance.requests import (
+from warren.instance.jobs import requests
+from warren.instance.jobs.eventjournal import Wanted
+from warren.instance.jobs.manager import Entry, Inactive, JobManager
+from warren.instance.jobs.purging import Limits
+from warren.instance.jobs.requests import (
     ANY,
     chosen,
     demand_room,
@@ -22,7 +21,8 @@ from warren.instance.requests import (
     signal,
     visible,
 )
-from warren.instance.revising import revise
+from warren.instance.jobs.revising import revise
+from warren.instance.ports import Execution
 from warren.lifecycle import urgency
 from warren.lifecycle.job import WAITABLE
 from warren.lifecycle.states import PENDING, RUNNING, Result, State

@@ -16,8 +16,8 @@ import structlog
 
 from warren.base.errors import WarrenError
 from warren.instance import config
-from warren.instance.draining import Drain
-from warren.instance.jobtap import Jobtap
+from warren.instance.exec.draining import Drain
+from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle import policy
 from warren.lifecycle.job import Job
 from warren.lifecycle.perilog import (

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from warren.instance.execution import ShellsLost, ShellStuck
+from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.shell.parent import SERVICE
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods

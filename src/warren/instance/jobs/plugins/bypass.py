@@ -5,7 +5,7 @@ The scheduler knows nothing of them: they run beside the jobs that it has placed
 
 from typing import Any, Final
 
-from warren.instance.jobtap import Callbacks, Jobtap, Rejected
+from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected
 from warren.lifecycle.job import Job
 from warren.rfc import jobspec as jobspecs
 from warren.rfc import resource_set

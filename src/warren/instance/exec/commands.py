@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from warren.instance.perilog import CannotRun, Command
+from warren.instance.exec.perilog import CannotRun, Command
 from warren.instance.shell.processes import marked
 
 log = structlog.get_logger()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from warren.instance.jobtap import Callbacks, Jobtap, Rejected
+from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
 from warren.rfc import dependency, fluid

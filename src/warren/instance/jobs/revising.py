@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.instance.course import DURATION, changed
-from warren.instance.jobtap import Rejected, Update
-from warren.instance.known import Entry
-from warren.instance.manager import JobManager
+from warren.instance.jobs.course import DURATION, changed
+from warren.instance.jobs.jobtap import Rejected, Update
+from warren.instance.jobs.known import Entry
+from warren.instance.jobs.manager import JobManager
 from warren.lifecycle.states import State
 from warren.rfc import jobspec as jobspecs
 from warren.rpc.message import Cred, RpcError

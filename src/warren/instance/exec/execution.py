@@ -15,14 +15,15 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake, WarrenError
-from warren.instance import config, keys, testexec
+from warren.instance import config, keys
 from warren.instance.barrier import Barriers
-from warren.instance.draining import Drain
-from warren.instance.guest import Entry, Guest, Past
+from warren.instance.exec import testexec
+from warren.instance.exec.draining import Drain
+from warren.instance.exec.guest import Entry, Guest, Past
+from warren.instance.exec.testexec import Stage
 from warren.instance.kvs import PRIMARY, Kvs
 from warren.instance.ports import Message
 from warren.instance.shell.signals import PASSED
-from warren.instance.testexec import Stage
 from warren.lifecycle import ending
 from warren.lifecycle.ending import Means
 from warren.rfc import fluid, idset, resource_set

@@ -9,13 +9,14 @@ from typing import Final
 import structlog
 
 from warren.base.clock import Clock
-from warren.instance import keys, summary
-from warren.instance.commits import Commits
-from warren.instance.known import Entry, Inactive, Known
+from warren.instance import keys
+from warren.instance.jobs import summary
+from warren.instance.jobs.commits import Commits
+from warren.instance.jobs.known import Entry, Inactive, Known
+from warren.instance.jobs.purging import AT_ONCE, Limits, due
+from warren.instance.jobs.stored import Stored
+from warren.instance.jobs.waiting import Waiting
 from warren.instance.kvs import put
-from warren.instance.purging import AT_ONCE, Limits, due
-from warren.instance.stored import Stored
-from warren.instance.waiting import Waiting
 from warren.lifecycle.job import WAITABLE
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId

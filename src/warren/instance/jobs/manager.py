@@ -14,20 +14,21 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
-from warren.instance import keys, shares
-from warren.instance.commits import Commits
+from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.course import Course
-from warren.instance.eventjournal import EventJournal, Wanted
-from warren.instance.inactive import Ended
-from warren.instance.jobtap import Answered, Plugin, Rejected
-from warren.instance.known import Entry, Inactive, Known
+from warren.instance.jobs import shares
+from warren.instance.jobs.commits import Commits
+from warren.instance.jobs.course import Course
+from warren.instance.jobs.eventjournal import EventJournal, Wanted
+from warren.instance.jobs.inactive import Ended
+from warren.instance.jobs.jobtap import Answered, Plugin, Rejected
+from warren.instance.jobs.known import Entry, Inactive, Known
+from warren.instance.jobs.purging import limits
+from warren.instance.jobs.stored import Stored
+from warren.instance.jobs.tap import Tap
+from warren.instance.jobs.timers import Timers
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Execution, Message, Scheduler
-from warren.instance.purging import limits
-from warren.instance.stored import Stored
-from warren.instance.tap import Tap
-from warren.instance.timers import Timers
 from warren.lifecycle.job import SCHEDULER_RESTART, annotated, begin, settled
 from warren.lifecycle.states import State
 from warren.rfc import dependency

@@ -8,9 +8,9 @@ from sys import intern
 from typing import Any, TypeVar
 
 from warren.base.errors import UserMistake
-from warren.instance import summary
-from warren.instance.stored import Stored
-from warren.instance.summary import Summary
+from warren.instance.jobs import summary
+from warren.instance.jobs.stored import Stored
+from warren.instance.jobs.summary import Summary
 from warren.lifecycle.job import Job, update
 from warren.lifecycle.states import State
 from warren.rfc.eventlog import Event

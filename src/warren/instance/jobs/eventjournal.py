@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.instance.known import Entry, Inactive, Known
+from warren.instance.jobs.known import Entry, Inactive, Known
 from warren.rfc import resource_set
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId

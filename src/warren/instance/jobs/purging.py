@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from warren.instance.known import Inactive
+from warren.instance.jobs.known import Inactive
 from warren.rfc import duration
 from warren.rfc.fluid import JobId
 

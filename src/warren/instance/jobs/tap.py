@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.base.errors import UserMistake
-from warren.instance.jobtap import Answered, Arguments
-from warren.instance.known import Entry
+from warren.instance.jobs.jobtap import Answered, Arguments
+from warren.instance.jobs.known import Entry
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
 from warren.rfc import resource_set
@@ -17,7 +17,7 @@ from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, RpcError
 
 if TYPE_CHECKING:  # the manager makes a tap for each plugin that it loads
-    from warren.instance.manager import JobManager
+    from warren.instance.jobs.manager import JobManager
 
 
 class Tap:

@@ -6,7 +6,7 @@ that wait, the oldest goes first.
 
 from typing import Final
 
-from warren.instance.jobtap import Callbacks, Jobtap, Rejected
+from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 from warren.rfc import dependency

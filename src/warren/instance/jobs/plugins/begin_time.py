@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from warren.base.clock import Clock
-from warren.instance.jobtap import Callbacks, Jobtap
+from warren.instance.jobs.jobtap import Callbacks, Jobtap
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 from warren.rfc import dependency

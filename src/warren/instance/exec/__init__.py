@@ -1,0 +1,1 @@
+"""Execution: shells on nodes, and the site's commands around them."""
