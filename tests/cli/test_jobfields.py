@@ -28,7 +28,7 @@ def ended(result: Result, status: int | None = None, **more: Any) -> dict[str, A
 @pytest.mark.parametrize(
     ("name", "attributes", "expected"),
     [
-        ("id", {}, 5),
+        ("id", {}, "ƒ6"),
         ("id.f58", {}, "ƒ6"),
         ("id.dec", {}, "5"),
         ("id.kvs", {}, "job.0000.0000.0000.0005"),

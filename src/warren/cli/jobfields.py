@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from signal import NSIG, strsignal
 from typing import Any, Final
 
-from warren.cli.common import SPELLINGS
+from warren.cli.common import SPELLINGS, f58
 from warren.cli.outputformat import Row, fsd
 from warren.lifecycle.attributes import returncode
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
@@ -225,7 +225,7 @@ _STATUS: Final = ("state", "result")
 
 
 _FIELDS: Final[Mapping[str, _Field]] = {
-    "id": _of_id(int),
+    "id": _of_id(f58),
     **{f"id.{name}": _of_id(spelled) for name, spelled in SPELLINGS.items()},
     "userid": _plain("UID", "userid"),
     "username": _Field("USER", ("userid",), lambda seen: seen.username(seen.attributes["userid"])),

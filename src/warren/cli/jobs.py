@@ -111,7 +111,9 @@ def jobs(
             click.echo(counted(counts))
         if not stats_only:
             rows = [jobfields.row(each, now, selecting.username) for each in found]
-            for line in layout.lines(ordered(rows, order), header=not headless):
+            # An id is shown in letters, and goes by its number.
+            by = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
+            for line in layout.lines(ordered(rows, by), header=not headless):
                 click.echo(line)
     if missing:
         raise UserMistake("; ".join(missing))
