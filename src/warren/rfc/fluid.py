@@ -1,18 +1,24 @@
 """Job ids: FLUIDs and their spellings (RFC 19).
 
 An id is 64 bits: 40 of milliseconds, 14 of generator id, 10 of sequence, so that
-ids of one generator sort by time. Of the RFC's spellings, words are missing: their
-list of words is not the RFC's.
+ids of one generator sort by time. The list behind ids in words is mnemonicode's, and
+comes with its package where somebody wants them.
 """
 
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from reprlib import repr as brief
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 from warren.rfc.errors import BadFormat
 
 JobId = NewType("JobId", int)
+
+
+class NoWords(BadFormat):
+    """There is no list of words here."""
+
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -40,6 +46,7 @@ _LIMIT = 2**64
 _SEQUENCES = 2**10
 _HEXADECIMAL = "0123456789abcdefABCDEF"
 _DIGIT = {letter: value for value, letter in enumerate(ALPHABET)}
+_WORDS = re.compile(r"[a-z]+-[a-z]+-[a-z]+--[a-z]+-[a-z]+-[a-z]+")
 _GROUP = r"([0-9a-fA-F]{1,4})"
 _DOTHEX = re.compile(rf"(?:job\.)?{_GROUP}\.{_GROUP}\.{_GROUP}\.{_GROUP}")
 
@@ -72,6 +79,17 @@ def kvs(job: int) -> str:
     return "job." + dothex(job)
 
 
+def words(job: int) -> str:
+    """Spell an id in six words: `reform-remote-galileo--heart-package-academy`.
+
+    Raises NoWords where this machine has no list of them.
+    """
+    if not 0 <= job < _LIMIT:
+        raise _too_large(job)
+    spelled: str = _mnemonicode().mnformat(job.to_bytes(8, "little"))
+    return spelled
+
+
 # Every spelling by the name that `flux job id --to` has for it.
 SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {
     "dec": str,
@@ -81,6 +99,7 @@ SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {
     "f58": f58,
     "f58plain": f58plain,
     "emoji": emoji,
+    "words": words,
 }
 
 
@@ -118,7 +137,7 @@ def _value(word: str) -> int:
     if "." in word:
         return _from_dothex(word)
     if "-" in word:
-        raise _not_an_id(word, f"ids in words, as '-' at {word.index('-')} tells, cannot be read")
+        return _from_words(word)
     if word.startswith(("ƒ", "f")):
         return _from_f58(word)
     if "\U0001f000" <= word[:1] <= "\U0001ffff":
@@ -128,6 +147,25 @@ def _value(word: str) -> int:
             raise _foreign(word, 2, _HEXADECIMAL, "hexadecimal digit")
         return int(word[2:], 16)
     raise _foreign(word, 0, "0123456789", "digit")
+
+
+def _from_words(word: str) -> int:
+    if not _WORDS.fullmatch(word):
+        raise _not_an_id(word, "words are three and three, as in a-b-c--d-e-f")
+    try:
+        return int.from_bytes(_mnemonicode().mnparse(word), "little")
+    except ValueError:
+        raise _not_an_id(word, "one of the words is not in the list") from None
+
+
+def _mnemonicode() -> Any:
+    try:
+        return importlib.import_module("mnemonicode")
+    except ImportError:
+        raise NoWords(
+            "ids in words take the Python package mnemonicode: install it, or spell the id "
+            "in another way"
+        ) from None
 
 
 def _from_dothex(word: str) -> int:
