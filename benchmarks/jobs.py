@@ -292,12 +292,15 @@ async def lived(
                 world.machine = lambda node, rabbit: nodes.machine(node)
 
             async def begin(control: Control) -> list[Result]:
-                gc.freeze()  # as `warren up` does
+                gc.freeze()
+                gc.enable()
                 return await deed(world, control)
 
+            gc.disable()  # until all is read, as `warren up` does
             try:
                 return await world.live(begin) or []
             finally:
+                gc.enable()
                 gc.unfreeze()
 
 

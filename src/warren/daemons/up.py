@@ -120,6 +120,9 @@ async def _live_together(
     """Be all parts but the nodes' agents and the shells."""
     entrance = apiserver.opened(state, port, apiserver.components(cluster.site))
     with SqliteJournal(state.objects) as objects, SqliteJournal(state.jobs) as jobs:
+        # All that is read from the journals stays: to look for garbage in it takes half as
+        # long again as to read it.
+        gc.disable()
         foundation = founded(state, jobs)
         ports = Ports(objects=objects, instance=foundation, mount_prefix=str(state.mounts))
         built = control(cluster.site, ports)
@@ -130,8 +133,9 @@ async def _live_together(
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")
             await is_ready.wait()
-            # What is there now stays, the whole graph too: it need not be gone over again.
+            # The whole graph stays, too: none of it need be gone over again.
             gc.freeze()
+            gc.enable()
             async with _children(_agents(state, cluster)):
                 await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
                 await _announced(state, cluster, entrance.admin.server, ready, stopped)
