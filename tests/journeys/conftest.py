@@ -132,7 +132,7 @@ class Cluster:
             with suppress(OSError):  # it may just have ended
                 words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
                 if b"warren.daemons.agent" in words:
-                    found[words[5].decode()] = process
+                    found[words[words.index(b"warren.daemons.agent") + 3].decode()] = process
         return found
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -34,7 +34,7 @@ def parts(cluster: Cluster) -> dict[str, int]:
         with suppress(OSError):  # it may just have ended
             words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             if b"warren.daemons.part" in words:
-                found[words[4].decode()] = process
+                found[words[words.index(b"warren.daemons.part") + 2].decode()] = process
     return found
 
 
