@@ -148,6 +148,20 @@ def test_the_first_to_wait_for_other_nodes_has_a_promise_of_his_own(graph: Graph
     assert decided(graph, queue, running) == ([5], {1: NOW + 60, 2: NOW + 30})
 
 
+def test_nobody_is_told_a_moment_who_waits_behind_one_that_may_have_his_nodes(graph: Graph) -> None:
+    running = have(graph, (whole(4), NOW + 60))
+    here = want(2, constraint='{"ranks":["0-1"]}', exclusive=True)
+    there = want(1, constraint='{"ranks":["3"]}', exclusive=True)
+
+    # The second waits for what the first has been promised, or for the nodes of the third.
+    assert decided(graph.shadow(), waiting((here, 9), (there, 9)), running) == (
+        [],
+        {1: NOW + 60, 2: NOW + 60},
+    )
+    queue = waiting((here, 9), (whole(3), 9), (there, 9))
+    assert decided(graph, queue, running) == ([], {1: NOW + 60})
+
+
 def test_who_starts_now_is_counted_among_those_who_will_end(graph: Graph) -> None:
     running = have(graph, (whole(1), NOW + 60))
     queue = waiting((whole(2), 90), (whole(2), 5), (whole(1), 61))

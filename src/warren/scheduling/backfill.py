@@ -113,6 +113,8 @@ class _Course:
         self._now = now
         self._passing = passing
         self._promised: list[Request] = []
+        self._waited: list[Request] = []
+        """What those who wait asked for, be it promised or not."""
         self._until = inf
         """Who has ended by then is in nobody's way."""
         self._spare = graph
@@ -130,9 +132,11 @@ class _Course:
         if room.fits(request):
             return self._start(waiting, room, end)
         if room is not self._graph and self._graph.fits(request):
+            self._waited.append(request)
             return None  # it would be in the way
         self._refused.add(request)
-        if any(self._graph.overlap(request, other) for other in self._promised):
+        if any(self._graph.overlap(request, other) for other in self._waited):
+            self._waited.append(request)
             return None
         promise = _promise(self._graph, request, self._running, self._now)
         if promise is not None or not self._passing:
@@ -155,6 +159,7 @@ class _Course:
         if not self._promised:
             self._spare = self._graph.shadow()
         self._promised.append(request)
+        self._waited.append(request)
         if promise is None or promise.allocation is None or not self._passing:
             self._until = -inf
             self._spare.keep_for(request)
