@@ -68,7 +68,11 @@ class Site:
         return [int(process), *map(int, left)]
 
     def let_end(self, job: int, rank: int, code: int) -> None:
-        (self.place / f"{job}-{rank}.end").write_text(str(code))
+        end = self.place / f"{job}-{rank}.end"
+        # Whole or not at all: the shell looks for it all the time.
+        unfinished = end.with_suffix(".writing")
+        unfinished.write_text(str(code))
+        unfinished.rename(end)
 
 
 async def until(condition: Callable[[], object]) -> None:
