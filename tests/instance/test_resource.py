@@ -20,6 +20,7 @@ from warren.instance.ports import SUCCESS, Message
 from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import FirstCome
 from warren.journal import Journal, MemoryJournal
+from warren.lifecycle import policy
 from warren.lifecycle.policy import Queue
 from warren.rfc import eventlog, resource_set
 from warren.rfc.eventlog import Event
@@ -49,7 +50,8 @@ class Desk:
         """The ranks that the scheduler must not give out."""
         graph, clock = configured(self.r, config), VirtualClock()
         self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
-        self.resources = Resources(self.kvs, clock, self.r, graph, self, config.queues)
+        terms = policy.terms(config.queues, config.policy)
+        self.resources = Resources(self.kvs, clock, self.r, graph, self, terms)
         self.bus.register("resource", self.resources.methods())
         self.bus.register("groups", self.resources.groups())
 

@@ -21,7 +21,8 @@ from warren.base.errors import UserMistake
 from warren.instance.config import Config
 from warren.instance.kvs import Kvs, Operation, append, put
 from warren.lifecycle import queues
-from warren.lifecycle.policy import Queue
+from warren.lifecycle.placement import requiring
+from warren.lifecycle.policy import Terms
 from warren.rfc import eventlog, hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -75,9 +76,9 @@ class Resources:
         r: Mapping[str, Any],
         graph: Graph,
         scheduler: Told,
-        queues: Mapping[str, Queue],
+        terms: Mapping[str | None, Terms],
     ) -> None:
-        """`r` is the system as R, of which `graph` is made."""
+        """`r` is the system as R, of which `graph` is made; `terms` are those of its queues."""
         self._kvs = kvs
         self._clock = clock
         self._r = orjson.dumps(r)
@@ -85,7 +86,9 @@ class Resources:
         self._scheduler = scheduler
         self._hosts = graph.hosts
         self._queues = {
-            name: idset.encode(graph.meeting(_required(name, queues))) for name in queues
+            name: idset.encode(graph.meeting(requiring({}, held.properties)))
+            for name, held in terms.items()
+            if name is not None
         }
         self._turn = asyncio.Lock()
         self._acquired = False
@@ -326,15 +329,6 @@ class Resources:
             _appended(Event(now, "restart", restarted)),
             _appended(Event(now, "resource-define", {"method": "configuration"})),
         ]
-
-
-def _required(name: str, queues: Mapping[str, Queue]) -> Mapping[str, Any]:
-    """Give what the nodes of a queue have to meet."""
-    parent = queues[name].parent
-    if parent is not None:
-        return _required(parent, queues)
-    required = [f"+{name}"] if queues[name].hosts else list(queues[name].requires)
-    return {"properties": required} if required else {}
 
 
 def _events(text: bytes) -> Iterable[Event]:
