@@ -44,7 +44,8 @@ def warren(monkeypatch: pytest.MonkeyPatch) -> Run:
 
         return virtual.run(asked())
 
-    monkeypatch.setattr("warren.cli.kvs.ask_instance", ask)
+    for module in ("access", "read", "namespace", "eventlog", "change"):
+        monkeypatch.setattr(f"warren.cli.kvs{module}.ask_instance", ask)
     return lambda *words, **more: CliRunner().invoke(cli, ["kvs", *words], **more)
 
 

@@ -20,21 +20,22 @@ from warren.instance.kvs import (
     unlink,
 )
 from warren.instance.kvs.operations import remove_namespace
-from warren.instance.kvs.watching import (
-    APPEND,
-    FULL,
-    SENTINEL,
+from warren.instance.kvs.watching import KvsWatch
+from warren.rfc import fluid, treeobj
+from warren.rfc.kvsflags import (
+    READDIR,
     STREAM,
-    UNIQ,
+    TREEOBJ,
     WAITCREATE,
     WATCH,
-    KvsWatch,
+    WATCH_APPEND,
+    WATCH_FULL,
+    WATCH_INITIAL_SENTINEL,
+    WATCH_UNIQ,
 )
-from warren.rfc import fluid, treeobj
 from warren.rpc.bus import Bus
 from warren.rpc.message import RpcError
 
-READDIR, TREEOBJ = 1, 16
 JOB = 6731191091817518
 
 
@@ -97,7 +98,7 @@ async def test_a_key_is_told_of_once_or_whenever_it_is_written() -> None:
         assert (always.told, always.ended) == ([b"1", b"2", b"2"], None)
 
 
-@pytest.mark.parametrize("how", [FULL, UNIQ])
+@pytest.mark.parametrize("how", [WATCH_FULL, WATCH_UNIQ])
 @virtually
 async def test_what_is_the_same_is_not_told_twice_to_who_compares(how: int) -> None:
     async with watching() as (kvs, bus, group):
@@ -131,7 +132,7 @@ async def test_a_key_that_is_not_there_is_refused_or_waited_for() -> None:
 async def test_who_watches_appends_is_told_what_was_appended() -> None:
     async with watching() as (kvs, bus, group):
         await changed(kvs, [append("log", b"one ")])
-        watcher = Watcher(bus, group, "log", WATCH | APPEND | SENTINEL)
+        watcher = Watcher(bus, group, "log", WATCH | WATCH_APPEND | WATCH_INITIAL_SENTINEL)
         await settle()
         await changed(kvs, [append("log", b"two ")], [append("log", b"3"), append("log", b"4")])
         assert watcher.told == [b"one ", None, b"two ", b"34"]
@@ -165,7 +166,7 @@ async def test_a_slow_reader_sees_the_last_and_every_byte_that_was_appended() ->
         ask = bus.handle().stream
         await changed(kvs, [put("a", b"0"), append("log", b"0")])
         values = ask("kvs-watch.lookup", {"key": "a", "flags": WATCH})
-        logs = ask("kvs-watch.lookup", {"key": "log", "flags": WATCH | APPEND})
+        logs = ask("kvs-watch.lookup", {"key": "log", "flags": WATCH | WATCH_APPEND})
         for answers in (values, logs):
             await anext(answers)
         for number in range(1, 10):
@@ -182,7 +183,7 @@ async def test_a_directory_is_told_of_when_anything_below_it_changes() -> None:
     async with watching() as (kvs, bus, group):
         await changed(kvs, [put("a.b.c", b"1")])
         names = Watcher(bus, group, "a", READDIR | WATCH)
-        roots = Watcher(bus, group, "a", TREEOBJ | WATCH | UNIQ)
+        roots = Watcher(bus, group, "a", TREEOBJ | WATCH | WATCH_UNIQ)
         await settle()
         await changed(kvs, [put("a.b.c", b"2")], [put("x", b"")], [put("a.d", b"")])
 
@@ -196,7 +197,7 @@ async def test_a_directory_is_told_of_when_anything_below_it_changes() -> None:
 async def test_a_watch_goes_along_with_links() -> None:
     async with watching() as (kvs, bus, group):
         watcher = Watcher(
-            bus, group, f"jobs.{fluid.f58(JOB)}.guest.log", WATCH | APPEND | WAITCREATE
+            bus, group, f"jobs.{fluid.f58(JOB)}.guest.log", WATCH | WATCH_APPEND | WAITCREATE
         )
         key = f"{fluid.kvs(JOB)}.guest"
         await settle()
@@ -249,9 +250,9 @@ async def test_a_guest_watches_what_it_owns() -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (UNIQ, errno.EINVAL),
-        (APPEND, errno.EINVAL),
-        (WATCH | APPEND | READDIR, errno.EINVAL),
+        (WATCH_UNIQ, errno.EINVAL),
+        (WATCH_APPEND, errno.EINVAL),
+        (WATCH | WATCH_APPEND | READDIR, errno.EINVAL),
         (2048, errno.EINVAL),
         ("4", errno.EPROTO),
     ],

@@ -15,9 +15,9 @@ from warren.instance.kvs.spelling import changeable, names_of
 from warren.instance.kvs.tree import DEEPEST
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
+from warren.rfc.kvsflags import TXN_APPEND
 from warren.rpc.message import RpcError
 
-APPEND: Final = 32
 _LARGEST: Final = 64 * 2**20
 """Bytes that one commit may copy from blobs."""
 
@@ -39,8 +39,8 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
         key, flags, dirent = entry["key"], entry.get("flags", 0), entry["dirent"]
     except (KeyError, TypeError, AttributeError):
         raise RpcError(errno.EPROTO, "it does not have key, flags and dirent") from None
-    if type(flags) is not int or flags & ~APPEND:
-        raise RpcError(errno.EPROTO, f"its flags are {flags!r}, not 0 or {APPEND}")
+    if type(flags) is not int or flags & ~TXN_APPEND:
+        raise RpcError(errno.EPROTO, f"its flags are {flags!r}, not 0 or {TXN_APPEND}")
     key = changeable(key)
     if dirent is None:
         return ops.unlink(key, namespace)

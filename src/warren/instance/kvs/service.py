@@ -23,12 +23,9 @@ from warren.instance.kvs.store import Found, Kvs
 from warren.instance.kvs.tree import VALUE, Directory, Link
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
+from warren.rfc.kvsflags import READDIR, READLINK, TREEOBJ
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Cred, Payload, Request, RpcError
-
-READDIR: Final = 1
-READLINK: Final = 2
-TREEOBJ: Final = 16
 
 _SYNC: Final = 4
 _COMMIT: Final = 1 | 2 | _SYNC

@@ -18,23 +18,28 @@ import orjson
 
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.refs import BLOB
-from warren.instance.kvs.service import READDIR, READLINK, TREEOBJ, Asked
+from warren.instance.kvs.service import Asked
 from warren.instance.kvs.store import Found, Kvs
 from warren.instance.kvs.tree import VALUE
 from warren.rfc import treeobj
+from warren.rfc.kvsflags import (
+    READDIR,
+    READLINK,
+    STREAM,
+    TREEOBJ,
+    WAITCREATE,
+    WATCH,
+    WATCH_APPEND,
+    WATCH_FULL,
+    WATCH_INITIAL_SENTINEL,
+    WATCH_UNIQ,
+)
 from warren.rpc.bus import Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
-WATCH: Final = 4
-WAITCREATE: Final = 8
-FULL: Final = 64
-UNIQ: Final = 128
-APPEND: Final = 256
-STREAM: Final = 512
-SENTINEL: Final = 1024
-
 _SHAPES: Final = READDIR | READLINK | TREEOBJ
-_KNOWN: Final = _SHAPES | WATCH | WAITCREATE | FULL | UNIQ | APPEND | STREAM | SENTINEL
+_WAYS: Final = WATCH_FULL | WATCH_UNIQ | WATCH_APPEND
+_KNOWN: Final = _SHAPES | WATCH | WAITCREATE | _WAYS | STREAM | WATCH_INITIAL_SENTINEL
 
 
 class KvsWatch:
@@ -50,9 +55,9 @@ class KvsWatch:
         await self._wait_namespace(request)
         asked = Asked(self._kvs, request, _KNOWN)
         flags = asked.flags
-        if flags & (FULL | UNIQ | APPEND) and not flags & WATCH:
+        if flags & _WAYS and not flags & WATCH:
             raise RpcError(errno.EINVAL, "ways to watch are for those who WATCH")
-        if flags & (APPEND | STREAM) and flags & _SHAPES:
+        if flags & (WATCH_APPEND | STREAM) and flags & _SHAPES:
             raise RpcError(errno.EINVAL, "only values are given in parts")
         shown = _Shown(asked)
         # Values are told of by their keys; of a directory, everything below it is a part.
@@ -68,7 +73,7 @@ class KvsWatch:
                 first = not shown.begun
                 async for answer in shown.news(found):
                     yield answer
-                if first and flags & SENTINEL:
+                if first and flags & WATCH_INITIAL_SENTINEL:
                     yield {"val": None}
                 if not flags & WATCH:
                     return
@@ -100,13 +105,13 @@ class _Shown:
     async def news(self, found: Found) -> AsyncIterator[Payload]:
         """Give what a reader is to see now. Raises RpcError where that is the end."""
         flags = self._asked.flags
-        if flags & (APPEND | STREAM):
+        if flags & (WATCH_APPEND | STREAM):
             for part in self._parts(found):
                 self.begun = True
                 yield {"val": treeobj.val(part)}
             return
         shown = await self._asked.object(found)
-        if flags & (FULL | UNIQ):
+        if flags & (WATCH_FULL | WATCH_UNIQ):
             digest = hashlib.sha1(orjson.dumps(shown), usedforsecurity=False).digest()
             if digest == self._digest:
                 return
@@ -119,7 +124,7 @@ class _Shown:
         node = self._asked.there(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
-        if not self._asked.flags & APPEND:
+        if not self._asked.flags & WATCH_APPEND:
             self._offset = 0
         if len(node) < self._offset:
             raise RpcError(errno.EINVAL, "the value was replaced by a shorter one")

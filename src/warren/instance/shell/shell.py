@@ -27,13 +27,12 @@ from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, Sh
 from warren.instance.shell.signals import PASSED
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
 from warren.instance.shell.templates import filled
-from warren.rfc import eventlog, fluid, jobspec, stdio, taskmap, treeobj
+from warren.rfc import eventlog, fluid, jobspec, kvsflags, stdio, taskmap, treeobj
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, StreamingMethod
 from warren.rpc.message import Request, RpcError
 
-_APPEND: Final = 32
 _LAST_WORDS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
 """What execution sends when a job has met an exception, or its time is up."""
 _ELSEWHERE: Final = "/tmp"
@@ -299,7 +298,7 @@ class Shell:
     async def _commit(self, appended: Iterable[tuple[str, str]]) -> None:
         """Append texts to logs in the guest namespace, all or none, and once."""
         operations = [
-            {"key": key, "flags": _APPEND, "dirent": treeobj.val(text.encode())}
+            {"key": key, "flags": kvsflags.TXN_APPEND, "dirent": treeobj.val(text.encode())}
             for key, text in appended
         ]
         # One after the other: the KVS takes a number for done when it has seen a greater one.

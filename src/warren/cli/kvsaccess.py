@@ -1,0 +1,116 @@
+"""What the commands of `warren kvs` have in common: their options, and what they ask."""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import ask_instance, print_json
+from warren.daemons.statedir import StateDir
+from warren.rfc import treeobj
+from warren.rfc.errors import BadFormat
+from warren.rfc.kvsflags import TREEOBJ
+from warren.rpc.message import RpcError
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def namespace_option(command: F) -> F:
+    return click.option("-N", "--namespace", "space", default="primary", metavar="NAME",
+                        help="The namespace of the keys.")(command)  # fmt: skip
+
+
+def at_option(command: F) -> F:
+    return click.option("-a", "--at", metavar="ROOT", callback=lambda _ctx, _param, at: _root(at),
+                        help="As things were at a root: a blobref, or a tree object.",
+                        )(command)  # fmt: skip
+
+
+def _root(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        return treeobj.decode(text) if text.startswith("{") else treeobj.dirref(
+            treeobj.check_blobref(text)
+        )  # fmt: skip
+    except BadFormat as error:
+        raise UserMistake(f"--at: {error}.") from error
+
+
+# Asking
+
+
+class Refused(UserMistake):
+    """What the instance refuses, with the key that it is about."""
+
+    def __init__(self, about: str, error: RpcError) -> None:
+        super().__init__(f"{about}: {error}")
+        self.errnum = error.errnum
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Name what a request is about where it is refused."""
+    try:
+        yield
+    except RpcError as error:
+        if error.lost:
+            raise
+        raise Refused(what, error) from error
+
+
+async def values(
+    handle: "Handle", space: str, key: str, flags: int, at: dict[str, Any] | None
+) -> AsyncGenerator[dict[str, Any], None]:
+    request = {"namespace": space, "key": key, "flags": flags}
+    with about(key):
+        if flags & ~TREEOBJ:
+            answers = handle.stream("kvs-watch.lookup", request)
+            async with aclosing(answers) as watching:  # type: ignore[type-var]
+                async for answer in watching:
+                    yield answer["val"]
+        else:
+            yield await lookup(handle, space, key, flags, at)
+
+
+async def lookup(
+    handle: "Handle", space: str, key: str, flags: int, at: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    request: dict[str, Any] = {"namespace": space, "key": key, "flags": flags}
+    if at is not None:
+        request["rootdir"] = at
+    with about(key):
+        found: dict[str, Any] = (await handle.rpc("kvs.lookup", request))["val"]
+    return found
+
+
+def step(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dict[str, Any]:
+    return {"key": key, "flags": flags, "dirent": dirent}
+
+
+def commit(
+    state: StateDir,
+    space: str,
+    steps: Sequence[Mapping[str, Any]],
+    as_json: bool = False,
+    *,
+    blobref: bool = False,
+    sequence: bool = False,
+) -> None:
+    request = {"namespace": space, "ops": steps, "rootref": blobref}
+
+    async def committed(handle: "Handle") -> Mapping[str, Any]:
+        return await handle.rpc("kvs.commit", request)
+
+    answer = ask_instance(state, committed)
+    if as_json:
+        print_json(answer)
+    elif blobref:
+        click.echo(answer["rootref"])
+    elif sequence:
+        click.echo(answer["rootseq"])

@@ -1,0 +1,108 @@
+"""The commands of `warren kvs` that change keys."""
+
+import errno
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import ask_instance, json_option, statedir_option
+from warren.cli.kvsaccess import Refused, commit, lookup, namespace_option, step
+from warren.daemons.statedir import StateDir
+from warren.rfc import treeobj
+from warren.rfc.errors import BadFormat
+from warren.rfc.kvsflags import TREEOBJ, TXN_APPEND
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+
+@click.command("put")
+@statedir_option
+@namespace_option
+@json_option
+@click.option("-a", "-A", "--append", is_flag=True, help="Add to what is there.")
+@click.option("-t", "--treeobj", "as_object", is_flag=True, help="Values are tree objects.")
+@click.option("-r", "--raw", is_flag=True, help="Values are taken as they are, as always.")
+@click.option("-b", "--blobref", is_flag=True, help="Print the new root.")
+@click.option("-s", "--sequence", is_flag=True, help="Print the new version.")
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+def put(
+    state: StateDir,
+    space: str,
+    as_json: bool,
+    append: bool,
+    as_object: bool,
+    raw: bool,
+    blobref: bool,
+    sequence: bool,
+    pairs: tuple[str, ...],
+) -> None:
+    """Set values, all of them or none; a value - is read from standard input."""
+    steps = []
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"{pair!r} is not KEY=VALUE.")
+        data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
+        dirent = _object(data) if as_object else treeobj.val(data)
+        steps.append(step(key, dirent, TXN_APPEND if append else 0))
+    commit(state, space, steps, as_json, blobref=blobref, sequence=sequence)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        return treeobj.decode(data)
+    except BadFormat as error:
+        raise UserMistake(f"{error}.") from error
+
+
+@click.command("link")
+@statedir_option
+@namespace_option
+@click.option("-T", "--target-namespace", "elsewhere", metavar="NAME", help="Of the target.")
+@click.argument("target")
+@click.argument("linkname")
+def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkname: str) -> None:
+    """Let the key LINKNAME lead to the key TARGET."""
+    commit(state, space, [step(linkname, treeobj.symlink(target, elsewhere))])
+
+
+@click.command("unlink")
+@statedir_option
+@namespace_option
+@click.option("-R", "--recursive", is_flag=True, help="Directories with all that they hold.")
+@click.option("-f", "--force", is_flag=True, help="Pass over keys that are not there.")
+@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+def unlink(
+    state: StateDir, space: str, recursive: bool, force: bool, names: tuple[str, ...]
+) -> None:
+    """Remove keys."""
+
+    async def removed(handle: "Handle") -> None:
+        steps = []
+        for key in names:
+            try:
+                found = await lookup(handle, space, key, TREEOBJ)
+            except Refused as refused:
+                if force and refused.errnum == errno.ENOENT:
+                    continue
+                raise
+            if found["type"] in ("dir", "dirref") and not recursive:
+                entries = await handle.rpc("kvs.list", {"namespace": space, "key": key})
+                if entries["entries"]:
+                    raise UserMistake(f"{key} is a directory that is not empty: add -R.")
+            steps.append(step(key, None))
+        await handle.rpc("kvs.commit", {"namespace": space, "ops": steps, "rootref": False})
+
+    ask_instance(state, removed)
+
+
+@click.command("mkdir")
+@statedir_option
+@namespace_option
+@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+def mkdir(state: StateDir, space: str, names: tuple[str, ...]) -> None:
+    """Make empty directories."""
+    commit(state, space, [step(key, treeobj.directory({})) for key in names])

@@ -1,0 +1,106 @@
+"""`warren kvs eventlog`: keys whose values are eventlogs (RFC 18)."""
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from warren.base.clock import SystemClock
+from warren.base.errors import UserMistake
+from warren.cli.common import ask_instance, json_option, statedir_option
+from warren.cli.kvsaccess import commit, namespace_option, step, values
+from warren.daemons.statedir import StateDir
+from warren.rfc import eventlog as eventlogs
+from warren.rfc import treeobj
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+from warren.rfc.kvsflags import STREAM, TXN_APPEND, WAITCREATE, WATCH, WATCH_APPEND
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+
+@click.group("eventlog")
+def eventlog() -> None:
+    """Read eventlogs, and append to them."""
+
+
+@eventlog.command("get")
+@statedir_option
+@namespace_option
+@json_option
+@click.option("-w", "--watch", is_flag=True, help="What is appended from now on, too.")
+@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a log that is not there.")
+@click.option("-u", "--unformatted", is_flag=True, help="The events as they are stored.")
+@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N events.")
+@click.argument("key")
+def eventlog_get(
+    state: StateDir,
+    space: str,
+    as_json: bool,
+    watch: bool,
+    waitcreate: bool,
+    unformatted: bool,
+    count: int | None,
+    key: str,
+) -> None:
+    """Print the events of a log."""
+    flags = STREAM | (WATCH | WATCH_APPEND if watch else 0) | (WAITCREATE if waitcreate else 0)
+
+    async def told(handle: "Handle") -> None:
+        told, left = 0, b""
+        async with aclosing(values(handle, space, key, flags, None)) as parts:
+            async for found in parts:
+                *lines, left = (left + treeobj.read_val(found)).split(b"\n")
+                for line in lines:
+                    click.echo(_line(line.decode(), as_stored=unformatted or as_json))
+                    told += 1
+                    if told == count:
+                        return
+
+    ask_instance(state, told)
+
+
+def _line(text: str, *, as_stored: bool) -> str:
+    try:
+        event = eventlogs.decode_line(text)
+    except BadFormat as error:
+        raise UserMistake(f"{error}.") from error
+    if as_stored:
+        return text
+    context = "".join(
+        f" {name}={orjson.dumps(value).decode()}" for name, value in event.context.items()
+    )
+    return f"{event.timestamp:.6f} {event.name}{context}"
+
+
+@eventlog.command("append")
+@statedir_option
+@namespace_option
+@click.option("-t", "--timestamp", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="When it happened, if not now.")  # fmt: skip
+@click.argument("key")
+@click.argument("name")
+@click.argument("context", nargs=-1)
+def eventlog_append(
+    state: StateDir,
+    space: str,
+    timestamp: float | None,
+    key: str,
+    name: str,
+    context: tuple[str, ...],
+) -> None:
+    """Append an event to a log. CONTEXT is a JSON object."""
+    try:
+        read = orjson.loads(" ".join(context)) if context else {}
+        if not isinstance(read, dict):
+            raise UserMistake("The context of an event is a JSON object.")
+        moment = SystemClock().now() if timestamp is None else timestamp
+        text = eventlogs.encode(Event(moment, name, read))
+        eventlogs.decode(text)
+    except orjson.JSONDecodeError as error:
+        raise UserMistake(f"The context is not JSON: {error}.") from error
+    except BadFormat as error:
+        raise UserMistake(f"{error}.") from error
+    commit(state, space, [step(key, treeobj.val(text.encode()), TXN_APPEND)])

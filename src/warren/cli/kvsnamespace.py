@@ -1,0 +1,70 @@
+"""`warren kvs namespace`: key spaces of their own, and whose they are."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.cli.common import ask_instance, json_option, print_json, print_table, statedir_option
+from warren.cli.kvsaccess import about
+from warren.daemons.statedir import StateDir
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+
+@click.group("namespace")
+def namespace() -> None:
+    """Make, list and remove namespaces."""
+
+
+@namespace.command("create")
+@statedir_option
+@click.option("-o", "--owner", type=click.IntRange(0), metavar="UID", help="Who may use it.")
+@click.option("-r", "--rootref", metavar="BLOBREF", help="A directory that it begins with.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def namespace_create(
+    state: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]
+) -> None:
+    """Make namespaces."""
+    chosen = {"owner": owner, "rootref": rootref}
+    more = {name: value for name, value in chosen.items() if value is not None}
+
+    async def made(handle: "Handle") -> None:
+        for name in names:
+            with about(name):
+                await handle.rpc("kvs.namespace-create", {"namespace": name, "flags": 0, **more})
+
+    ask_instance(state, made)
+
+
+@namespace.command("remove")
+@statedir_option
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def namespace_remove(state: StateDir, names: tuple[str, ...]) -> None:
+    """Remove namespaces with all that they hold."""
+
+    async def removed(handle: "Handle") -> None:
+        for name in names:
+            with about(name):
+                await handle.rpc("kvs.namespace-remove", {"namespace": name})
+
+    ask_instance(state, removed)
+
+
+@namespace.command("list")
+@statedir_option
+@json_option
+def namespace_list(state: StateDir, as_json: bool) -> None:
+    """List the namespaces that you may use."""
+
+    async def asked(handle: "Handle") -> Mapping[str, Any]:
+        return await handle.rpc("kvs.namespace-list")
+
+    found = ask_instance(state, asked)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each["namespace"], each["owner"], f"0x{each['flags']:08x}")
+            for each in found["namespaces"]]  # fmt: skip
+    print_table(("NAMESPACE", "OWNER", "FLAGS"), rows, right="OWNER FLAGS")

@@ -1,0 +1,274 @@
+"""The commands of `warren kvs` that only read."""
+
+import errno
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.kvsaccess import Refused, about, at_option, lookup, namespace_option, values
+from warren.daemons.statedir import StateDir
+from warren.rfc import treeobj
+from warren.rfc.kvsflags import (
+    READDIR,
+    READLINK,
+    STREAM,
+    TREEOBJ,
+    WAITCREATE,
+    WATCH,
+    WATCH_APPEND,
+    WATCH_FULL,
+    WATCH_UNIQ,
+)
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+
+@click.command("get")
+@statedir_option
+@namespace_option
+@at_option
+@json_option
+@click.option("-t", "--treeobj", "as_object", is_flag=True, help="The tree object of the key.")
+@click.option("-r", "--raw", is_flag=True, help="The bytes of the value, and nothing after them.")
+@click.option("-l", "--label", is_flag=True, help="KEY= before each value.")
+@click.option("-w", "--watch", is_flag=True, help="Again, whenever it is written.")
+@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a key that is not there.")
+@click.option("-u", "--uniq", is_flag=True, help="With --watch: only what is new.")
+@click.option("-f", "--full", is_flag=True, help="With --watch: whatever it changes by.")
+@click.option("-A", "--append", is_flag=True, help="With --watch: only what is appended.")
+@click.option("-S", "--stream", is_flag=True, help="Long values in parts.")
+@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N values.")
+@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+def get(
+    state: StateDir,
+    space: str,
+    at: dict[str, Any] | None,
+    as_json: bool,
+    as_object: bool,
+    raw: bool,
+    label: bool,
+    count: int | None,
+    names: tuple[str, ...],
+    **chosen: bool,
+) -> None:
+    """Print values."""
+    ways = {"watch": WATCH, "waitcreate": WAITCREATE, "uniq": WATCH_UNIQ, "full": WATCH_FULL,
+            "append": WATCH_APPEND, "stream": STREAM}  # fmt: skip
+    flags = sum(flag for way, flag in ways.items() if chosen[way])
+    if flags and at is not None:
+        raise click.UsageError("--at is of the past: there is nothing to wait for.")
+    if flags & (WATCH_UNIQ | WATCH_FULL | WATCH_APPEND) and not flags & WATCH:
+        raise click.UsageError("--uniq, --full and --append are ways to --watch.")
+    if len(names) > 1 and flags & WATCH:
+        raise click.UsageError("--watch takes one key.")
+    if as_object:
+        flags |= TREEOBJ
+
+    async def shown(handle: "Handle") -> None:
+        for key in names:
+            left = count
+            async with aclosing(values(handle, space, key, flags, at)) as told:
+                async for found in told:
+                    _show(key, found, as_object=as_object, as_json=as_json, raw=raw, label=label)
+                    left = left and left - 1
+                    if left == 0:
+                        break
+
+    ask_instance(state, shown)
+
+
+def _show(
+    key: str, found: dict[str, Any], *, as_object: bool, as_json: bool, raw: bool, label: bool
+) -> None:
+    value = orjson.dumps(found) if as_object else treeobj.read_val(found)
+    if as_json:
+        print_json({"key": key, "value": found if as_object else _text(value)})
+    else:
+        end = b"" if raw or value.endswith(b"\n") else b"\n"
+        sys.stdout.buffer.write((f"{key}=".encode() if label else b"") + value + end)
+        sys.stdout.buffer.flush()
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+@click.command("ls")
+@statedir_option
+@namespace_option
+@json_option
+@click.option("-R", "--recursive", is_flag=True, help="What is below directories, too.")
+@click.option("-d", "--directory", is_flag=True, help="Directories themselves, not what they hold.")
+@click.option("-F", "--classify", is_flag=True, help="A . after directories, an @ after links.")
+@click.option("-1", "one", is_flag=True, help="One name on a line, as always.")
+@click.argument("names", nargs=-1, metavar="[KEY]...")
+def ls(
+    state: StateDir,
+    space: str,
+    as_json: bool,
+    recursive: bool,
+    directory: bool,
+    classify: bool,
+    one: bool,
+    names: tuple[str, ...],
+) -> None:
+    """List the names in directories."""
+    marks = {"dir": ".", "symlink": "@"} if classify else {}
+
+    async def listed(handle: "Handle") -> list[tuple[str, str, str]]:
+        found = []
+        for key in names or (".",):
+            async for place, name, kind in _entries(handle, space, key, recursive, directory):
+                found.append((place, name, kind))
+        return found
+
+    found = ask_instance(state, listed)
+    if as_json:
+        print_json([{"key": _joined(place, name), "type": kind} for place, name, kind in found])
+        return
+    for place, name, kind in found:
+        click.echo((_joined(place, name) if recursive else name) + marks.get(kind, ""))
+
+
+async def _entries(
+    handle: "Handle", space: str, key: str, recursive: bool = False, itself: bool = False
+) -> AsyncIterator[tuple[str, str, str]]:
+    """Give what is at a key: the directory that it is in, its name, and what it is."""
+    request = {"namespace": space, "key": key}
+    try:
+        with about(key):
+            entries = (await handle.rpc("kvs.list", request))["entries"]
+    except Refused as refused:
+        if refused.errnum != errno.ENOTDIR:
+            raise
+        kind = (await lookup(handle, space, key, TREEOBJ))["type"]
+        yield "", key, "symlink" if kind == "symlink" else "val"
+        return
+    if itself:
+        yield "", key, "dir"
+        return
+    place = "" if key == "." else key
+    for name, kind in entries.items():
+        yield place, name, kind
+        if recursive and kind == "dir":
+            async for each in _entries(handle, space, _joined(place, name), recursive):
+                yield each
+
+
+def _joined(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+@click.command("dir")
+@statedir_option
+@namespace_option
+@at_option
+@json_option
+@click.option("-R", "--recursive", is_flag=True, help="What is below directories, too.")
+@click.option("-d", "--directory", is_flag=True, help="Keys, without their values.")
+@click.argument("key", default=".")
+def dir_(
+    state: StateDir,
+    space: str,
+    at: dict[str, Any] | None,
+    as_json: bool,
+    recursive: bool,
+    directory: bool,
+    key: str,
+) -> None:
+    """Print the keys and values in a directory."""
+
+    async def told(handle: "Handle") -> list[tuple[str, str, str]]:
+        return [each async for each in lines(handle, "" if key == "." else key)]
+
+    async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
+        listed = await lookup(handle, space, place or ".", READDIR, at)
+        for name, obj in sorted(listed["data"].items()):
+            below = _joined(place, name)
+            if obj["type"] in ("dir", "dirref"):
+                yield below, "dir", ""
+                if recursive:
+                    async for each in lines(handle, below):
+                        yield each
+            elif obj["type"] == "symlink":
+                elsewhere = obj["data"].get("namespace")
+                target = obj["data"]["target"]
+                yield below, "symlink", f"{elsewhere}::{target}" if elsewhere else target
+            else:
+                found = None if directory else await lookup(handle, space, below, 0, at)
+                yield below, "val", _text(treeobj.read_val(found)) if found else ""
+
+    found = ask_instance(state, told)
+    if as_json:
+        print_json([{"key": each, "type": kind, "value": value} for each, kind, value in found])
+        return
+    for each, kind, value in found:
+        if kind == "dir":
+            click.echo(f"{each}.")
+        elif kind == "symlink":
+            click.echo(f"{each} -> {value}")
+        else:
+            click.echo(each if directory else f"{each} = {value.rstrip()}")
+
+
+@click.command("getroot")
+@statedir_option
+@namespace_option
+@json_option
+@click.option("-s", "--sequence", is_flag=True, help="The version alone.")
+@click.option("-o", "--owner", is_flag=True, help="The owner alone.")
+@click.option("-b", "--blobref", is_flag=True, help="The blobref alone.")
+def getroot(
+    state: StateDir, space: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
+) -> None:
+    """Print the root of a namespace, as a tree object."""
+
+    async def asked(handle: "Handle") -> Mapping[str, Any]:
+        return await handle.rpc("kvs.getroot", {"namespace": space})
+
+    found = ask_instance(state, asked)
+    if as_json:
+        print_json(found)
+    elif sequence or owner or blobref:
+        shown = "rootseq" if sequence else "owner" if owner else "rootref"
+        click.echo(found[shown])
+    else:
+        click.echo(orjson.dumps(treeobj.dirref(found["rootref"])))
+
+
+@click.command("readlink")
+@statedir_option
+@namespace_option
+@at_option
+@json_option
+@click.option("-o", "--namespace-only", is_flag=True, help="The namespace alone.")
+@click.option("-k", "--key-only", is_flag=True, help="The key alone.")
+@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+def readlink(
+    state: StateDir,
+    space: str,
+    at: dict[str, Any] | None,
+    as_json: bool,
+    namespace_only: bool,
+    key_only: bool,
+    names: tuple[str, ...],
+) -> None:
+    """Print where links lead."""
+
+    async def asked(handle: "Handle") -> list[dict[str, Any]]:
+        return [(await lookup(handle, space, key, READLINK, at))["data"] for key in names]
+
+    for data in ask_instance(state, asked):
+        elsewhere, target = data.get("namespace"), data["target"]
+        if as_json:
+            print_json(data)
+        elif namespace_only:
+            click.echo(elsewhere or "")
+        else:
+            click.echo(target if key_only or not elsewhere else f"{elsewhere}::{target}")
