@@ -5,7 +5,7 @@ import math
 import pytest
 
 from warren.instance import config
-from warren.lifecycle import policy
+from warren.lifecycle import policy, tables
 from warren.lifecycle.policy import Terms
 from warren.rfc.errors import BadFormat
 
@@ -94,10 +94,10 @@ def test_a_default_that_is_infinite_is_no_limit() -> None:
     ("value", "seconds"), [("1.5h", 5400.0), (90, 90.0), ("infinity", math.inf), (0, 0.0)]
 )
 def test_lengths_of_time_are_fsd_or_seconds(value: str | float, seconds: float) -> None:
-    assert policy.seconds(value) == seconds
+    assert tables.seconds(value) == seconds
 
 
 @pytest.mark.parametrize("value", ["1x", "", -1, math.nan])
 def test_what_is_no_length_of_time_is_refused(value: str | float) -> None:
     with pytest.raises(BadFormat):
-        policy.seconds(value)
+        tables.seconds(value)

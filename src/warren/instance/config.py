@@ -4,7 +4,6 @@ Every table has its default, and an empty file is a configuration. A key that no
 knows, or a value of the wrong kind, is refused with its path.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -14,8 +13,9 @@ import structlog
 
 from warren.base.errors import UserMistake
 from warren.instance import users
-from warren.lifecycle import policy
-from warren.lifecycle.policy import Duration, Policy, Queue, Table, demand_durations
+from warren.lifecycle import policy, tables
+from warren.lifecycle.policy import Policy, Queue
+from warren.lifecycle.tables import Duration, Table, demand_durations
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.treeobj import Algorithm
@@ -37,7 +37,7 @@ class Access(Table, frozen=True):
 
 
 def _demand_moment(kill_timeout: Duration) -> None:
-    if policy.seconds(kill_timeout) == 0:
+    if tables.seconds(kill_timeout) == 0:
         raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
 
 
@@ -94,7 +94,7 @@ class Exec(Table, frozen=True):
 
     @property
     def kill_seconds(self) -> float:
-        return policy.seconds(self.kill_timeout)
+        return tables.seconds(self.kill_timeout)
 
     def __post_init__(self) -> None:
         demand_durations(self, "kill_timeout")
@@ -217,15 +217,12 @@ def keep(given: Path, path: Path) -> None:
 
 def parse(text: str, name: str = "the configuration") -> Config:
     """Read a configuration. Raises UserMistake with `name` and the path of the mistake."""
-    tables: dict[str, Any] = {}
+    decoded = tables.decode(text, name)
     try:
-        tables = tomllib.loads(text)
-        config = msgspec.convert(tables, Config)
+        config = msgspec.convert(decoded, Config)
         policy.check(config.queues, config.policy)
-    except tomllib.TOMLDecodeError as error:
-        raise UserMistake(f"{name} is not TOML: {error}.") from error
     except msgspec.ValidationError as error:
-        raise UserMistake(f"{name}: {_told(error, tables)}.") from error
+        raise UserMistake(f"{name}: {_told(error, decoded)}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
@@ -260,15 +257,12 @@ def _read(path: Path) -> Config:
         raise UserMistake(f"{path} cannot be read: {error}.") from error
 
 
-def _told(error: msgspec.ValidationError, tables: Mapping[str, Any]) -> str:
-    """Put the path, which msgspec names last and with a `$`, where one looks for it."""
-    problem, _, path = str(error).partition(" - at `$.")
-    if not path:
-        return problem
-    place = path.removesuffix("`")
+def _told(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
+    """Say a problem after the path of its place."""
+    problem, place = tables.told(error)
     if place.startswith(_SOME_QUEUE):
-        place = f"queues.{_wrong(tables['queues'])}{place.removeprefix(_SOME_QUEUE)}"
-    return f"{place}: {problem}"
+        place = f"queues.{_wrong(decoded['queues'])}{place.removeprefix(_SOME_QUEUE)}"
+    return f"{place}: {problem}" if place else problem
 
 
 def _wrong(queues: Mapping[str, Any]) -> str:

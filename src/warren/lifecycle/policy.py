@@ -6,15 +6,15 @@ for one job is decided in `placement` and `limits`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from warren.base.errors import UserMistake
-from warren.rfc import constraint, duration, hostlist
-from warren.rfc.errors import BadFormat
+from warren.lifecycle.tables import Duration, Table, demand, demand_durations, seconds
+from warren.rfc import constraint, hostlist
 
 T = TypeVar("T")
 
@@ -25,43 +25,12 @@ SIZES: Final = ("nnodes", "ncores", "ngpus")
 """What the size of a job is counted in."""
 
 
-class Table(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename="kebab",
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-):
-    """A table of the configuration. A key that nobody knows is a mistake."""
-
-
-Duration = str | float
-"""A length of time: FSD, or a number of seconds."""
-
 Count = Annotated[int, msgspec.Meta(ge=UNLIMITED)]
-
-
-def seconds(value: Duration) -> float:
-    """Give a length of time in seconds, perhaps infinitely many. Raises BadFormat."""
-    if isinstance(value, str):
-        return duration.parse(value)
-    if not value >= 0:
-        raise BadFormat(f"{value} is not a duration: it is a number of seconds of at least 0")
-    return float(value)
-
-
-def demand_durations(table: Table, *names: str) -> None:
-    """Raise ValueError, which msgspec tells with the path, unless these are durations or None."""
-    for name in names:
-        value = getattr(table, name)
-        if value is not None:
-            _demand(name.replace("_", "-"), seconds, value)
 
 
 def demand_hosts(name: str, value: str) -> None:
     """Raise ValueError unless this is a list of hosts."""
-    _demand(name, hostlist.decode, value)
+    demand(name, hostlist.decode, value)
 
 
 def demand_property(name: str, value: str) -> None:
@@ -71,13 +40,6 @@ def demand_property(name: str, value: str) -> None:
         raise ValueError(f"{name}: {problem.removeprefix('this ')}")
     if value.startswith("^"):
         raise ValueError(f"{name}: {value!r} says what a node must not have, and names no property")
-
-
-def _demand(name: str, read: Callable[[T], object], value: T) -> None:
-    try:
-        read(value)
-    except BadFormat as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 class Sizes(Table, frozen=True):

@@ -18,7 +18,7 @@ from warren.base.errors import WarrenError
 from warren.instance import config
 from warren.instance.exec.draining import Drain
 from warren.instance.jobs.jobtap import Jobtap
-from warren.lifecycle import policy
+from warren.lifecycle import tables
 from warren.lifecycle.job import Job
 from warren.lifecycle.perilog import (
     EPILOG,
@@ -293,12 +293,12 @@ _NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []
 
 
 def _limits(site: config.Perilog, usual: float) -> _Limits:
-    seconds = usual if site.timeout is None else policy.seconds(site.timeout)
+    seconds = usual if site.timeout is None else tables.seconds(site.timeout)
     return _Limits(
         argv=site.command,
         per_rank=site.per_rank,
         seconds=seconds or None,
-        kill_seconds=policy.seconds(site.kill_timeout),
+        kill_seconds=tables.seconds(site.kill_timeout),
         exit_on_first_error=site.exit_on_first_error,
     )
 
