@@ -31,8 +31,8 @@ else
 endif
 
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check src tests benchmarks tools
-	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools hooks
+	$(BIN)/ruff check src tests benchmarks tools hooks
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

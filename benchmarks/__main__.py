@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api, commands, copying, jobs, kvs, scheduling, storage
+from benchmarks import api, atom, commands, copying, jobs, kvs, scheduling, storage
 from benchmarks.measure import Result
 
 BENCHMARKS = {
@@ -22,6 +22,7 @@ BENCHMARKS = {
     **storage.ALL,
     **api.ALL,
     **copying.ALL,
+    **atom.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 

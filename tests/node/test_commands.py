@@ -1,7 +1,9 @@
 """Programs that a node runs: their words, their failures, and their end."""
 
 import asyncio
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -187,3 +189,25 @@ def test_a_command_does_not_outlive_the_agent_that_waits_for_it(tmp_path: Path) 
         agent.kill()
 
     eventually(lambda: child not in alive())
+
+
+def test_somebody_elses_command_may_print_as_much_as_it_likes() -> None:
+    said = asyncio.run(
+        commands.perform(
+            ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo $WORD"],
+            {"WORD": "last", "PATH": "/usr/bin:/bin"},
+            seconds=20,
+        )
+    )
+    assert said.endswith("xlast")
+    assert len(said) <= 4000
+
+
+def test_what_a_command_leaves_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
+    began = time.monotonic()
+    pid = tmp_path / "pid"
+    words = f"sleep 30 & echo $! > {shlex.quote(str(pid))}; echo begun"
+    said = asyncio.run(commands.perform(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=20))
+    assert said == "begun"
+    assert time.monotonic() - began < 10
+    os.kill(int(pid.read_text()), signal.SIGKILL)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -41,16 +42,26 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def default_statedir() -> Path:
+def default_statedir(of: str = "warren") -> Path:
     """Give the state directory of somebody who names none."""
     if os.geteuid() == 0:
-        return Path("/var/lib/warren")
+        return Path("/var/lib") / of
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(base) / "warren"
+    return Path(base) / of
 
 
 def _shown_default() -> str:
     return "/var/lib/warren" if os.geteuid() == 0 else "~/.local/state/warren"
+
+
+def listening(option: str, address: str, port: int) -> socket.socket:
+    """Take the port that an option names. Raises UserMistake."""
+    try:
+        return socket.create_server((address, port))
+    except OSError as error:
+        raise UserMistake(
+            f"{option} {port}: {address or '*'}:{port} cannot be taken: {error.strerror}."
+        ) from error
 
 
 def f58(job: int) -> str:

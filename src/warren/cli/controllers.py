@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from warren.base.errors import UserMistake
-from warren.cli.common import run
+from warren.cli.common import listening, run
 
 
 @click.command()
@@ -55,11 +54,11 @@ def controllers(
     if webhook_port is not None:
         if webhook_cert is None or webhook_key is None:
             raise click.UsageError("--webhook-port needs --webhook-cert and --webhook-key.")
-        listener = _listening("--webhook-port", "", webhook_port)
+        listener = listening("--webhook-port", "", webhook_port)
         webhook = storage.Webhook(listener=listener, certificate=webhook_cert, key=webhook_key)
     metrics = None
     if metrics_port is not None:
-        metrics = _listening("--metrics-port", metrics_address, metrics_port)
+        metrics = listening("--metrics-port", metrics_address, metrics_port)
     logs.configure()
     own = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
     wanted = storage.Wanted(
@@ -70,12 +69,3 @@ def controllers(
         webhook=webhook,
     )
     run(storage.run_until_stopped(wanted))
-
-
-def _listening(option: str, address: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((address, port))
-    except OSError as error:
-        raise UserMistake(
-            f"{option} {port}: {address or '*'}:{port} cannot be taken: {error.strerror}."
-        ) from error

@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "kvs": ("warren.cli.kvs", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
+    "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "doctor": ("warren.cli.doctor", "doctor", "Find what nothing owns, and give it back."),
 }
 

@@ -14,6 +14,13 @@ async def serve(
     listener: socket.socket, exposition: Callable[[], bytes], ready: Callable[[], bool]
 ) -> None:
     """Serve `/metrics`, `/healthz` and `/readyz` on a bound socket until cancelled."""
+    app = web.Application()
+    add(app, exposition, ready)
+    await serving.serve(app, listener)
+
+
+def add(app: web.Application, exposition: Callable[[], bytes], ready: Callable[[], bool]) -> None:
+    """Have an application serve `/metrics`, `/healthz` and `/readyz` besides what it serves."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(body=exposition(), headers=_PROMETHEUS)
@@ -24,8 +31,6 @@ async def serve(
     async def readiness(request: web.Request) -> web.Response:
         return web.Response(text="ok") if ready() else web.Response(status=503, text="not yet")
 
-    app = web.Application()
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", health)
     app.router.add_get("/readyz", readiness)
-    await serving.serve(app, listener)

@@ -8,10 +8,10 @@ import asyncio
 import os
 import shutil
 import signal
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Sequence
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, Self
 
 from warren.dws.node import NodeTrouble
 
@@ -21,27 +21,37 @@ SECONDS: Final = 20.0
 _KEPT: Final = 4000
 """Characters of a command's words that are passed on."""
 
+_PIPE: Final = 2**16
+"""Bytes that a pipe holds on Linux, and that one reading takes."""
+
 
 async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False) -> str:
     """Run a command and give what it printed, complaints too if `merged`.
 
     Raises NodeTrouble with its own words if it fails.
     """
-    # What its agent has not waited for would go on beside what the next agent does.
-    bound = ["setpriv", "--pdeathsig", "KILL", *argv]
-    if shutil.which(argv[0]) is None:
-        raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")
-    async with _started(bound, asyncio.subprocess.STDOUT if merged else PIPE) as process:
-        try:
-            async with asyncio.timeout(seconds):
-                output, errors = await process.communicate()
-        except TimeoutError:
-            raise NodeTrouble(f"{argv[0]} did not end within {seconds:g} s") from None
-    if process.returncode:
-        words = _words(errors or output or b"") or ending(process.returncode)
-        named = words.partition(":")[0] in argv
-        raise NodeTrouble(words if named else f"{argv[0]}: {words}")
+    complaints = STDOUT if merged else PIPE
+    async with _started(_bound(argv), complaints) as process, _within(seconds, argv):
+        output, errors = await process.communicate()
+    _demand_success(argv, process.returncode, errors or output or b"")
     return output.decode(errors="replace")
+
+
+async def perform(argv: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> str:
+    """Run somebody else's command in an environment, and give the last of what it printed.
+
+    It may print as much as it likes. Raises NodeTrouble with its last words if it fails.
+    """
+    # Not a pipe of asyncio's: that is waited for until everybody has closed it, also what the
+    # command has left running in the background.
+    with _Heard() as heard:
+        async with _started(_bound(argv), STDOUT, environment, heard.ear) as process:
+            heard.close_ear()
+            async with _within(seconds, argv):
+                await process.wait()
+        said = heard.words()
+    _demand_success(argv, process.returncode, said)
+    return _words(said)
 
 
 async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
@@ -65,17 +75,83 @@ async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
         raise NodeTrouble(_words(errors) or f"{argv[0]}: {ending(code)}")
 
 
+class _Heard:
+    """The last of what is written to a pipe, whose writing end is `ear`."""
+
+    def __init__(self) -> None:
+        self._mouth, self.ear = os.pipe()
+        os.set_blocking(self._mouth, False)
+        self._said = bytearray()
+        self._open = True
+
+    def __enter__(self) -> Self:
+        asyncio.get_running_loop().add_reader(self._mouth, self._listen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._mouth)
+        os.close(self._mouth)
+        self.close_ear()
+
+    def close_ear(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self.ear)
+
+    def words(self) -> bytes:
+        """Give the last of what has been written until now."""
+        self._listen()
+        return bytes(self._said)
+
+    def _listen(self) -> None:
+        try:
+            chunk = os.read(self._mouth, _PIPE)
+        except BlockingIOError:
+            return
+        if not chunk:
+            asyncio.get_running_loop().remove_reader(self._mouth)
+        self._said.extend(chunk)
+        del self._said[:-_KEPT]
+
+
+def _bound(argv: Sequence[str]) -> Sequence[str]:
+    """Have a command die with us: what nobody waits for would go on beside what comes next."""
+    if shutil.which(argv[0]) is None:
+        raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")
+    return ["setpriv", "--pdeathsig", "KILL", *argv]
+
+
+@asynccontextmanager
+async def _within(seconds: float, argv: Sequence[str]) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise NodeTrouble(f"{argv[0]} did not end within {seconds:g} s") from None
+
+
+def _demand_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
+    if code:
+        words = _words(output) or ending(code)
+        named = words.partition(":")[0] in argv
+        raise NodeTrouble(words if named else f"{argv[0]}: {words}")
+
+
 @asynccontextmanager
 async def _started(
-    argv: Sequence[str], complaints: int = PIPE
+    argv: Sequence[str],
+    complaints: int = PIPE,
+    environment: Mapping[str, str] | None = None,
+    output: int = PIPE,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command in a process group of its own, which does not outlive the block."""
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
+            stdout=output,
             stderr=complaints,
+            env=environment,
             start_new_session=True,
         )
     )

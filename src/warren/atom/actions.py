@@ -1,0 +1,66 @@
+"""The site's commands at the start and at the end of jobs, a few at a time."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+
+import structlog
+
+from warren.atom.config import Action
+from warren.atom.registration import Registration
+from warren.dws.node import NodeTrouble
+from warren.node import commands
+
+log = structlog.get_logger()
+
+Event = Literal["start", "end"]
+
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Actions:
+    """What is to be done around jobs on this node."""
+
+    def __init__(
+        self,
+        start: Sequence[Action],
+        end: Sequence[Action],
+        parallel: int,
+        counted: Callable[[Event, bool], None] = lambda event, succeeded: None,
+    ) -> None:
+        """`counted` is told of each command that has ended, and whether it succeeded."""
+        self._by_event: Mapping[Event, Sequence[Action]] = {"start": start, "end": end}
+        self._places = asyncio.Semaphore(parallel)
+        self._counted = counted
+
+    def due(self, event: Event) -> bool:
+        """Tell whether there is anything to do."""
+        return bool(self._by_event[event])
+
+    async def perform(self, event: Event, job: Registration) -> None:
+        """Run the commands of an event one after the other, to the first that fails.
+
+        Raises NodeTrouble, with its words. They have run before if the service died: commands
+        must bear to be repeated.
+        """
+        async with self._places:
+            for action in self._by_event[event]:
+                try:
+                    said = await commands.perform(
+                        action.command, _environment(event, job), seconds=action.seconds
+                    )
+                except NodeTrouble:
+                    self._counted(event, False)
+                    raise
+                self._counted(event, True)
+                log.info("command done", jobid=job.jobid, command=action.command[0], said=said)
+
+
+def _environment(event: Event, job: Registration) -> Mapping[str, str]:
+    return {
+        "PATH": _PATH,
+        "ATOM_EVENT": event,
+        "ATOM_JOBID": job.jobid,
+        "ATOM_UID": str(job.uid),
+        "ATOM_EXCLUSIVE": str(int(job.exclusive)),
+    }

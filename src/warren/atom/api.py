@@ -1,0 +1,139 @@
+"""The ATOM service over HTTP: `/rm/v1/jobs`, for those whom the kernel says they are.
+
+| request | answers |
+|---|---|
+| `POST /rm/v1/jobs` `{"jobid", "uid", "exclusive"}` | 200 with the job; 400 for what is no such \
+body, and where another job has this id; 500 where a command failed; 503 where there is no room |
+| `GET /rm/v1/jobs` | 200 with all jobs, in the order in which they came |
+| `GET /rm/v1/jobs/ID` | 200 with the job; 404 |
+| `DELETE /rm/v1/jobs/ID` | 204; 404; 500 where a command failed: it is run again later |
+
+Whoever is not let in has 403. All that is refused has a body `{"message": ...}` with a sentence.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from warren.atom.register import Register
+from warren.atom.registration import asked, written
+from warren.atom.service import Conflict, Failed, Full, Service
+from warren.base.errors import WarrenError
+from warren.rpc import sockets
+
+log = structlog.get_logger()
+
+JOBS: Final = "/rm/v1/jobs"
+
+_LARGEST: Final = 2**16
+"""Bytes of a request's body."""
+_PATIENCE: Final = 10.0
+"""Seconds that a client has for the body of its request."""
+_SLICE: Final = 1000
+"""Jobs that are listed before others have their turn."""
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_CODES: Final[dict[type[WarrenError], int]] = {Conflict: 400, Failed: 500, Full: 503}
+
+
+class Api:
+    """Answers what is asked of a service."""
+
+    def __init__(
+        self,
+        service: Service,
+        register: Register,
+        users: frozenset[int],
+        answered: Callable[[str, int, float], None] = lambda method, code, seconds: None,
+    ) -> None:
+        """`users` are let in. `answered` is told of each request: method, code, seconds."""
+        self._service = service
+        self._register = register
+        self._users = users
+        self._answered = answered
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[self._told], client_max_size=_LARGEST)
+        app.router.add_post(JOBS, self._post)
+        app.router.add_get(JOBS, self._list)
+        app.router.add_get(JOBS + "/{jobid}", self._get)
+        app.router.add_delete(JOBS + "/{jobid}", self._delete)
+        return app
+
+    @web.middleware
+    async def _told(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Let in who may, and give every refusal a sentence."""
+        began = time.perf_counter()
+        try:
+            response = await self._judged(request, handler)
+        except web.HTTPException as error:
+            response = _refusal(error.status, error.reason.lower())
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
+        except WarrenError as error:
+            log.warning("refused", method=request.method, path=request.path, why=str(error))
+            response = _refusal(_CODES.get(type(error), 400), str(error))
+        seconds = time.perf_counter() - began
+        # Whoever asks chooses the method's name, and each name would be counted for ever.
+        known = request.method in ("POST", "GET", "DELETE")
+        self._answered(request.method if known else "other", response.status, seconds)
+        if request.method != "GET":
+            told = {"method": request.method, "path": request.path, "code": response.status}
+            log.info("answered", **told, seconds=round(seconds, 4))
+        return response
+
+    async def _judged(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        user = sockets.peer(request.get_extra_info("socket"))
+        if user not in self._users:
+            log.warning("not let in", uid=user, method=request.method, path=request.path)
+            return _refusal(403, f"user {user} may not ask here: see allow-users")
+        return await handler(request)
+
+    async def _post(self, request: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                body = await request.read()
+        except TimeoutError:
+            return _refusal(408, f"the body did not come within {_PATIENCE:g} s")
+        held = await self._service.begin(asked(body))
+        return web.Response(body=written(held), content_type="application/json")
+
+    async def _get(self, request: web.Request) -> web.Response:
+        held = self._register.get(request.match_info["jobid"])
+        if held is None:
+            return _unknown(request)
+        return web.Response(body=written(held), content_type="application/json")
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        if not await self._service.end(request.match_info["jobid"]):
+            return _unknown(request)
+        return web.Response(status=204)
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        before = b'{"jobs":['
+        row: list[bytes] = []
+        for held in self._register:
+            row.append(written(held))
+            if len(row) == _SLICE:
+                await response.write(before + b",".join(row))
+                await asyncio.sleep(0)
+                before, row = b",", []
+        await response.write((before + b",".join(row) if row else before.strip(b",")) + b"]}\n")
+        return response
+
+
+def _unknown(request: web.Request) -> web.Response:
+    return _refusal(404, f"job {request.match_info['jobid']} is not registered here")
+
+
+def _refusal(code: int, message: str) -> web.Response:
+    body = msgspec.json.encode({"message": message})
+    return web.Response(status=code, body=body, content_type="application/json")

@@ -1,0 +1,93 @@
+"""The configuration of the ATOM service: one TOML file, and everything has its default."""
+
+import grp
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.lifecycle import tables
+from warren.lifecycle.tables import Duration, Table, demand_durations
+
+SOCKET: Final = Path("/var/run/atomd/atomd.sock")
+"""Where PBS's hook asks, unless it is configured otherwise."""
+
+
+class Action(Table, frozen=True):
+    """A command at the start or at the end of each job."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    timeout: Duration = 20.0
+    """FSD or seconds. The default is less than PBS's hook waits for."""
+
+    @property
+    def seconds(self) -> float:
+        return tables.seconds(self.timeout)
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "timeout")
+        if self.seconds in (0, float("inf")):
+            raise ValueError("timeout: every command needs a limit that is more than 0")
+        program = self.command[0]
+        if not os.path.isabs(program) or not os.access(program, os.X_OK):
+            raise ValueError(
+                f"command: {program} is no absolute path of a program that can be executed"
+            )
+
+
+class Config(Table, frozen=True):
+    """A whole configuration."""
+
+    socket: str | None = None
+    """Where it listens."""
+    socket_mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)] = 0o600
+    socket_group: str | None = None
+    allow_users: tuple[str, ...] = ()
+    """Who may ask besides root and the user that the service runs as."""
+    max_jobs: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    parallel: Annotated[int, msgspec.Meta(ge=1)] = 16
+    """How many jobs' commands run at a time."""
+    stop_timeout: Duration = 10.0
+    """How long commands that are under way may go on when the service is told to stop."""
+    start: tuple[Action, ...] = ()
+    end: tuple[Action, ...] = ()
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "stop_timeout")
+        if self.socket is not None and not os.path.isabs(self.socket):
+            raise ValueError(f"socket: {self.socket!r} is no absolute path")
+        for name in self.allow_users:
+            _known(pwd.getpwnam, "allow-users", "user", name)
+        if self.socket_group is not None:
+            _known(grp.getgrnam, "socket-group", "group", self.socket_group)
+
+    @property
+    def users(self) -> frozenset[int]:
+        """The ids of those who may ask."""
+        return frozenset(
+            {0, os.geteuid(), *(pwd.getpwnam(name).pw_uid for name in self.allow_users)}
+        )
+
+    @property
+    def group(self) -> int | None:
+        return None if self.socket_group is None else grp.getgrnam(self.socket_group).gr_gid
+
+
+def load(path: Path) -> Config:
+    """Read a file. Raises UserMistake with its name and the path of the mistake."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserMistake(f"{path} cannot be read: {error}.") from error
+    return tables.parse(text, Config, str(path))
+
+
+def _known(find: Callable[[str], object], key: str, what: str, name: str) -> None:
+    try:
+        find(name)
+    except KeyError:
+        raise ValueError(f"{key}: no {what} is named {name!r}") from None

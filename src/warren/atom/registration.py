@@ -1,0 +1,92 @@
+"""What is known of a job on this node, and how it is written, on the wire and on disk."""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.lifecycle import tables
+
+JOBID: Final = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,254}\Z"
+"""How job ids look: `2.pbshost`, and `21[1].pbshost` for a part of an array."""
+
+
+class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a workload manager says of a job when it begins."""
+
+    jobid: Annotated[str, msgspec.Meta(pattern=JOBID)]
+    uid: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 2)]
+    exclusive: bool
+    """Whether nobody else has this node."""
+
+
+class Stage(StrEnum):
+    """Where a job is on this node."""
+
+    STARTING = "starting"
+    """The commands of its start have not all succeeded."""
+    ACTIVE = "active"
+    ENDING = "ending"
+    """The commands of its end have not all succeeded."""
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A job that is registered."""
+
+    registration: Registration
+    stage: Stage
+    since: float
+    """When it was registered, in seconds since the epoch."""
+
+
+class _Flat(msgspec.Struct, frozen=True, gc=False):
+    jobid: str
+    uid: int
+    exclusive: bool
+    stage: Stage
+    since: float
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A job that is registered no more, as the journal says it."""
+
+    gone: str
+
+
+_flat: Final = msgspec.json.Decoder(_Flat)
+_gone: Final = msgspec.json.Decoder(Gone)
+_registration: Final = msgspec.json.Decoder(Registration)
+_encoder: Final = msgspec.json.Encoder()
+
+
+def asked(body: bytes) -> Registration:
+    """Read what a POST says. Raises UserMistake."""
+    try:
+        return _registration.decode(body)
+    except msgspec.ValidationError as error:
+        problem, place = tables.told(error)
+        raise UserMistake(f"{place}: {problem}" if place else problem) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserMistake(f"the body is not JSON: {error}") from error
+
+
+def written(held: Held) -> bytes:
+    """Write a job as JSON, for those who ask and for the journal."""
+    said = held.registration
+    return _encoder.encode(
+        _Flat(said.jobid, said.uid, said.exclusive, held.stage, round(held.since, 3))
+    )
+
+
+def forgotten(jobid: str) -> bytes:
+    """Write for the journal that a job is registered no more."""
+    return _encoder.encode(Gone(jobid))
+
+
+def read(record: bytes) -> Held | Gone:
+    """Read a record of the journal."""
+    if record.startswith(b'{"gone"'):
+        return _gone.decode(record)
+    flat = _flat.decode(record)
+    return Held(Registration(flat.jobid, flat.uid, flat.exclusive), flat.stage, flat.since)

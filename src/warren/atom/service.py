@@ -1,0 +1,222 @@
+"""Jobs begin and end on this node: registered, prepared for, cleaned up after, forgotten.
+
+```
+ POST: STARTING ── start commands ──> ACTIVE
+           │ one fails, or DELETE       │ DELETE
+           └────────────> ENDING <──────┘
+                            └── end commands ──> forgotten; one fails: again, later
+```
+
+A request that repeats what is under way waits for its end, and one that repeats what is done
+does nothing. What a dead process has left as STARTING or ENDING is cleaned up after: nobody was
+told that it began.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from warren.atom.actions import Actions
+from warren.atom.register import Register
+from warren.atom.registration import Held, Registration, Stage
+from warren.base.clock import Clock
+from warren.base.errors import Retryable, UserMistake
+from warren.dws.node import NodeTrouble
+
+log = structlog.get_logger()
+
+_SOON: Final = 5.0
+_SELDOM: Final = 300.0
+"""Seconds between attempts to clean up, at first and at most."""
+
+
+class Conflict(UserMistake):
+    """A job of this id is here, and is another, or is not cleaned up. It must be deleted first."""
+
+
+class Full(Retryable):
+    """No more jobs can be registered."""
+
+
+class Failed(Retryable):
+    """A command has failed, or was not waited for."""
+
+
+class Service:
+    """What is done when jobs begin and end. `run` must be running."""
+
+    def __init__(self, register: Register, actions: Actions, clock: Clock, most: int) -> None:
+        self._register = register
+        self._actions = actions
+        self._clock = clock
+        self._most = most
+        self._starting: dict[str, tuple[Registration, asyncio.Task[str | None]]] = {}
+        self._ending: dict[str, asyncio.Task[str | None]] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+        self._delays: dict[str, float] = {}
+        self._group = asyncio.TaskGroup()
+
+    async def run(self) -> None:
+        """Do what is asked until cancelled. Raises JournalBroken."""
+        try:
+            async with self._group:
+                self._group.create_task(self._register.run(), name="register")
+                for held in self._register:
+                    if held.stage is not Stage.ACTIVE:
+                        self._end(held)
+        finally:
+            for timer in self._retries.values():
+                timer.cancel()
+
+    @property
+    def unclean(self) -> int:
+        """How many jobs' ends have failed and wait for another attempt."""
+        return len(self._delays)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until nothing is under way, but no longer than so many seconds."""
+        starting = {task for _, task in self._starting.values()}
+        under_way = starting | set(self._ending.values())
+        if under_way:
+            await asyncio.wait(under_way, timeout=seconds)
+
+    async def begin(self, job: Registration) -> Held:
+        """Register a job and have the node prepared for it. It is durable when this returns.
+
+        Raises Conflict, Full, and Failed; after the latter two the job is not registered, or
+        not for long.
+        """
+        ending = self._ending.get(job.jobid)
+        if ending is not None:
+            # The same job may be run again before what cleans up after it has come to its end.
+            await asyncio.wait({ending})
+        under_way = self._starting.get(job.jobid)
+        if under_way is not None:
+            known, task = under_way
+            _demand_same(job, known)
+        else:
+            held = self._register.get(job.jobid)
+            if held is None:
+                self._demand_room()
+                held = Held(job, Stage.STARTING, self._clock.now())
+            _demand_same(job, held.registration)
+            if held.stage is Stage.ACTIVE:
+                return held
+            if held.stage is Stage.ENDING:
+                raise Conflict(f"job {job.jobid} is not cleaned up after: delete it first")
+            task = self._start(held)
+        await _done(task, f"job {job.jobid} was ended while it was starting")
+        active = self._register.get(job.jobid)
+        if active is None:
+            raise Failed(f"job {job.jobid} was ended when it had just started")
+        return active
+
+    async def end(self, jobid: str) -> bool:
+        """Clean up after a job and forget it. Tell whether it was registered.
+
+        Raises Failed; the job stays registered then, and is cleaned up after later.
+        """
+        under_way = self._starting.get(jobid)
+        if under_way is not None:
+            _, starting = under_way
+            starting.cancel()
+            await asyncio.wait({starting})
+        task = self._ending.get(jobid)
+        if task is None:
+            held = self._register.get(jobid)
+            if held is None and under_way is not None:
+                # Cut short on its way to the disk, where it will be nonetheless.
+                held = Held(under_way[0], Stage.STARTING, self._clock.now())
+            if held is None:
+                return False
+            task = self._end(held)
+        await _done(task, f"the service is stopping, and goes on with job {jobid} when it is back")
+        return True
+
+    def _demand_room(self) -> None:
+        new = sum(1 for jobid in self._starting if self._register.get(jobid) is None)
+        if len(self._register) + new >= self._most:
+            raise Full(f"{self._most} jobs are registered here, and max-jobs allows no more")
+
+    def _start(self, held: Held) -> "asyncio.Task[str | None]":
+        jobid = held.registration.jobid
+        task = self._begun(self._starts(held), f"start {jobid}")
+        self._starting[jobid] = held.registration, task
+        task.add_done_callback(lambda _: self._starting.pop(jobid))
+        return task
+
+    async def _starts(self, held: Held) -> str | None:
+        if self._actions.due("start"):
+            await self._register.put(held)
+            try:
+                await self._actions.perform("start", held.registration)
+            except NodeTrouble as trouble:
+                log.warning("start failed", jobid=held.registration.jobid, why=str(trouble))
+                self._clean_up(held)
+                return str(trouble)
+        await self._register.put(Held(held.registration, Stage.ACTIVE, held.since))
+        return None
+
+    def _clean_up(self, held: Held) -> None:
+        """End a job that nobody waits for. A service that is stopping does so when it is back."""
+        with suppress(Failed):
+            self._end(held)
+
+    def _end(self, held: Held) -> "asyncio.Task[str | None]":
+        jobid = held.registration.jobid
+        timer = self._retries.pop(jobid, None)
+        if timer is not None:
+            timer.cancel()
+        task = self._begun(self._ends(held), f"end {jobid}")
+        self._ending[jobid] = task
+        task.add_done_callback(lambda _: self._ending.pop(jobid))
+        return task
+
+    async def _ends(self, held: Held) -> str | None:
+        jobid = held.registration.jobid
+        if self._actions.due("end"):
+            if held.stage is not Stage.ENDING:
+                held = Held(held.registration, Stage.ENDING, held.since)
+                await self._register.put(held)
+            try:
+                await self._actions.perform("end", held.registration)
+            except NodeTrouble as trouble:
+                delay = self._delays.get(jobid, _SOON)
+                self._delays[jobid] = min(2 * delay, _SELDOM)
+                log.warning("end failed", jobid=jobid, why=str(trouble), again_in=delay)
+                loop = asyncio.get_running_loop()
+                self._retries[jobid] = loop.call_later(delay, self._clean_up, held)
+                return str(trouble)
+        self._delays.pop(jobid, None)
+        await self._register.drop(jobid)
+        return None
+
+    def _begun(
+        self, course: Coroutine[None, None, str | None], name: str
+    ) -> "asyncio.Task[str | None]":
+        try:
+            return self._group.create_task(course, name=name)
+        except RuntimeError:
+            course.close()
+            raise Failed("the service is stopping") from None
+
+
+def _demand_same(job: Registration, known: Registration) -> None:
+    if job != known:
+        raise Conflict(
+            f"job {job.jobid} is registered with uid {known.uid} and exclusive "
+            f"{str(known.exclusive).lower()}: delete it first"
+        )
+
+
+async def _done(task: "asyncio.Task[str | None]", cut_short: str) -> None:
+    """Wait for a task, which goes on even if nobody waits any more. Raises Failed."""
+    await asyncio.wait({task})
+    if task.cancelled():
+        raise Failed(cut_short)
+    why = task.result()
+    if why is not None:
+        raise Failed(why)

@@ -1,0 +1,81 @@
+"""`warren atomd`."""
+
+import os
+from pathlib import Path
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import default_statedir, listening, run
+
+
+@click.command()
+@click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A TOML file: commands, limits, who may ask (default: "
+              "/etc/warren/atomd.toml, where it is).")  # fmt: skip
+@click.option("--socket", "path", type=click.Path(path_type=Path), metavar="PATH",
+              help="Where to listen (default: what the configuration says, or "
+              "/var/run/atomd/atomd.sock).")  # fmt: skip
+@click.option("--statedir", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where registrations are kept (default: /var/lib/warren-atomd).")  # fmt: skip
+@click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
+              help="Serve /metrics, /healthz and /readyz there too (default: on the socket "
+              "alone).")  # fmt: skip
+@click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="On which address; they are told to whoever asks.")  # fmt: skip
+@click.option("--check", is_flag=True, help="Read the configuration, and do no more.")
+def atomd(
+    config_file: Path | None,
+    path: Path | None,
+    statedir: Path | None,
+    metrics_port: int | None,
+    metrics_address: str,
+    check: bool,
+) -> None:
+    """Serve ATOM on this node, for PBS's hook PBS_cray_atom, until stopped.
+
+    Jobs are registered by POST and forgotten by DELETE, over a unix socket (docs/pbs.md);
+    commands of the site prepare the node for each of them, and clean up after it.
+    """
+    from warren.atom import config as configs
+    from warren.atom import listening as sockets
+    from warren.daemons import atomd as service
+    from warren.daemons import logs
+    from warren.daemons.statedir import held, holder
+
+    usual = Path("/etc/warren/atomd.toml")
+    if config_file is None and usual.exists():
+        config_file = usual
+    config = configs.load(config_file) if config_file is not None else configs.Config()
+    if check:
+        click.echo(f"{config_file or 'the default configuration'} is valid")
+        return
+    state = statedir or default_statedir("warren-atomd")
+    usual_socket = configs.SOCKET if os.geteuid() == 0 else state / "atomd.sock"
+    where = (path or Path(config.socket or usual_socket)).absolute()
+    logs.configure()
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserMistake(
+            f"{state} cannot be made: {error.strerror}. Choose another with --statedir."
+        ) from error
+    exposed = None
+    if metrics_port is not None:
+        exposed = listening("--metrics-port", metrics_address, metrics_port)
+    lock = state / "lock"
+    try:
+        with held(lock):
+            wanted = service.Wanted(
+                config=config,
+                listener=sockets.listen(where, config.socket_mode, config.group),
+                journal=state / "jobs.db",
+                exposed=exposed,
+            )
+            run(service.run(wanted, lambda: click.echo(f"serving ATOM at {where}")))
+    except BlockingIOError:
+        raise UserMistake(
+            f"The state directory {state} is in use by process {holder(lock)}: choose another "
+            "with --statedir."
+        ) from None
+    click.echo("the ATOM service has stopped")

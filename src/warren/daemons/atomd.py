@@ -1,0 +1,99 @@
+"""The ATOM service as a process: durable, told of by systemd, and stopped gently."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from warren.atom import listening
+from warren.atom.actions import Actions
+from warren.atom.api import Api
+from warren.atom.config import Config
+from warren.atom.metrics import Metrics
+from warren.atom.register import Register
+from warren.atom.service import Service
+from warren.base.clock import SystemClock
+from warren.daemons import exposed
+from warren.journal.sqlite import SqliteJournal
+from warren.lifecycle import tables
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the service is told."""
+
+    config: Config
+    listener: socket.socket
+    journal: Path
+    exposed: socket.socket | None = None
+    """Where health and metrics are served besides, if anywhere."""
+
+
+async def run(wanted: Wanted, ready: Callable[[], None]) -> None:
+    """Be the service until SIGTERM or SIGINT. Raises JournalBroken."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, told.set)
+    with SqliteJournal(wanted.journal) as journal:
+        living = asyncio.ensure_future(_live(wanted, journal, told, ready))
+        await asyncio.wait({living})
+    living.result()
+
+
+async def _live(
+    wanted: Wanted, journal: SqliteJournal, told: asyncio.Event, ready: Callable[[], None]
+) -> None:
+    config = wanted.config
+    metrics = Metrics()
+    actions = Actions(config.start, config.end, config.parallel, metrics.performed)
+    register = Register(journal)
+    service = Service(register, actions, SystemClock(), config.max_jobs)
+    metrics.jobs.set_function(lambda: len(register))
+    metrics.unclean.set_function(lambda: service.unclean)
+    app = Api(service, register, config.users, metrics.answered).application()
+
+    def clean() -> bool:
+        return service.unclean == 0
+
+    exposed.add(app, metrics.exposition, clean)
+    async with asyncio.TaskGroup() as parts:
+        working = parts.create_task(service.run(), name="service")
+        serving = [
+            parts.create_task(listening.serve(app, wanted.listener, told), name="socket"),
+        ]
+        if wanted.exposed is not None:
+            telling = exposed.serve(wanted.exposed, metrics.exposition, clean)
+            serving.append(parts.create_task(telling, name="exposed"))
+        await asyncio.sleep(0)
+        # What is here by now stays: to go over it again and again would hold up answers.
+        gc.collect()
+        gc.freeze()
+        log.info("serving", jobs=len(register))
+        ready()
+        notify("READY=1")
+        await told.wait()
+        notify("STOPPING=1")
+        await service.settle(tables.seconds(config.stop_timeout))
+        for part in (*serving, working):
+            part.cancel()
+
+
+def notify(state: str) -> None:
+    """Tell systemd, if it has started us and wants to know (sd_notify(3))."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    address = "\0" + place[1:] if place.startswith("@") else place
+    # Nobody listening is no reason to stop, nor to stop otherwise than was meant.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+        speaker.sendto(state.encode(), address)

@@ -1,0 +1,5 @@
+"""PBS on this machine: registering the hook, judging whether it can work, and rehearsing it.
+
+The hook itself is in `hooks/pbs`: one file, which lives in PBS's interpreter and imports
+nothing of ours.
+"""

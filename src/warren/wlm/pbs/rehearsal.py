@@ -1,0 +1,188 @@
+"""A hook's run as PBS's mom gives it, without PBS: what it asks, logs and decides.
+
+Started as a script of its own, isolated and optimized as the mom starts hooks, with a
+`Scenario` on standard input. What happens comes out at once, a JSON object a line, so that it
+is there even if the hook is killed:
+
+    {"log": [LEVEL, TEXT]}  {"asked": VNODE}  {"outcome": "accept|reject|error", "message": TEXT}
+
+It needs nothing but Python, for so does what it stands in for. Its manners are those of PBS
+23.06: `tests/interop/test_pbs.py` has the same table of outcomes from a real one.
+"""
+
+import json
+import signal
+import sys
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn, TypedDict
+
+EVENTS: Final = {"execjob_begin": 0x40, "execjob_end": 0x200}
+
+LEVELS: Final = {
+    "EVENT_ERROR": 0x1,
+    "EVENT_DEBUG": 0x80,
+    "EVENT_DEBUG2": 0x100,
+    "EVENT_DEBUG3": 0x400,
+    "EVENT_DEBUG4": 0x800,
+}
+
+SHARING: Final = {
+    "ND_DEFAULT_SHARED": 1,
+    "ND_DEFAULT_EXCL": 2,
+    "ND_IGNORE_EXCL": 3,
+    "ND_FORCE_EXCL": 4,
+    "ND_DEFAULT_EXCLHOST": 5,
+    "ND_FORCE_EXCLHOST": 6,
+}
+
+
+class JobTold(TypedDict):
+    id: str
+    euser: str
+    place: str | None
+
+
+class VnodeTold(TypedDict):
+    sharing: int | None
+    vntype: str | None
+
+
+class Scenario(TypedDict):
+    """What a mom would tell the hook."""
+
+    hook: str
+    """The hook's file."""
+    hook_name: str
+    event: str
+    job: JobTold
+    node: str
+    vnodes: dict[str, VnodeTold] | None
+    """What the server knows; None if it does not answer."""
+    config: str | None
+    """The configuration's file."""
+    alarm: float
+    """Seconds after which the hook is killed."""
+
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Stage:
+    """Who plays PBS: `tell` is told of each thing that happens."""
+
+    def __init__(self, scenario: Scenario, tell: Tell) -> None:
+        self.scenario = scenario
+        self.tell = tell
+        self.outcome = "accept"
+        self.message = ""
+        self.names: dict[str, Any] = {"__name__": "builtins"}
+        """What the hook defines. It is no main program, and has no file."""
+
+    def module(self) -> types.ModuleType:
+        """Give the module `pbs` as a hook on a mom sees it."""
+        event = _Event(self)
+        reached = self.scenario["vnodes"] is not None
+        pbs = types.ModuleType("pbs")
+        pbs.__dict__.update(
+            {
+                **LEVELS,
+                **SHARING,
+                **{name.upper(): value for name, value in EVENTS.items()},
+                "event": lambda: event,
+                "server": lambda: _Server(self) if reached else None,
+                "logmsg": lambda level, text: self.tell({"log": [level, text]}),
+                "get_local_nodename": lambda: self.scenario["node"],
+                "hook_config_filename": self.scenario["config"],
+            }
+        )
+        return pbs
+
+    def play(self, hook: types.CodeType) -> None:
+        """Run a hook to its end, and tell of its outcome."""
+        before = sys.modules.get("pbs")
+        sys.modules["pbs"] = self.module()
+        try:
+            with suppress(SystemExit):
+                exec(hook, self.names)
+        except BaseException as error:
+            self.outcome, self.message = "error", str(error)
+        finally:
+            del sys.modules["pbs"]
+            if before is not None:
+                sys.modules["pbs"] = before
+        self.tell({"outcome": self.outcome, "message": self.message})
+
+
+class _Event:
+    """The verdict is what was called last; the exception is only the way out of the hook."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.type = EVENTS.get(stage.scenario["event"], 0)
+        self.hook_name = stage.scenario["hook_name"]
+        self.job = _Job(stage.scenario["job"])
+
+    def accept(self) -> NoReturn:
+        self._stage.outcome, self._stage.message = "accept", ""
+        raise SystemExit("0")
+
+    def reject(self, message: str = "") -> NoReturn:
+        if "\0" in message:
+            raise ValueError("embedded null character")
+        # The mom reads verdicts line by line: a second line is an error of the hook's, or worse.
+        self._stage.outcome = "error" if "\n" in message else "reject"
+        self._stage.message = message
+        raise SystemExit("255")
+
+
+class _Job:
+    def __init__(self, told: JobTold) -> None:
+        self.id = told["id"]
+        self.euser = told["euser"]
+        self.Resource_List = _Resources(place=told["place"])
+
+
+class _Resources(dict[str, Any]):
+    """Resources, None where one is not set. One that PBS does not know is no name at all."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise AttributeError(f"'pbs_resource' object has no attribute '{name}'")
+
+
+class _Server:
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def vnode(self, name: str) -> types.SimpleNamespace | None:
+        self._stage.tell({"asked": name})
+        told = (self._stage.scenario["vnodes"] or {}).get(name)
+        if told is None:
+            return None
+        return types.SimpleNamespace(
+            sharing=told["sharing"], resources_available=_Resources(vntype=told["vntype"])
+        )
+
+
+def read(path: str) -> types.CodeType:
+    """Compile a hook's file, as PBS does."""
+    with open(path, encoding="utf-8") as opened:
+        return compile(opened.read(), "<embedded code object>", "exec")
+
+
+def main() -> None:
+    """Play the scenario of standard input, with its alarm."""
+    scenario: Scenario = json.load(sys.stdin)
+
+    def tell(happening: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(happening) + "\n")
+        sys.stdout.flush()
+
+    hook = read(scenario["hook"])
+    signal.setitimer(signal.ITIMER_REAL, scenario["alarm"])
+    Stage(scenario, tell).play(hook)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The site's commands: what they are told, and what comes of how they end."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from warren.atom.actions import Actions
+from warren.atom.config import Action
+from warren.atom.registration import Registration
+from warren.dws.node import NodeTrouble
+
+JOB = Registration(jobid="21[1].pbshost", uid=1000, exclusive=True)
+
+
+def script(words: str, seconds: float = 20.0) -> Action:
+    return Action(command=("/bin/sh", "-c", words), timeout=seconds)
+
+
+def test_commands_are_told_of_the_job_and_of_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    found = tmp_path / "found"
+    actions = Actions([script(f"env > {found}")], [], 1)
+    asyncio.run(actions.perform("start", JOB))
+    told = dict(line.split("=", 1) for line in found.read_text().splitlines())
+    assert {key: told[key] for key in told if key.startswith("ATOM_")} == {
+        "ATOM_EVENT": "start",
+        "ATOM_JOBID": "21[1].pbshost",
+        "ATOM_UID": "1000",
+        "ATOM_EXCLUSIVE": "1",
+    }
+    assert set(told) - {"PWD", "SHLVL", "_", "OLDPWD"} == {
+        "PATH",
+        "ATOM_EVENT",
+        "ATOM_JOBID",
+        "ATOM_UID",
+        "ATOM_EXCLUSIVE",
+    }
+
+
+def test_commands_run_in_order_to_the_first_that_fails(tmp_path: Path) -> None:
+    found = tmp_path / "found"
+    counted: list[tuple[str, bool]] = []
+    actions = Actions(
+        [],
+        [
+            script(f"echo 1 >> {found}"),
+            script(f"echo 2 >> {found}; echo disk full >&2; exit 3"),
+            script(f"echo 3 >> {found}"),
+        ],
+        1,
+        lambda event, succeeded: counted.append((event, succeeded)),
+    )
+    with pytest.raises(NodeTrouble, match="/bin/sh: disk full"):
+        asyncio.run(actions.perform("end", JOB))
+    assert found.read_text() == "1\n2\n"
+    assert counted == [("end", True), ("end", False)]
+
+
+def test_a_command_has_so_long_and_no_longer(tmp_path: Path) -> None:
+    with pytest.raises(NodeTrouble, match=r"/bin/sh did not end within 0\.2 s"):
+        asyncio.run(Actions([script("sleep 60", 0.2)], [], 1).perform("start", JOB))
+
+
+def test_no_more_run_at_a_time_than_are_allowed(tmp_path: Path) -> None:
+    busy = tmp_path / "busy"
+    actions = Actions([script(f"mkdir {busy} && sleep 0.05 && rmdir {busy}")], [], 1)
+
+    async def many() -> None:
+        await asyncio.gather(*(actions.perform("start", JOB) for _ in range(5)))
+
+    asyncio.run(many())

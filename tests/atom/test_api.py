@@ -1,0 +1,358 @@
+"""The service over its socket: what it answers, whom, and what it bears."""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.atom.living import Scripted
+from warren.atom import api, listening
+from warren.atom.actions import Actions
+from warren.atom.api import JOBS, Api
+from warren.atom.register import Register
+from warren.atom.registration import Held, Registration, Stage
+from warren.atom.service import Service
+from warren.base.clock import SystemClock
+from warren.base.errors import UserMistake
+from warren.journal import MemoryJournal
+
+US = frozenset({os.geteuid()})
+
+Ask = Callable[..., Coroutine[None, None, tuple[int, Any]]]
+
+JOB = {"jobid": "21[1].pbshost", "uid": 1000, "exclusive": True}
+
+
+@asynccontextmanager
+async def served(
+    path: Path,
+    *,
+    users: frozenset[int] = US,
+    actions: Actions | None = None,
+    most: int = 10_000,
+    held: list[Held] | None = None,
+) -> AsyncIterator[Ask]:
+    """Serve at `path`, and give what asks there."""
+    register = Register(MemoryJournal())
+    service = Service(register, actions or Actions([], [], 1), SystemClock(), most)
+    app = Api(service, register, users).application()
+    listener = listening.listen(path, 0o600, None)
+    async with asyncio.TaskGroup() as parts:
+        tasks = [
+            parts.create_task(listening.serve(app, listener, asyncio.Event())),
+            parts.create_task(service.run()),
+        ]
+        await asyncio.sleep(0)
+        for each in held or []:
+            await register.put(each)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(path)), base_url="http://localhost"
+        ) as session:
+
+            async def ask(method: str, url: str, body: Any = None) -> tuple[int, Any]:
+                data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+                async with session.request(method, url, data=data) as answer:
+                    text = await answer.read()
+                    return answer.status, json.loads(text) if text else None
+
+            yield ask
+        for task in tasks:
+            task.cancel()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "atomd.sock"
+
+
+def test_a_job_is_registered_shown_and_deleted(path: Path) -> None:
+    async def story() -> None:
+        async with served(path) as ask:
+            code, told = await ask("POST", JOBS, JOB)
+            assert code == 200
+            assert {key: told[key] for key in JOB} == JOB
+            assert told["stage"] == "active"
+            assert await ask("GET", JOBS) == (200, {"jobs": [told]})
+            assert await ask("GET", f"{JOBS}/21%5B1%5D.pbshost") == (200, told)
+            assert await ask("DELETE", f"{JOBS}/21%5B1%5D.pbshost") == (204, None)
+            assert await ask("GET", JOBS) == (200, {"jobs": []})
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body", "code", "words"),
+    [
+        ("POST", JOBS, b"{", 400, "not JSON"),
+        ("POST", JOBS, b"\xff\xfe", 400, "not JSON"),
+        ("POST", JOBS, b'{"jobid":' + b"[" * 30_000, 400, "jobid: Expected `str`"),
+        ("POST", JOBS, b'{"more":' + b"[" * 30_000, 400, "unknown field `more`"),
+        ("POST", JOBS, b"", 400, "not JSON"),
+        ("POST", JOBS, [], 400, "Expected `object`"),
+        ("POST", JOBS, {"jobid": "1"}, 400, "missing required field `uid`"),
+        ("POST", JOBS, {**JOB, "uid": "0"}, 400, "uid: Expected `int`, got `str`"),
+        ("POST", JOBS, {**JOB, "uid": True}, 400, "uid: Expected `int`, got `bool`"),
+        ("POST", JOBS, {**JOB, "uid": -1}, 400, "uid: Expected `int` >= 0"),
+        ("POST", JOBS, {**JOB, "uid": 2**32 - 1}, 400, "uid: Expected `int` <="),
+        ("POST", JOBS, {**JOB, "exclusive": 1}, 400, "exclusive: Expected `bool`"),
+        ("POST", JOBS, {**JOB, "jobid": "../1"}, 400, "jobid: Expected `str` matching"),
+        ("POST", JOBS, {**JOB, "jobid": "1\n"}, 400, "jobid: Expected `str` matching"),
+        ("POST", JOBS, {**JOB, "jobid": "x" * 256}, 400, "jobid: Expected `str` matching"),
+        ("POST", JOBS, {**JOB, "more": 1}, 400, "unknown field `more`"),
+        ("POST", JOBS, b" " * 70_000, 413, "too large"),
+        ("GET", f"{JOBS}/1.x", None, 404, "job 1.x is not registered here"),
+        ("DELETE", f"{JOBS}/1.x", None, 404, "job 1.x is not registered here"),
+        ("PUT", f"{JOBS}/1.x", None, 405, "not allowed"),
+        ("DELETE", JOBS, None, 405, "not allowed"),
+        ("GET", "/rm/v2/jobs", None, 404, "not found"),
+        ("TRACE", "/", None, 404, "not found"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_sentence_and_changes_nothing(
+    path: Path, method: str, url: str, body: Any, code: int, words: str
+) -> None:
+    async def story() -> None:
+        async with served(path) as ask:
+            answered, told = await ask(method, url, body)
+            assert (answered, words in told["message"]) == (code, True), told
+            assert await ask("GET", JOBS) == (200, {"jobs": []})
+
+    asyncio.run(story())
+
+
+def test_another_job_of_the_id_is_a_bad_request_which_a_delete_mends(path: Path) -> None:
+    async def story() -> None:
+        async with served(path) as ask:
+            await ask("POST", JOBS, JOB)
+            code, told = await ask("POST", JOBS, {**JOB, "uid": 7})
+            assert code == 400
+            assert "delete it first" in told["message"]
+            assert (await ask("POST", JOBS, JOB))[0] == 200
+            assert (await ask("DELETE", f"{JOBS}/21%5B1%5D.pbshost"))[0] == 204
+            assert (await ask("POST", JOBS, {**JOB, "uid": 7}))[0] == 200
+
+    asyncio.run(story())
+
+
+def test_a_command_that_fails_and_a_node_that_is_full_are_the_nodes_fault(path: Path) -> None:
+    async def story() -> None:
+        async with served(path, actions=Scripted(seconds=0, failing=["start"]), most=1) as ask:
+            code, told = await ask("POST", JOBS, JOB)
+            assert (code, "fails" in told["message"]) == (500, True)
+        async with served(path, most=1) as ask:
+            await ask("POST", JOBS, JOB)
+            code, told = await ask("POST", JOBS, {**JOB, "jobid": "2.x"})
+            assert (code, "max-jobs" in told["message"]) == (503, True)
+
+    asyncio.run(story())
+
+
+def test_whoever_is_not_let_in_is_told_so_and_no_more(path: Path) -> None:
+    async def story() -> None:
+        async with served(path, users=frozenset({4242})) as ask:
+            for method, url in (("POST", JOBS), ("GET", JOBS), ("DELETE", f"{JOBS}/1.x")):
+                code, told = await ask(method, url, JOB if method == "POST" else None)
+                assert (code, "may not ask here" in told["message"]) == (403, True)
+
+    asyncio.run(story())
+
+
+def test_many_jobs_are_listed_whole_and_in_order(path: Path) -> None:
+    held = [
+        Held(Registration(f"{number}.x", number, exclusive=False), Stage.ACTIVE, 1.0)
+        for number in range(2500)
+    ]
+
+    async def story() -> None:
+        async with served(path, held=held) as ask:
+            code, told = await ask("GET", JOBS)
+            assert code == 200
+            assert [each["uid"] for each in told["jobs"]] == list(range(2500))
+
+    asyncio.run(story())
+
+
+def test_the_socket_is_for_those_whom_its_mode_lets_in(path: Path) -> None:
+    listener = listening.listen(path, 0o600, None)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    listener.close()
+    # What a dead service has left is replaced.
+    listening.listen(path, 0o660, os.getegid()).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+
+
+def test_a_socket_that_is_served_and_a_file_that_is_none_are_left_alone(path: Path) -> None:
+    with listening.listen(path, 0o600, None), pytest.raises(UserMistake, match="another service"):
+        listening.listen(path, 0o600, None)
+    path.unlink()
+    path.write_text("precious")
+    with pytest.raises(UserMistake, match="is no socket"):
+        listening.listen(path, 0o600, None)
+    assert path.read_text() == "precious"
+    with pytest.raises(UserMistake, match="cannot be listened at"):
+        listening.listen(path / "below" / "sock", 0o600, None)
+
+
+def test_whoever_says_nothing_or_not_enough_is_not_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_PATIENCE", 0.1)
+    monkeypatch.setattr(api, "_PATIENCE", 0.1)
+    head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345"
+
+    async def heard(words: bytes) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(words)
+        async with asyncio.timeout(5):
+            said = await reader.readline()
+        writer.close()
+        return said
+
+    async def story() -> None:
+        async with served(path) as ask:
+            assert await heard(b"") == b""
+            assert await heard(b"POST /rm/v1/jobs HTTP/1.1\r\nHost:") == b""
+            assert b" 408 " in await heard(head.encode())
+            assert (await ask("POST", JOBS, JOB))[0] == 200
+            # Whoever has asked may stay.
+            await asyncio.sleep(0.2)
+            assert (await ask("GET", JOBS))[0] == 200
+
+    asyncio.run(story())
+
+
+def test_no_more_connections_are_open_than_are_allowed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_MOST", 5)
+
+    async def story() -> None:
+        async with served(path) as ask:
+            guests = [await asyncio.open_unix_connection(path) for _ in range(7)]
+            async with asyncio.timeout(5):
+                assert await guests[5][0].read() == await guests[6][0].read() == b""
+            for _, writer in guests:
+                writer.close()
+            await asyncio.sleep(0.05)
+            assert (await ask("GET", JOBS))[0] == 200
+
+    asyncio.run(story())
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=8,
+)
+_bodies = st.one_of(
+    st.binary(max_size=200),
+    _values.map(lambda value: json.dumps(value).encode()),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "jobid": _values | st.from_regex(r"[0-9]+(\[[0-9]+\])?\.[a-z]+", fullmatch=True),
+            "uid": _values | st.integers(0, 2**32),
+            "exclusive": _values,
+            "more": _values,
+        },
+    ).map(lambda value: json.dumps(value).encode()),
+)
+
+
+def test_any_body_is_a_job_or_a_bad_request(path: Path) -> None:
+    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(_bodies)
+    def judged(body: bytes) -> None:
+        code, told = runner.run(ask("POST", JOBS, body))
+        if code == 200:
+            given = json.loads(body)
+            assert {key: told[key] for key in given} == given
+            assert set(given) == {"jobid", "uid", "exclusive"}
+            assert type(given["uid"]) is int
+        else:
+            assert (code, list(told)) == (400, ["message"])
+
+    with asyncio.Runner() as runner:
+        place = served(path)
+        # Entered and left in one task each: the runner's own.
+        ask = runner.run(_entered(place))
+        judged()
+        runner.run(_left(place))
+
+
+async def _entered(place: Any) -> Ask:
+    ask: Ask = await place.__aenter__()
+    return ask
+
+
+async def _left(place: Any) -> None:
+    await place.__aexit__(None, None, None)
+
+
+def test_a_request_in_pieces_is_a_request(path: Path) -> None:
+    body = json.dumps(JOB).encode()
+    words = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (
+        JOBS.encode(),
+        len(body),
+        body,
+    )
+
+    async def story() -> None:
+        async with served(path):
+            reader, writer = await asyncio.open_unix_connection(path)
+            for position in range(0, len(words), 7):
+                writer.write(words[position : position + 7])
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert b" 200 " in await reader.readline()
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_the_peer_is_who_the_kernel_says() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user takes root")
+
+    def ask_as(user: int) -> bytes:
+        """Ask as somebody else, in a child."""
+        ours, theirs = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            try:
+                with socket.socket(socket.AF_UNIX) as connection:
+                    connection.settimeout(5)
+                    os.setuid(user)
+                    connection.connect(str(path))
+                    connection.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % JOBS.encode())
+                    theirs.sendall(connection.recv(4096))
+            finally:
+                os._exit(0)
+        theirs.close()
+        said = ours.recv(4096)
+        ours.close()
+        os.waitpid(child, 0)
+        return said
+
+    async def story() -> None:
+        async with served(path, users=frozenset({0, 4242})):
+            os.chmod(path, 0o666)
+            assert b" 403 " in await asyncio.to_thread(ask_as, 4243)
+            assert b" 200 " in await asyncio.to_thread(ask_as, 4242)
+
+    # Not where pytest has its files: others do not get in there.
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        path = Path(directory) / "sock"
+        asyncio.run(story())

@@ -1,0 +1,133 @@
+"""What the hook makes of whatever ATOM does: one table, for a rehearsal and for a real PBS.
+
+`RUNS` and `ENDS` are accepted events. `OFFLINE` is a failed execjob_begin, whose vnodes PBS takes
+offline; `REFUSED` one that is rejected, and leaves them. `COMPLAINS` is a rejected execjob_end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.wlm.pbs.atoms import Behaviour, answers, pours, says
+
+RUNS, OFFLINE, REFUSED, ENDS, COMPLAINS = "runs", "offline", "refused", "ends", "complains"
+
+POST, DELETE = "POST", "DELETE"
+
+LATE = 30.0
+"""Seconds after which a slow ATOM answers: nobody waits for it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One behaviour of ATOM, and what comes of it."""
+
+    name: str
+    atom: Sequence[Behaviour]
+    outcome: str
+    asked: Sequence[str]
+    """The methods of the requests that ATOM has had, in order."""
+    says: str = ""
+    """What the mom's log says of it."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Tunables besides the timeouts of half a second."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+BEGIN = [
+    Case("200", [answers(200)], RUNS, [POST], "Job ID registered"),
+    Case("200 without a body", [answers(200, b"")], RUNS, [POST], "Job ID registered"),
+    Case("200 of another type", [answers(200, b"<p>", "Content-Type: text/html")], RUNS, [POST],
+         "field Content-Type: text/html"),
+    Case("200 with a list", [answers(200, b"[[]]")], RUNS, [POST], "text [[]]"),
+    Case("200 with bytes that are no text", [answers(200, b"\xff\0\r\n\x1b[0m")], RUNS, [POST],
+         r"text \ufffd\x00\r\n\x1b[0m"),
+    Case("200 with a huge body", [pours(HEAD + b"Content-Length: 99999999\r\n\r\n", 64)], RUNS,
+         [POST], "(and more)"),
+    Case("200 with a body without end", [pours(HEAD + b"\r\n", 64)], RUNS, [POST], "(and more)"),
+    Case("200 in chunks", [says(HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")],
+         RUNS, [POST], "text {}"),
+    Case("200 after a 100", [says(b"HTTP/1.1 100 Go on\r\n\r\n" + HEAD + b"\r\n")], RUNS, [POST]),
+    Case("200 of HTTP/1.0", [says(b"HTTP/1.0 200 OK\r\n\r\n{}")], RUNS, [POST], "text {}"),
+    Case("201", [answers(201), answers(204)], OFFLINE, [POST, DELETE],
+         "Invalid status code 201 Said, where 200 was expected"),
+    Case("204", [answers(204), answers(204)], OFFLINE, [POST, DELETE], "Invalid status code 204"),
+    Case("301", [answers(301, b"", "Location: /rm/v2/jobs")], OFFLINE, [POST],
+         "field Location: /rm/v2/jobs"),
+    Case("307", [answers(307, b"", "Location: http://elsewhere/")], OFFLINE, [POST], "code 307"),
+    Case("401", [answers(401)], OFFLINE, [POST], "Invalid status code 401"),
+    Case("404", [answers(404)], OFFLINE, [POST], "Invalid status code 404"),
+    Case("500", [answers(500, b'{"why": "no"}')], OFFLINE, [POST], 'text {"why": "no"}'),
+    Case("503", [answers(503, b"", "Retry-After: 1")], OFFLINE, [POST], "field Retry-After: 1"),
+    Case("999", [says(b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n")], OFFLINE, [POST], "999"),
+    Case("400, then deleted, then 200", [answers(400), answers(204), answers(200)], RUNS,
+         [POST, DELETE, POST], "registered once more"),
+    Case("400, then not there, then 200", [answers(400), answers(404), answers(200)], RUNS,
+         [POST, DELETE, POST], "Job ID registered"),
+    Case("400, then deleted, then 400", [answers(400), answers(204), answers(400)], OFFLINE,
+         [POST, DELETE, POST], "Invalid status code 400"),
+    Case("400, then deleted, then 500", [answers(400), answers(204), answers(500)], OFFLINE,
+         [POST, DELETE, POST], "Invalid status code 500"),
+    Case("400, then not deleted", [answers(400), answers(500)], OFFLINE, [POST, DELETE],
+         "DELETE failed with status code 500"),
+    Case("400, then a bad request again", [answers(400), answers(400)], OFFLINE, [POST, DELETE],
+         "DELETE failed with status code 400"),
+    Case("400, then a slow delete", [answers(400), answers(204, after=LATE)], OFFLINE,
+         [POST, DELETE], "DELETE timed out"),
+    Case("400, then deleted, then slow", [answers(400), answers(204), answers(200, after=LATE),
+         answers(204)], OFFLINE, [POST, DELETE, POST, DELETE], "POST timed out"),
+    Case("slow", [answers(200, after=LATE), answers(204)], OFFLINE, [POST, DELETE],
+         "POST timed out: no whole answer within 0.5 s"),
+    Case("slow to everything", [answers(200, after=LATE)], OFFLINE, [POST, DELETE],
+         "the registration may be left behind: DELETE timed out"),
+    Case("slow, then refusing to delete", [answers(200, after=LATE), answers(500)], OFFLINE,
+         [POST, DELETE], "the registration may be left behind: DELETE answered 500"),
+    Case("silent", [says(b"", then="hang"), answers(204)], OFFLINE, [POST, DELETE], "timed out"),
+    Case("hanging in the headers", [says(HEAD + b"X: ", then="hang"), answers(204)], OFFLINE,
+         [POST, DELETE], "POST timed out"),
+    Case("dripping headers", [says(HEAD + b"X: ", then="trickle", every=0.05), answers(404)],
+         OFFLINE, [POST, DELETE], "POST timed out"),
+    Case("dripping a body", [says(HEAD + b"\r\n", then="trickle", every=0.05), answers(404)],
+         OFFLINE, [POST, DELETE], "POST timed out"),
+    Case("many 100s", [says(b"HTTP/1.1 100 Go on\r\n\r\n" * 50, then="hang"), answers(204)],
+         OFFLINE, [POST, DELETE], ""),
+    Case("closing at once", [says(b""), answers(204)], OFFLINE, [POST, DELETE],
+         "POST has no answer that can be understood"),
+    # Python's http.client takes the end of the connection for the end of the headers, too.
+    Case("200 and closing in the headers", [says(HEAD + b"Content-")], RUNS, [POST]),
+    Case("closing in the body", [says(HEAD + b"Content-Length: 10\r\n\r\n{}"), answers(204)],
+         OFFLINE, [POST, DELETE], "IncompleteRead"),
+    Case("closing in a chunk",
+         [says(HEAD + b"Transfer-Encoding: chunked\r\n\r\n9\r\n{}"), answers(204)],
+         OFFLINE, [POST, DELETE], "IncompleteRead"),
+    Case("chunks that are none",
+         [says(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}"), answers(204)],
+         OFFLINE, [POST, DELETE], "has no answer that can be understood"),
+    Case("garbage", [says(b"\0\xff\xfe" * 100 + b"\r\n\r\n"), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+    Case("a number that is none", [says(b"HTTP/1.1 2OO OK\r\n\r\n"), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+    Case("a line without end", [pours(b"HTTP/1.1 200 ", 1), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+    Case("headers without end", [says(HEAD + b"X: y\r\n" * 5000), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+]  # fmt: skip
+
+END = [
+    Case("204", [answers(204, b"")], ENDS, [DELETE], "Job ID deleted"),
+    Case("200", [answers(200)], ENDS, [DELETE], "status code 200 Said where 204 was expected"),
+    Case("404", [answers(404)], ENDS, [DELETE], "Job ID was not registered"),
+    Case("400", [answers(400)], COMPLAINS, [DELETE], "DELETE job failed with status code 400"),
+    Case("307", [answers(307, b"", "Location: /")], COMPLAINS, [DELETE], "status code 307"),
+    Case("500", [answers(500, b"why")], COMPLAINS, [DELETE], "Received DELETE text why"),
+    Case("slow", [answers(204, after=LATE)], COMPLAINS, [DELETE],
+         "DELETE timed out: no whole answer within 0.5 s"),
+    Case("dripping", [says(b"HTTP/1.1 204 ", then="trickle", every=0.05)], COMPLAINS, [DELETE],
+         "DELETE timed out"),
+    Case("closing", [says(b"")], COMPLAINS, [DELETE], "has no answer that can be understood"),
+    Case("garbage", [says(b"\r\n\r\n")], COMPLAINS, [DELETE], "has no answer that can be"),
+]  # fmt: skip

@@ -1,0 +1,133 @@
+"""Whatever ATOM answers and whatever is configured, the hook comes to a verdict in time."""
+
+import json
+import string
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.wlm.pbs import moms
+from tests.wlm.pbs.atoms import answers, behaving, says
+from tests.wlm.pbs.moms import scenario
+from warren.wlm.pbs import rehearsal
+
+CODE = rehearsal.read(str(moms.HOOK))
+
+
+def played(told: rehearsal.Scenario) -> tuple[str, str, str]:
+    """Give the outcome, the message and the log of a run in this process."""
+    happenings: list[dict[str, Any]] = []
+    rehearsal.Stage(told, happenings.append).play(CODE)
+    log = [each["log"][1] for each in happenings if "log" in each]
+    assert all(line.isprintable() and line.isascii() and len(line) < 2100 for line in log)
+    last = happenings[-1]
+    return last["outcome"], last["message"], "\n".join(log)
+
+
+_names = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size=8)
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names, inner, max_size=3),
+    max_leaves=5,
+)
+_good: dict[str, st.SearchStrategy[Any]] = {
+    "post_timeout": st.integers(1, 86400) | st.floats(0.001, 86400),
+    "delete_timeout": st.integers(1, 86400) | st.floats(0.001, 86400),
+    "unix_socket_file": st.none() | _names.map(lambda name: f"/nonexistent/{name}"),
+    "sharing": st.none() | st.sampled_from([name[3:].lower() for name in rehearsal.SHARING]),
+}
+_tunables = st.fixed_dictionaries({}, optional=_good)
+_valid = st.builds(
+    lambda top, nodes, kinds: {**top, **nodes, **kinds},
+    _tunables,
+    st.fixed_dictionaries({}, optional={"nodes": st.dictionaries(_names, _tunables, max_size=3)}),
+    st.fixed_dictionaries({}, optional={"vn_type": st.dictionaries(_names, _tunables, max_size=3)}),
+)
+
+
+def _configured(text: str, event: str) -> tuple[str, str, str]:
+    with tempfile.NamedTemporaryFile("w", suffix=".CF", errors="surrogatepass") as opened:
+        opened.write(text)
+        opened.flush()
+        return played(scenario(event, Path(opened.name)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(_valid)
+def test_a_valid_configuration_is_used(config: dict[str, Any]) -> None:
+    outcome, message, log = _configured(json.dumps(config), "execjob_begin")
+    found = "there is no socket" in message or "no ATOM is configured" in log
+    assert found, message
+    assert outcome == ("error" if "there is no socket" in message else "accept")
+
+
+@settings(max_examples=300, deadline=None)
+@given(_valid, st.sampled_from([*_good, "version_uri", "more", "nodes", "vn_type"]), _values)
+def test_any_value_is_valid_or_refused_by_its_key(
+    config: dict[str, Any], key: str, value: Any
+) -> None:
+    text = json.dumps({**config, key: value})
+    outcome, message, _ = _configured(text, "execjob_end")
+    if "cannot be used" in message:
+        assert outcome == "reject"
+        assert key in message or "is not a number" in message
+    else:
+        assert key in (*_good, "nodes", "vn_type")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=60))
+@example('{"a":' * 5000)
+@example("\0")
+@example('"\ud800"')
+def test_any_text_is_a_configuration_or_refused(text: str) -> None:
+    outcome, message, _ = _configured(text, "execjob_begin")
+    assert outcome == "error"
+    assert "cannot be used" in message or "there is no socket" in message
+
+
+_lines = st.sampled_from(
+    [
+        b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK", b"HTTP/1.1 100 Go on", b"HTTP/1.1 400 No",
+        b"HTTP/1.1 204 Done", b"HTTP/2 200", b"HTTP/1.1 -1 x", b"HTTP/1.1 20", b"ICY 200 OK",
+        b"Content-Length: 2", b"Content-Length: -1", b"Content-Length: x", b"Content-Length: 9",
+        b"Transfer-Encoding: chunked", b"Connection: keep-alive", b": x", b"\xff: \xfe", b"",
+        b"2", b"{}", b"0", b"fffffffff", b"-2", b"\0", b"X" * 70_000,
+    ]
+)  # fmt: skip
+_replies = st.one_of(
+    st.binary(max_size=200),
+    st.lists(_lines, max_size=8).map(b"\r\n".join),
+    st.lists(_lines, max_size=6).map(lambda lines: b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_replies, st.sampled_from(["close", "hang"]), st.sampled_from([200, 204, 404, 500]))
+def test_any_answer_comes_to_a_verdict_and_a_registration_is_never_left_unasked(
+    reply: bytes, then: str, cleared: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "sock"
+        config = Path(directory) / "CF"
+        limits = {"post_timeout": 0.1, "delete_timeout": 0.1}
+        config.write_text(json.dumps({**limits, "unix_socket_file": str(path)}))
+        began = time.monotonic()
+        with behaving(path, [says(reply, then=then), answers(cleared)]) as atom:
+            outcome, message, log = played(scenario("execjob_begin", config))
+        assert time.monotonic() - began < 3
+        assert atom.methods[0] == "POST"
+        last = atom.methods[-1]
+        if outcome == "accept":
+            # Told so by 200, or by 200 to the POST after a 400.
+            assert "POST status code = 200" in log
+            assert last == "POST"
+        else:
+            assert outcome == "error"
+            assert message
+            refused = any(f"POST status code = {code}" in log for code in ("3", "4", "5", "9", "1"))
+            assert last == "DELETE" or refused or "DELETE" in atom.methods

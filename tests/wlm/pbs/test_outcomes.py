@@ -1,0 +1,44 @@
+"""The hook's file, run as a mom runs it, against an ATOM that does what the table says."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.wlm.pbs import moms, table
+from tests.wlm.pbs.atoms import Atom, behaving
+from tests.wlm.pbs.conftest import Configure
+from tests.wlm.pbs.moms import Played, scenario
+from tests.wlm.pbs.table import COMPLAINS, ENDS, OFFLINE, REFUSED, RUNS, Case
+
+OUTCOMES = {
+    RUNS: "accept",
+    ENDS: "accept",
+    OFFLINE: "error",
+    REFUSED: "reject",
+    COMPLAINS: "reject",
+}
+
+
+def judged(case: Case, event: str, socket: Path, config: Path) -> tuple[Played, Atom]:
+    with behaving(socket, case.atom) as atom:
+        return moms.play(scenario(event, config)), atom
+
+
+@pytest.mark.parametrize("case", table.BEGIN, ids=str)
+def test_at_the_begin_of_a_job(case: Case, socket: Path, configure: Configure) -> None:
+    """Seed: "Details about what happens at the execjob_begin event"."""
+    played, atom = judged(case, "execjob_begin", socket, configure(**case.config))
+    assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
+    assert case.says in f"{played.text}\n{played.message}"
+    assert played.seconds < 5
+    assert all(len(line) <= 2100 and line.isprintable() for _, line in played.log)
+
+
+@pytest.mark.parametrize("case", table.END, ids=str)
+def test_at_the_end_of_a_job(case: Case, socket: Path, configure: Configure) -> None:
+    """Seed: "Details about what happens at execjob_end event"."""
+    played, atom = judged(case, "execjob_end", socket, configure(**case.config))
+    assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
+    assert case.says in f"{played.text}\n{played.message}"
+    assert played.asked == []
+    assert played.seconds < 5
