@@ -1,6 +1,7 @@
 """ATOM: the service as a process, and PBS's hook against an empty one."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.measure import Result, percentile
+from benchmarks.measure import Result, median_ms, percentile
+from warren.wlm.pbs import hookfile
+from warren.wlm.pbs.trial import Trial
 
 RATE = 500
 SECONDS = 10
@@ -141,9 +144,33 @@ async def _list(place: Path) -> None:
     writer.close()
 
 
+def hook() -> Iterator[Result]:
+    """The hook's process at a begin, against that of a hook that accepts and no more."""
+    with service() as (_, place):
+        directory = place.parent
+        config = directory / "CF"
+        config.write_text(json.dumps({"unix_socket_file": str(place)}))
+        empty = directory / "empty.PY"
+        empty.write_text("import pbs\npbs.event().accept()\n")
+
+        def taken(source: Path) -> float:
+            trial = Trial(
+                hook=source, name="cray_atom", config=config, node="node", job="1.pbshost",
+                user="root", place="pack", sharing="default_shared", alarm=300.0,
+            )  # fmt: skip
+
+            def begin() -> None:
+                assert next(iter(trial.events())).accepted
+
+            return median_ms(begin, 15)
+
+        more = taken(hookfile.path()) - taken(empty)
+        yield Result(name="PBS's hook, more than an empty one", value=more, unit="ms", budget=40)
+
+
 def _cpu(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-ALL = {"atomd answers": answers, "atomd memory": memory}
+ALL = {"atomd answers": answers, "atomd memory": memory, "pbs hook": hook}

@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
+    "pbs": ("warren.cli.pbs", "pbs", "Register PBS's hook, and see whether it can work."),
     "doctor": ("warren.cli.doctor", "doctor", "Find what nothing owns, and give it back."),
 }
 

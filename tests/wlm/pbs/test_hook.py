@@ -32,7 +32,12 @@ def end(config: Path | None, **told: Any) -> Played:
 
 
 def test_the_attributes_are_those_of_the_design() -> None:
-    """Seed: "Hook's attributes/HK file"."""
+    """The attributes to the letter.
+
+    Seed: The PBS_cray_atom hook will use the default hook attribute settings, except for alarm
+    Seed: These are the default attributes for the PBS_cray_atom hook:
+    Seed: type=pbs enabled=false user=pbsadmin event=execjob_begin,execjob_end order=100 alarm=300
+    """
     assert HOOKS.joinpath("PBS_cray_atom.HK").read_text() == textwrap.dedent(
         """\
         type=pbs
@@ -47,7 +52,12 @@ def test_the_attributes_are_those_of_the_design() -> None:
 
 
 def test_the_configuration_is_that_of_the_design_and_the_same_without_a_file() -> None:
-    """Seed: "Hook Configuration File", "post_timeout", "delete_timeout", "unix_socket_file"."""
+    """The tunables and their defaults to the letter.
+
+    Seed: Configuration will be formatted as a json object.
+    Seed: { "post_timeout": 30, "delete_timeout": 30, "unix_socket_file": "/var/run/atomd/
+    Seed: The default path will be
+    """
     text = HOOKS.joinpath("PBS_cray_atom.CF").read_text()
     assert json.loads(text) == {
         "post_timeout": 30,
@@ -60,6 +70,10 @@ def test_the_configuration_is_that_of_the_design_and_the_same_without_a_file() -
 
 
 def test_it_is_one_file_of_an_old_python_and_of_its_standard_library(tmp_path: Path) -> None:
+    """No package is mandatory (ADR 025), and PBS's oldest Python will do.
+
+    Seed: it is mandatory that the system have the Python requests module
+    """
     source = moms.HOOK.read_text()
     tree = ast.parse(source, feature_version=(3, 6))
     imported = {
@@ -81,7 +95,12 @@ def test_it_is_one_file_of_an_old_python_and_of_its_standard_library(tmp_path: P
 def test_a_job_is_told_by_its_id_its_user_and_whether_it_is_exclusive(
     socket: Path, configure: Configure
 ) -> None:
-    """Seed: "execjob_begin ... provide the job ID and the Linux user ID", "Forming the URIs"."""
+    """What a POST says, and where to.
+
+    Seed: for PBS to notify the Cray services when a job is starting and when a job has ended
+    Seed: provide the job ID and the Linux user ID
+    Seed: a percent encoded path to the unix domain socket file
+    """
     user = pwd.getpwnam("daemon")
     with behaving(socket, [answers(200)]) as atom:
         played = begin(configure(), job="21[1].pbshost", user="daemon", place="excl")
@@ -96,7 +115,10 @@ def test_a_job_is_told_by_its_id_its_user_and_whether_it_is_exclusive(
 
 
 def test_the_end_of_a_job_is_a_delete_of_its_id(socket: Path, configure: Configure) -> None:
-    """Seed: "execjob_end ... send a DELETE to ... /jobs/<jobid>", "Forming the URIs"."""
+    """What a DELETE says.
+
+    Seed: PBS will send a DELETE to the Shasta REST API endpoint /jobs/<jobid>
+    """
     with behaving(socket, [answers(204)]) as atom:
         end(configure(), job="21[1].pbshost")
     (asked,) = atom.asked
@@ -108,7 +130,10 @@ def test_the_end_of_a_job_is_a_delete_of_its_id(socket: Path, configure: Configu
 def test_everything_that_is_answered_is_in_the_log_at_its_default_level(
     socket: Path, configure: Configure
 ) -> None:
-    """Seed: "The response code and all of the fields of the response will be printed"."""
+    """A reader of the log has all that ATOM said.
+
+    Seed: The response code and all of the fields of the response will be printed in the mom logs
+    """
     body = json.dumps({"message": "x" * 5000, "last": "word"}).encode()
     with behaving(socket, [answers(500, body, "X-One: 1", "X-Two: 2")]):
         played = begin(configure())
@@ -137,7 +162,11 @@ def test_everything_that_is_answered_is_in_the_log_at_its_default_level(
 def test_exclusive_is_what_the_scheduler_would_say(
     sharing: str | None, expected: str, socket: Path, configure: Configure
 ) -> None:
-    """Seed: "There is a new field in ATOM POST for jobs called "exclusive"", "the same logic"."""
+    """From the job's place and the vnode's sharing.
+
+    Seed: it will be set to true or false depending on the combination of the job's placement and
+    Seed: The hook will follow the same logic as what is used in the scheduler
+    """
     places = ["pack", "excl", "scatter:exclhost", "pack:shared", "free", None]
     value = None if sharing is None else SHARING[sharing]
     with behaving(socket, [answers(200)]) as atom:
@@ -149,7 +178,10 @@ def test_exclusive_is_what_the_scheduler_would_say(
 def test_the_server_is_asked_once_and_only_where_it_matters(
     socket: Path, configure: Configure
 ) -> None:
-    """Seed: "each MoM will have to query the server", which the configuration is there to spare."""
+    """All moms of a job would ask.
+
+    Seed: each MoM will have to query the server for each attribute/resource it will use
+    """
     with behaving(socket, [answers(400), answers(204), answers(200)]):
         assert begin(configure()).asked == [moms.NODE]
     with behaving(socket, [answers(200)]) as atom:
@@ -226,7 +258,11 @@ def test_a_node_without_atom_begins_and_ends_jobs_without(configure: Configure) 
 def test_it_has_ended_before_the_alarm_whatever_is_configured(
     alarm: float, timeout: float, socket: Path, configure: Configure
 ) -> None:
-    """Seed: "What happens if the hook alarms" - it does not, and has time to clean up."""
+    """It does not alarm, and has time to clean up.
+
+    Seed: If the hook alarms while running in the execjob_begin event, the vnodes reported by the
+    Seed: If the hook alarms while running in the execjob_end event, the hook will reject.
+    """
     config = configure(post_timeout=timeout, delete_timeout=timeout)
     with behaving(socket, [says(b"", then="hang")]) as atom:
         played = begin(config, alarm=alarm)
@@ -240,7 +276,12 @@ def test_it_has_ended_before_the_alarm_whatever_is_configured(
 
 
 def test_with_the_defaults_there_is_time_for_all_that_may_be_needed() -> None:
-    """Seed: "alarm ... by default will be set to 300 seconds", "The default timeout ... 30"."""
+    """All requests that a begin may take.
+
+    Seed: by default will be set to 300 seconds
+    Seed: we have introduced new timeout hook configuration tunables
+    Seed: The default timeout value will be 30.
+    """
     settings = json.loads(HOOKS.joinpath("PBS_cray_atom.CF").read_text())
     post, delete = settings["post_timeout"], settings["delete_timeout"]
     assert post + delete + post + delete < 300 * 0.9
@@ -249,7 +290,10 @@ def test_with_the_defaults_there_is_time_for_all_that_may_be_needed() -> None:
 def test_a_node_has_its_own_tunables_before_those_of_its_type_before_those_of_all(
     tmp_path: Path, configure: Configure
 ) -> None:
-    """Seed: "Ideas for possible future enhancements"."""
+    """The design's future is here.
+
+    Seed: if it is necessary to have specific hook configurations per node
+    """
     names = ("all", "arm", "cmp17")
     paths = {name: tmp_path / name for name in names}
     told = {name: {"unix_socket_file": str(path)} for name, path in paths.items()}
@@ -343,7 +387,10 @@ def test_a_configuration_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) ->
 
 
 def test_the_version_of_the_interface_is_internal(socket: Path, configure: Configure) -> None:
-    """Seed: "version_uri" - "will NOT be over-writable by a config file"."""
+    """It is set, and no tunable.
+
+    Seed: but will NOT be over-writable by a config file
+    """
     with behaving(socket, [answers(200)]) as atom:
         assert begin(configure(version_uri="/rm/v2")).outcome == "error"
         assert begin(configure()).outcome == "accept"

@@ -26,7 +26,13 @@ def judged(case: Case, event: str, socket: Path, config: Path) -> tuple[Played, 
 
 @pytest.mark.parametrize("case", table.BEGIN, ids=str)
 def test_at_the_begin_of_a_job(case: Case, socket: Path, configure: Configure) -> None:
-    """Seed: "Details about what happens at the execjob_begin event"."""
+    """Only 200 lets a job begin.
+
+    Seed: The expected response is an http response 200 OK
+    Seed: If the response is a 400 (bad request), the PBS hook will retry the request.
+    Seed: If a response other than 200 Ok or a 400 (bad request) is received the hook will reject
+    Seed: If the POST encounters a timeout, it will reject the event and offline the vnodes
+    """
     played, atom = judged(case, "execjob_begin", socket, configure(**case.config))
     assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
     assert case.says in f"{played.text}\n{played.message}"
@@ -36,7 +42,12 @@ def test_at_the_begin_of_a_job(case: Case, socket: Path, configure: Configure) -
 
 @pytest.mark.parametrize("case", table.END, ids=str)
 def test_at_the_end_of_a_job(case: Case, socket: Path, configure: Configure) -> None:
-    """Seed: "Details about what happens at execjob_end event"."""
+    """What is not deleted is complained of, and the node stays.
+
+    Seed: The expected response is 204 No Content.
+    Seed: If the DELETE encounters a timeout, it will reject the event.
+    Seed: If the DELETE encounters a timeout, it will not offline the vnodes
+    """
     played, atom = judged(case, "execjob_end", socket, configure(**case.config))
     assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
     assert case.says in f"{played.text}\n{played.message}"

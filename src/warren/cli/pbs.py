@@ -1,0 +1,194 @@
+"""`warren pbs`: PBS's hook, registered and judged."""
+
+import os
+import pwd
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import json_option, print_json
+
+if TYPE_CHECKING:
+    from warren.wlm.pbs.checks import Check
+    from warren.wlm.pbs.qmgr import Qmgr
+    from warren.wlm.pbs.register import Directive
+
+_NAME = "cray_atom"
+
+name_option = click.option("--name", default=_NAME, show_default=True, metavar="HOOK",
+                           help="What the hook is called.")  # fmt: skip
+
+
+@click.group()
+def pbs() -> None:
+    """Register the hook that tells ATOM of PBS's jobs, and see whether it can work.
+
+    install, uninstall and status talk to PBS through qmgr, and are for root on its server's
+    host; status and test also look at the node that they are run on.
+    """
+
+
+@pbs.command()
+@name_option
+@click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True),
+              metavar="FILE", help="Its configuration, as JSON (default: what it has, or the "
+              "defaults).")  # fmt: skip
+@click.option("--enable/--disable", "enable", default=None,
+              help="Have it run, or not (default: as it is; a new one is off).")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be said to qmgr, and do no more.")
+def install(name: str, config_file: Path | None, enable: bool | None, dry_run: bool) -> None:
+    """Register the hook, or bring it to this version.
+
+    What is there keeps its attributes, and its configuration without --config. It may be
+    repeated at any time.
+    """
+    from warren.wlm.pbs import hookfile, register
+    from warren.wlm.pbs.qmgr import Qmgr
+
+    register.demand_name(name)
+    config = None
+    if config_file is not None:
+        config = config_file.read_bytes()
+        hookfile.demand_config(config, str(config_file))
+    qmgr = Qmgr()
+    if enable:
+        register.demand_alone(qmgr)
+    found = register.registered(qmgr, name)
+    said = register.install(name, found, config, enable)
+    _perform(qmgr, said, dry_run)
+    enabled = (found is not None and found.enabled) if enable is None else enable
+    if not said:
+        click.echo(f"the hook {name} is registered as it is to be")
+    elif not dry_run:
+        click.echo(f"the hook {name} is registered")
+    if not enabled and not dry_run:
+        click.echo(f"it is not enabled: run 'warren pbs install --name {name} --enable'")
+
+
+@pbs.command()
+@name_option
+@click.option("--dry-run", is_flag=True, help="Say what would be said to qmgr, and do no more.")
+def uninstall(name: str, dry_run: bool) -> None:
+    """Take the hook away.
+
+    Jobs that run go on; ATOM is not told when they end, and keeps them until it is.
+    """
+    from warren.wlm.pbs import register
+    from warren.wlm.pbs.qmgr import Qmgr
+
+    register.demand_name(name)
+    qmgr = Qmgr()
+    said = register.uninstall(name, register.registered(qmgr, name))
+    _perform(qmgr, said, dry_run)
+    if not dry_run:
+        click.echo(f"the hook {name} is gone" if said else f"no hook {name} is registered")
+
+
+@pbs.command()
+@name_option
+@json_option
+def status(name: str, as_json: bool) -> None:
+    """Check everything that the hook needs.
+
+    What the server has is told to root on its host, and what a node has, on the node. Exits
+    with 1 if something is missing, or nothing can be told.
+    """
+    from warren.wlm.pbs import checks, register
+
+    register.demand_name(name)
+    found = [*checks.of_server(name), *checks.of_node(name)]
+    if as_json:
+        print_json([vars(check) for check in found])
+    else:
+        _print_checks(found)
+    known = [check.met for check in found if check.met is not None]
+    sys.exit(0 if known and all(known) else 1)
+
+
+@pbs.command()
+@name_option
+@click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True),
+              metavar="FILE", help="The configuration (default: what the mom of this node has, or "
+              "the defaults).")  # fmt: skip
+@click.option("--user", metavar="NAME", help="Whose job it is (default: yours).")
+@click.option("--job", metavar="JOBID", help="Its id (default: 0.warren-test-HOST).")
+@click.option("--place", default="pack", show_default=True, metavar="PLACE",
+              help="As for qsub -l place=PLACE.")  # fmt: skip
+@click.option("--sharing", default="default_shared", show_default=True,
+              type=click.Choice(["default_shared", "default_excl", "ignore_excl", "force_excl",
+                                 "default_exclhost", "force_exclhost"]),
+              help="What the server would say of this node.")  # fmt: skip
+@click.option("--alarm", default=300.0, show_default=True, metavar="SECONDS",
+              type=click.FloatRange(1.0, 3600.0), help="The hook's alarm.")  # fmt: skip
+@json_option
+def test(
+    name: str,
+    config_file: Path | None,
+    user: str | None,
+    job: str | None,
+    place: str,
+    sharing: str,
+    alarm: float,
+    as_json: bool,
+) -> None:
+    """Try the hook on this node.
+
+    It is run as the mom would run it, for a job that PBS knows nothing of, which begins and
+    ends: ATOM is really asked. Exits with 1 if one of the events is not accepted.
+    """
+    from warren.wlm.pbs import checks, hookfile, register
+    from warren.wlm.pbs.trial import Trial
+
+    register.demand_name(name)
+    delivered = checks.mom(name) if config_file is None else None
+    if delivered is not None:
+        config_file = delivered.config
+    node = socket.gethostname()
+    trial = Trial(
+        hook=delivered.hook if delivered else hookfile.path(),
+        name=name,
+        config=config_file,
+        node=node,
+        job=job or f"0.warren-test-{node}",
+        user=user or _myself(),
+        place=place,
+        sharing=sharing,
+        alarm=alarm,
+    )
+    accepted = True
+    for happened in trial.events():
+        accepted = happened.accepted
+        if as_json:
+            print_json(vars(happened))
+            continue
+        click.echo(happened.event)
+        for line in (*happened.log, happened.verdict):
+            click.echo(f"  {line}")
+    sys.exit(0 if accepted else 1)
+
+
+def _myself() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise UserMistake("Your user has no name here: say whose job it is with --user.") from None
+
+
+def _perform(qmgr: "Qmgr", said: "Iterable[Directive]", dry_run: bool) -> None:
+    for directive in said:
+        click.echo(f"qmgr: {directive.words}")
+        if not dry_run:
+            qmgr.tell(directive.words, directive.content)
+
+
+_MARKS = {True: "ok", False: "NO", None: "? "}
+
+
+def _print_checks(found: "Iterable[Check]") -> None:
+    for check in found:
+        click.echo(f"{_MARKS[check.met]}  {check.name}: {check.words}")

@@ -1,0 +1,203 @@
+"""Whether the hook can do its work: what the server has, and what this node has."""
+
+import json
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.rpc import sockets
+from warren.wlm.pbs import hookfile, qmgr, register
+from warren.wlm.pbs.qmgr import NotHere, Qmgr
+from warren.wlm.pbs.register import Registered
+
+_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must be so, whether it is, and in words what is or what to do."""
+
+    name: str
+    met: bool | None
+    """None where that cannot be told from here."""
+    words: str
+
+
+def of_server(name: str) -> Iterator[Check]:
+    """Look at what PBS's server has: the hook, and what stands in its way."""
+    try:
+        asked = Qmgr()
+        found = register.registered(asked, name)
+    except NotHere as reason:
+        yield Check("server", None, str(reason))
+        return
+    except UserMistake as mistake:
+        yield Check("server", False, str(mistake))
+        return
+    if found is None:
+        yield Check("hook", False, f"no hook {name} is registered: run 'warren pbs install'")
+        return
+    yield from of_hook(name, found)
+    on = register.shipped_is_on(asked)
+    words = register.TWICE if on else f"PBS's own {hookfile.SHIPPED} is not enabled"
+    yield Check("shipped hook", not (on and found.enabled), words)
+    yield from _nodes(name)
+
+
+def of_hook(name: str, found: Registered) -> Iterator[Check]:
+    """Judge a hook as it is registered. Pure."""
+    if not hookfile.is_ours(found.source):
+        yield Check("hook", False, f"the hook {name} is another one: choose a name with --name")
+        return
+    yield Check(
+        "hook",
+        found.enabled,
+        f"{name} is enabled"
+        if found.enabled
+        else f"{name} is registered, but not enabled: run 'warren pbs install --enable'",
+    )
+    current = found.source == hookfile.source()
+    yield Check(
+        "source",
+        current,
+        "as it comes with this Warren"
+        if current
+        else "of another version than this Warren's: run 'warren pbs install'",
+    )
+    yield from _attributes(found.attributes)
+    try:
+        config = hookfile.demand_config(found.config or b"{}", "the configuration")
+    except UserMistake as mistake:
+        yield Check("configuration", False, str(mistake))
+        return
+    yield Check("configuration", True, "valid")
+    yield _time(found.attributes, hookfile.resolved(config, ""))
+
+
+def _attributes(found: Mapping[str, str]) -> Iterator[Check]:
+    wanted = hookfile.attributes()
+    events = set(found.get("event", "").replace(" ", "").split(","))
+    missing = sorted(set(wanted["event"].split(",")) - events)
+    yield Check(
+        "events",
+        not missing,
+        wanted["event"] if not missing else f"{', '.join(missing)} missing: set event again",
+    )
+    offlines = "offline_vnodes" in found.get("fail_action", "")
+    yield Check(
+        "fail_action",
+        offlines,
+        "offline_vnodes"
+        if offlines
+        else "a job that cannot begin on a node would be sent there again and again: set "
+        "fail_action=offline_vnodes",
+    )
+
+
+def _time(found: Mapping[str, str], settings: Mapping[str, Any]) -> Check:
+    """Judge whether the alarm leaves the time that the requests of a begin may take."""
+    alarm = float(found.get("alarm", "30"))
+    worst = 2 * (settings["post_timeout"] + settings["delete_timeout"])
+    enough = worst <= alarm * 0.9
+    return Check(
+        "alarm",
+        enough,
+        f"{alarm:g} s, and requests may take {worst:g} s"
+        if enough
+        else f"{alarm:g} s, but requests may take {worst:g} s, and are cut short: raise alarm, or "
+        "lower post_timeout and delete_timeout",
+    )
+
+
+def _nodes(name: str) -> Iterator[Check]:
+    """Name the vnodes that the hook has taken offline."""
+    try:
+        ran = subprocess.run(
+            [qmgr.program("pbsnodes"), "-a", "-F", "json"],
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        nodes: Mapping[str, Mapping[str, Any]] = json.loads(ran.stdout or b"{}").get("nodes", {})
+    except (subprocess.TimeoutExpired, ValueError, UserMistake) as error:
+        yield Check("nodes", False, f"pbsnodes cannot be asked: {error}")
+        return
+    by_us = f"offlined by hook '{name}'"
+    offline = sorted(vnode for vnode, told in nodes.items() if by_us in told.get("comment", ""))
+    yield Check(
+        "nodes",
+        not offline,
+        "none is offline because of the hook"
+        if not offline
+        else f"offline because of the hook: {', '.join(offline)}. Their moms' logs say why; then "
+        "run pbsnodes -r -C '' NODE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mom:
+    """What the mom of this node has of the hook."""
+
+    hook: Path
+    config: Path | None
+
+
+def mom(name: str) -> Mom | None:
+    """Find the hook as the mom here has it; None without a mom, or without the hook."""
+    home = qmgr.settings().get("PBS_HOME", "/var/spool/pbs")
+    place = Path(home, "mom_priv", "hooks")
+    hook, config = place / f"{name}.PY", place / f"{name}.CF"
+    try:
+        if not hook.exists():
+            return None
+        return Mom(hook=hook, config=config if config.exists() else None)
+    except PermissionError:
+        raise UserMistake(f"{place} cannot be read: root can.") from None
+
+
+def of_node(name: str) -> Iterator[Check]:
+    """Look at this node, if it has a mom: the hook's copy, and ATOM's socket."""
+    place = Path(qmgr.settings().get("PBS_HOME", "/var/spool/pbs"), "mom_priv")
+    try:
+        if not place.is_dir():
+            return
+        found = mom(name)
+    except (PermissionError, UserMistake):
+        yield Check("mom", False, f"{place} cannot be read: root can")
+        return
+    if found is None:
+        yield Check("mom", False, f"the mom of this node has not got the hook {name}")
+        return
+    same = found.hook.read_bytes() == hookfile.source()
+    yield Check(
+        "mom",
+        same,
+        "has the hook as it comes with this Warren" if same else "has another version of the hook",
+    )
+    try:
+        text = found.config.read_bytes() if found.config else b"{}"
+        config = hookfile.demand_config(text, str(found.config))
+    except UserMistake as mistake:
+        yield Check("mom's configuration", False, str(mistake))
+        return
+    node = socket.gethostname()
+    yield of_socket(hookfile.resolved(config, node)["unix_socket_file"])
+
+
+def of_socket(place: Any) -> Check:
+    """Judge whether ATOM can be asked at a path."""
+    if place is None:
+        return Check("ATOM", True, "none is configured for this node")
+    path = Path(str(place))
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return Check("ATOM", False, f"{path} is no socket")
+        sockets.connect(path).close()
+    except OSError as error:
+        return Check("ATOM", False, f"{path}: {error.strerror}. Start ATOM, or 'warren atomd'")
+    return Check("ATOM", True, f"{path} is listened at")

@@ -1,0 +1,79 @@
+"""The hook as it comes with Warren: its file, the attributes it wants, and its configuration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import warren
+from warren.base.errors import UserMistake
+from warren.wlm.pbs import rehearsal
+
+NAME: Final = "cray_atom"
+"""What the hook is called where it is registered. PBS keeps names with `PBS` before for itself."""
+
+SHIPPED: Final = "PBS_cray_atom"
+"""What PBS calls the one that it brings along, and the files of ours."""
+
+_MARK: Final = b'"""PBS_cray_atom: tell ATOM'
+"""How the file begins, in whatever version."""
+
+
+def _place() -> Path:
+    """Give the hook's files: beside the source, or installed with the program."""
+    package = Path(warren.__file__).parent
+    for place in (package.parents[1] / "hooks" / "pbs", package / "hooks" / "pbs"):
+        if (place / f"{SHIPPED}.PY").exists():
+            return place
+    raise UserMistake("The hook's files are not installed: install warren again.")
+
+
+def path() -> Path:
+    """Give the file of the hook."""
+    return _place() / f"{SHIPPED}.PY"
+
+
+def source() -> bytes:
+    return path().read_bytes()
+
+
+def default_config() -> bytes:
+    return (_place() / f"{SHIPPED}.CF").read_bytes()
+
+
+def attributes() -> Mapping[str, str]:
+    """Give the attributes of the .HK file, but for the type, which PBS gives."""
+    lines = (_place() / f"{SHIPPED}.HK").read_text().split()
+    told = dict(line.split("=", 1) for line in lines)
+    del told["type"]
+    return told
+
+
+def is_ours(content: bytes) -> bool:
+    """Tell whether some hook's source is this hook, perhaps of another version."""
+    return content.startswith(_MARK)
+
+
+def demand_config(content: bytes, name: str) -> Mapping[str, object]:
+    """Read a configuration by the hook's own rules. Raises UserMistake with `name`."""
+    try:
+        config: Mapping[str, object] = _names()["parsed"](content.decode())
+    except ValueError as error:
+        raise UserMistake(f"{name} cannot be used: {error}.") from error
+    return config
+
+
+def resolved(config: Mapping[str, object], node: str) -> Mapping[str, object]:
+    """Give what a configuration says for a node, as far as its type does not matter."""
+    settings = _names()["resolved"](config, node, lambda: ())
+    return dict(vars(settings))
+
+
+def _names() -> Mapping[str, Any]:
+    """Give what the hook's file defines: it is run for an event that is none of its own."""
+    scenario = rehearsal.Scenario(
+        hook="", hook_name=NAME, event="", job=rehearsal.JobTold(id="", euser="", place=None),
+        node="", vnodes=None, config=None, alarm=1.0,
+    )  # fmt: skip
+    stage = rehearsal.Stage(scenario, lambda happening: None)
+    stage.play(rehearsal.read(str(path())))
+    return stage.names

@@ -1,0 +1,105 @@
+"""Talking to PBS's server through qmgr, as its administrator does."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from warren.base.errors import UserMistake
+
+_SECONDS: Final = 60.0
+"""How long PBS may take for one directive."""
+_NOT_FOUND: Final = "hook not found"
+_UNAUTHORIZED: Final = "is unauthorized to access hooks data"
+_PREFIX: Final = re.compile(r"qmgr obj=\S* svr=\S*: ")
+_CLOSING: Final = ("qmgr: hook error returned from server", "qmgr: Error (")
+
+NAMES: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+"""Names of hooks: with others, a directive could say something else than was meant."""
+
+
+class Refused(UserMistake):
+    """PBS has refused a directive. The words are its own."""
+
+
+class NotHere(UserMistake):
+    """The server cannot be asked from here, or not by this user."""
+
+
+def settings() -> Mapping[str, str]:
+    """Give what PBS's own configuration on this machine says."""
+    place = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf"))
+    try:
+        lines = place.read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def program(name: str) -> Path:
+    """Find one of PBS's programs. Raises NotHere."""
+    places = [Path(settings().get("PBS_EXEC", "/opt/pbs"), "bin"), Path("/opt/pbs/bin")]
+    found = shutil.which(name) or next(
+        (str(place / name) for place in places if os.access(place / name, os.X_OK)), None
+    )
+    if found is None:
+        raise NotHere(
+            f"{name} is not installed here: run this where PBS's commands are, with them in PATH "
+            "or PBS_CONF_FILE set."
+        )
+    return Path(found)
+
+
+class Qmgr:
+    """The administrator's way to the server."""
+
+    def __init__(self) -> None:
+        self._program = program("qmgr")
+
+    def tell(self, directive: str, content: bytes = b"") -> bytes:
+        """Give a directive, with what it reads as `-`, and return what is printed.
+
+        Raises Refused, and NotHere.
+        """
+        try:
+            ran = subprocess.run(
+                [self._program, "-c", directive],
+                input=content,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Refused(f"PBS's server has not answered qmgr within {_SECONDS:g} s.") from None
+        words = (ran.stderr + ran.stdout).decode(errors="replace")
+        # What root alone may see is refused with the exit code 0.
+        if _UNAUTHORIZED in words:
+            raise NotHere("PBS lets nobody but root on its server's host see or change hooks.")
+        if ran.returncode:
+            raise Refused(_sentence(words) or f"qmgr exits with {ran.returncode}")
+        return ran.stdout
+
+    def attributes(self, kind: str, name: str) -> Mapping[str, str] | None:
+        """Give the attributes of a hook, a `hook` of the site's or a `pbshook`; None without."""
+        try:
+            listing = self.tell(f"list {kind} {name}")
+        except Refused as refusal:
+            if _NOT_FOUND in str(refusal):
+                return None
+            raise
+        text = listing.decode(errors="replace").replace("\n\t", "")
+        lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+        return {key.strip(): value.strip().strip('"') for key, value in lines}
+
+    def content(self, kind: str, name: str, what: str) -> bytes:
+        """Give what has been imported: `x-python` or `x-config`. Empty where nothing has."""
+        return self.tell(f"export {kind} {name} application/{what} default")
+
+
+def _sentence(words: str) -> str:
+    lines = [_PREFIX.sub("", line).strip() for line in words.splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(_CLOSING))

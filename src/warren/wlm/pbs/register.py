@@ -1,0 +1,126 @@
+"""Registering the hook with PBS: what is there, and what is still to be said to qmgr.
+
+Decided from what PBS has, never from what was done before: whoever is stopped in the middle
+runs it again. A hook that is there keeps the attributes and the configuration that its
+administrator gave it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.errors import UserMistake
+from warren.wlm.pbs import hookfile
+from warren.wlm.pbs.qmgr import NAMES, Qmgr
+
+TWICE: Final = (
+    f"PBS's own hook {hookfile.SHIPPED} is enabled, and jobs would be registered twice: run "
+    f"qmgr -c 'set pbshook {hookfile.SHIPPED} enabled=false'"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """A hook as PBS has it."""
+
+    attributes: Mapping[str, str]
+    source: bytes
+    config: bytes
+
+    @property
+    def enabled(self) -> bool:
+        return self.attributes.get("enabled") == "true"
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One thing to say to qmgr, and what it reads with it."""
+
+    words: str
+    content: bytes = b""
+
+
+def registered(qmgr: Qmgr, name: str) -> Registered | None:
+    """Look at what PBS has under a name. Raises Refused, and NotHere."""
+    attributes = qmgr.attributes("hook", name)
+    if attributes is None:
+        return None
+    return Registered(
+        attributes=attributes,
+        source=qmgr.content("hook", name, "x-python"),
+        config=qmgr.content("hook", name, "x-config"),
+    )
+
+
+def shipped_is_on(qmgr: Qmgr) -> bool:
+    """Tell whether the hook that PBS brings along is enabled."""
+    shipped = qmgr.attributes("pbshook", hookfile.SHIPPED)
+    return shipped is not None and shipped.get("enabled") == "true"
+
+
+def demand_alone(qmgr: Qmgr) -> None:
+    """Raise UserMistake where PBS's own hook would register each job a second time."""
+    if shipped_is_on(qmgr):
+        raise UserMistake(f"{TWICE} first.")
+
+
+def demand_name(name: str) -> None:
+    """Raise UserMistake unless PBS would take a name for a hook of a site's."""
+    if not NAMES.fullmatch(name):
+        raise UserMistake(f"--name {name}: letters, digits, '_', '.' and '-' make a hook's name.")
+    if name.startswith("PBS"):
+        raise UserMistake(f"--name {name}: PBS keeps names that begin with PBS for its own hooks.")
+
+
+def install(
+    name: str, found: Registered | None, config: bytes | None, enable: bool | None
+) -> list[Directive]:
+    """Decide what is missing. `config` and `enable` are None where nothing was said of them.
+
+    Raises UserMistake where another hook has the name.
+    """
+    said: list[Directive] = []
+    # What was created and no more, by somebody who was stopped, is not somebody else's.
+    unfinished = found is None or not found.source
+    if found is None:
+        said.append(Directive(f"create hook {name}"))
+    elif not unfinished and not hookfile.is_ours(found.source):
+        raise UserMistake(
+            f"A hook {name} is registered and is another one: choose a name with --name, or "
+            "delete it."
+        )
+    if unfinished:
+        said += [
+            Directive(f"set hook {name} {key}={_quoted(value)}")
+            for key, value in _in_order(hookfile.attributes())
+        ]
+        config = config if config is not None else hookfile.default_config()
+    if config is not None and (found is None or found.config != config):
+        said.append(Directive(f"import hook {name} application/x-config default -", config))
+    source = hookfile.source()
+    if found is None or found.source != source:
+        said.append(Directive(f"import hook {name} application/x-python default -", source))
+    enabled = found is not None and found.enabled and not unfinished
+    if enable is not None and enable != enabled:
+        said.append(Directive(f"set hook {name} enabled={str(enable).lower()}"))
+    return said
+
+
+def uninstall(name: str, found: Registered | None) -> list[Directive]:
+    """Decide how the hook goes: it is off before it is gone. Raises UserMistake."""
+    if found is None:
+        return []
+    if found.source and not hookfile.is_ours(found.source):
+        raise UserMistake(f"The hook {name} is another one, and is left alone.")
+    off = [Directive(f"set hook {name} enabled=false")] if found.enabled else []
+    return [*off, Directive(f"delete hook {name}")]
+
+
+def _in_order(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Put first what PBS enables it with, then the events that its fail_action depends on."""
+    first = ("enabled", "event")
+    return sorted(attributes.items(), key=lambda pair: (pair[0] not in first, pair[0]))
+
+
+def _quoted(value: str) -> str:
+    return f"'{value}'" if "," in value else value
