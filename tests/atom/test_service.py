@@ -115,7 +115,7 @@ def test_a_delete_cuts_a_start_short() -> None:
         await asyncio.sleep(0.5)
         assert await service.end("1.pbshost")
         assert len(register) == 0
-        with pytest.raises(Failed, match="was ended while it was starting"):
+        with pytest.raises(Failed, match="was not started: it was ended"):
             await begun
 
     actions = Scripted()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.journeys.conftest import wait_for
+from tests.wlm.pbs import moms
 
 SECONDS = 30.0
 
@@ -188,3 +189,71 @@ def test_what_it_cannot_do_is_said_in_a_sentence(atomd: Atomd) -> None:
     assert atomd.jobs() == []
     elsewhere[elsewhere.index("--socket") + 1] = "/proc/none/sock"
     assert "cannot be listened at" in said(*elsewhere)
+
+
+def configured(atomd: Atomd, **tunables: float) -> Path:
+    path = atomd.root / "CF"
+    path.write_text(json.dumps({"unix_socket_file": str(atomd.socket), **tunables}))
+    return path
+
+
+def test_the_hook_and_the_service_understand_each_other(atomd: Atomd) -> None:
+    config = configured(atomd)
+    atomd.start()
+    for _ in range(2):
+        assert moms.play(moms.scenario("execjob_begin", config, job="21[1].x")).outcome == "accept"
+    ((_, told),) = [atomd.ask("GET", "/21%5B1%5D.x")]
+    assert (told["jobid"], told["uid"], told["stage"]) == ("21[1].x", 0, "active")
+    # Left behind by another life of the job: a bad request, which the hook mends.
+    other = moms.scenario("execjob_begin", config, job="21[1].x", user="daemon")
+    played = moms.play(other)
+    assert played.outcome == "accept"
+    assert "registered once more" in played.text
+    assert atomd.ask("GET", "/21%5B1%5D.x")[1]["uid"] != 0
+    for words in ("Job ID deleted", "Job ID was not registered"):
+        played = moms.play(moms.scenario("execjob_end", config, job="21[1].x"))
+        assert (played.outcome, words in played.text) == ("accept", True)
+    assert atomd.jobs() == []
+
+
+def test_a_start_that_is_too_slow_or_fails_leaves_nothing(atomd: Atomd) -> None:
+    cleaned = atomd.root / "cleaned"
+    config = configured(atomd, post_timeout=0.5)
+    for start in ("sleep 60", "echo no memory; exit 1"):
+        atomd.config.write_text(
+            f'[[start]]\ncommand = ["/bin/sh", "-c", "{start}"]\n'
+            f'[[end]]\ncommand = ["/bin/sh", "-c", "echo $ATOM_JOBID >> {cleaned}"]\n'
+        )
+        atomd.start()
+        played = moms.play(moms.scenario("execjob_begin", config))
+        assert played.outcome == "error"
+        assert "POST timed out" in played.text or "/bin/sh: no memory" in played.text
+        wait_for(lambda: atomd.jobs() == [], SECONDS)
+        assert cleaned.read_text() == "2.pbshost\n"
+        cleaned.unlink()
+        atomd.end(signal.SIGTERM)
+
+
+def test_a_service_that_dies_during_a_begin_fails_it_and_has_nothing_when_it_is_back(
+    atomd: Atomd,
+) -> None:
+    begun = atomd.root / "begun"
+    config = configured(atomd)
+    atomd.config.write_text(
+        f'[[start]]\ncommand = ["/bin/sh", "-c", "touch {begun}; sleep 60"]\ntimeout = 61\n'
+    )
+    atomd.start()
+    outcomes = []
+    playing = threading.Thread(
+        target=lambda: outcomes.append(moms.play(moms.scenario("execjob_begin", config)))
+    )
+    playing.start()
+    wait_for(begun.exists, SECONDS)
+    atomd.end(signal.SIGKILL)
+    playing.join()
+    (played,) = outcomes
+    assert played.outcome == "error"
+    assert "has no answer that can be understood" in played.message
+    assert "the registration may be left behind" in played.text
+    atomd.start()
+    wait_for(lambda: atomd.jobs() == [], SECONDS)

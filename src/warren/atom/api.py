@@ -8,7 +8,8 @@ body, and where another job has this id; 500 where a command failed; 503 where t
 | `GET /rm/v1/jobs/ID` | 200 with the job; 404 |
 | `DELETE /rm/v1/jobs/ID` | 204; 404; 500 where a command failed: it is run again later |
 
-Whoever is not let in has 403. All that is refused has a body `{"message": ...}` with a sentence.
+Whoever is not let in has 403. A request that is refused has a body `{"message": ...}` with a
+sentence; what is no request of HTTP has the 400 of the library.
 """
 
 import asyncio
@@ -118,15 +119,13 @@ class Api:
     async def _list(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        before = b'{"jobs":['
-        row: list[bytes] = []
-        for held in self._register:
-            row.append(written(held))
-            if len(row) == _SLICE:
-                await response.write(before + b",".join(row))
-                await asyncio.sleep(0)
-                before, row = b",", []
-        await response.write((before + b",".join(row) if row else before.strip(b",")) + b"]}\n")
+        jobs = tuple(self._register)
+        await response.write(b'{"jobs":[')
+        for start in range(0, len(jobs), _SLICE):
+            row = b",".join(map(written, jobs[start : start + _SLICE]))
+            await response.write(b"," + row if start else row)
+            await asyncio.sleep(0)
+        await response.write(b"]}\n")
         return response
 
 

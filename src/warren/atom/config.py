@@ -22,7 +22,7 @@ class Action(Table, frozen=True):
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     timeout: Duration = 20.0
-    """FSD or seconds. The default is less than PBS's hook waits for."""
+    """FSD or seconds. All of a start, and the wait for a place, must be less than the hook's."""
 
     @property
     def seconds(self) -> float:
@@ -33,7 +33,8 @@ class Action(Table, frozen=True):
         if self.seconds in (0, float("inf")):
             raise ValueError("timeout: every command needs a limit that is more than 0")
         program = self.command[0]
-        if not os.path.isabs(program) or not os.access(program, os.X_OK):
+        runs = os.path.isfile(program) and os.access(program, os.X_OK)
+        if not os.path.isabs(program) or not runs:
             raise ValueError(
                 f"command: {program} is no absolute path of a program that can be executed"
             )

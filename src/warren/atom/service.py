@@ -108,7 +108,9 @@ class Service:
             if held.stage is Stage.ENDING:
                 raise Conflict(f"job {job.jobid} is not cleaned up after: delete it first")
             task = self._start(held)
-        await _done(task, f"job {job.jobid} was ended while it was starting")
+        await _done(
+            task, f"job {job.jobid} was not started: it was ended, or the service is stopping"
+        )
         active = self._register.get(job.jobid)
         if active is None:
             raise Failed(f"job {job.jobid} was ended when it had just started")

@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import socket
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,7 +46,7 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
     What is there keeps its attributes, and its configuration without --config. It may be
     repeated at any time.
     """
-    from warren.wlm.pbs import hookfile, register
+    from warren.wlm.pbs import checks, hookfile, register
     from warren.wlm.pbs.qmgr import Qmgr
 
     register.demand_name(name)
@@ -61,13 +60,13 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
     found = register.registered(qmgr, name)
     said = register.install(name, found, config, enable)
     _perform(qmgr, said, dry_run)
-    enabled = (found is not None and found.enabled) if enable is None else enable
     if not said:
         click.echo(f"the hook {name} is registered as it is to be")
     elif not dry_run:
         click.echo(f"the hook {name} is registered")
-    if not enabled and not dry_run:
-        click.echo(f"it is not enabled: run 'warren pbs install --name {name} --enable'")
+    there = register.registered(qmgr, name)
+    if there is not None and not dry_run:
+        _print_checks(check for check in checks.of_hook(name, there) if not check.met)
 
 
 @pbs.command()
@@ -123,6 +122,7 @@ def status(name: str, as_json: bool) -> None:
               type=click.Choice(["default_shared", "default_excl", "ignore_excl", "force_excl",
                                  "default_exclhost", "force_exclhost"]),
               help="What the server would say of this node.")  # fmt: skip
+@click.option("--vntype", metavar="TYPE", help="And of its resource vntype.")
 @click.option("--alarm", default=300.0, show_default=True, metavar="SECONDS",
               type=click.FloatRange(1.0, 3600.0), help="The hook's alarm.")  # fmt: skip
 @json_option
@@ -133,6 +133,7 @@ def test(
     job: str | None,
     place: str,
     sharing: str,
+    vntype: str | None,
     alarm: float,
     as_json: bool,
 ) -> None:
@@ -141,14 +142,14 @@ def test(
     It is run as the mom would run it, for a job that PBS knows nothing of, which begins and
     ends: ATOM is really asked. Exits with 1 if one of the events is not accepted.
     """
-    from warren.wlm.pbs import checks, hookfile, register
+    from warren.wlm.pbs import checks, hookfile, qmgr, register
     from warren.wlm.pbs.trial import Trial
 
     register.demand_name(name)
     delivered = checks.mom(name) if config_file is None else None
     if delivered is not None:
         config_file = delivered.config
-    node = socket.gethostname()
+    node = qmgr.node()
     trial = Trial(
         hook=delivered.hook if delivered else hookfile.path(),
         name=name,
@@ -158,6 +159,7 @@ def test(
         user=user or _myself(),
         place=place,
         sharing=sharing,
+        vntype=vntype,
         alarm=alarm,
     )
     accepted = True

@@ -44,12 +44,12 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
     """
     # Not a pipe of asyncio's: that is waited for until everybody has closed it, also what the
     # command has left running in the background.
-    with _Heard() as heard:
-        async with _started(_bound(argv), STDOUT, environment, heard.ear) as process:
-            heard.close_ear()
+    with _Tail() as tail:
+        async with _started(_bound(argv), STDOUT, environment, tail.writer) as process:
+            tail.close_writer()
             async with _within(seconds, argv):
                 await process.wait()
-        said = heard.words()
+        said = tail.words()
     _demand_success(argv, process.returncode, said)
     return _words(said)
 
@@ -75,41 +75,41 @@ async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
         raise NodeTrouble(_words(errors) or f"{argv[0]}: {ending(code)}")
 
 
-class _Heard:
-    """The last of what is written to a pipe, whose writing end is `ear`."""
+class _Tail:
+    """The last of what is written to a pipe, whose writing end is `writer`."""
 
     def __init__(self) -> None:
-        self._mouth, self.ear = os.pipe()
-        os.set_blocking(self._mouth, False)
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
         self._said = bytearray()
         self._open = True
 
     def __enter__(self) -> Self:
-        asyncio.get_running_loop().add_reader(self._mouth, self._listen)
+        asyncio.get_running_loop().add_reader(self._reader, self._read)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._mouth)
-        os.close(self._mouth)
-        self.close_ear()
+        asyncio.get_running_loop().remove_reader(self._reader)
+        os.close(self._reader)
+        self.close_writer()
 
-    def close_ear(self) -> None:
+    def close_writer(self) -> None:
         if self._open:
             self._open = False
-            os.close(self.ear)
+            os.close(self.writer)
 
     def words(self) -> bytes:
         """Give the last of what has been written until now."""
-        self._listen()
+        self._read()
         return bytes(self._said)
 
-    def _listen(self) -> None:
+    def _read(self) -> None:
         try:
-            chunk = os.read(self._mouth, _PIPE)
+            chunk = os.read(self._reader, _PIPE)
         except BlockingIOError:
             return
         if not chunk:
-            asyncio.get_running_loop().remove_reader(self._mouth)
+            asyncio.get_running_loop().remove_reader(self._reader)
         self._said.extend(chunk)
         del self._said[:-_KEPT]
 

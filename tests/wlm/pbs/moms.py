@@ -1,15 +1,11 @@
 """A mom for the hook: the real file, in a process of its own, isolated and optimized."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from warren.wlm.pbs import rehearsal
+from warren.wlm.pbs.trial import rehearsed
 
 HOOK = Path(__file__).parents[3] / "hooks" / "pbs" / "PBS_cray_atom.PY"
 
@@ -62,28 +58,12 @@ def scenario(
 
 
 def play(told: rehearsal.Scenario) -> Played:
-    """Run the hook as a mom does: at the alarm its whole process group is killed."""
+    """Run the hook as a mom does."""
     began = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-OO", rehearsal.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd="/",
-    )
-    try:
-        output, errors = process.communicate(json.dumps(told), timeout=float(told["alarm"]) + 5)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, errors = process.communicate()
-    happenings = [json.loads(line) for line in output.splitlines()]
-    assert errors == ""
-    last = happenings[-1] if happenings and "outcome" in happenings[-1] else {"outcome": "alarm"}
+    happenings = rehearsed(told)
     return Played(
-        outcome=last["outcome"],
-        message=last.get("message", ""),
+        outcome=happenings[-1]["outcome"],
+        message=happenings[-1]["message"],
         log=[tuple(each["log"]) for each in happenings if "log" in each],
         asked=[each["asked"] for each in happenings if "asked" in each],
         seconds=time.monotonic() - began,

@@ -1,16 +1,15 @@
 """What the hook makes of whatever ATOM does: one table, for a rehearsal and for a real PBS.
 
 `RUNS` and `ENDS` are accepted events. `OFFLINE` is a failed execjob_begin, whose vnodes PBS takes
-offline; `REFUSED` one that is rejected, and leaves them. `COMPLAINS` is a rejected execjob_end.
+offline. `COMPLAINS` is a rejected execjob_end.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tests.wlm.pbs.atoms import Behaviour, answers, pours, says
 
-RUNS, OFFLINE, REFUSED, ENDS, COMPLAINS = "runs", "offline", "refused", "ends", "complains"
+RUNS, OFFLINE, ENDS, COMPLAINS = "runs", "offline", "ends", "complains"
 
 POST, DELETE = "POST", "DELETE"
 
@@ -29,8 +28,6 @@ class Case:
     """The methods of the requests that ATOM has had, in order."""
     says: str = ""
     """What the mom's log says of it."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """Tunables besides the timeouts of half a second."""
 
     def __str__(self) -> str:
         return self.name
@@ -97,8 +94,15 @@ BEGIN = [
          OFFLINE, [POST, DELETE], ""),
     Case("closing at once", [says(b""), answers(204)], OFFLINE, [POST, DELETE],
          "POST has no answer that can be understood"),
-    # Python's http.client takes the end of the connection for the end of the headers, too.
-    Case("200 and closing in the headers", [says(HEAD + b"Content-")], RUNS, [POST]),
+    Case("closing in the status line", [says(b"HTTP/1.1 200"), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+    Case("closing in the headers", [says(HEAD + b"Content-"), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+    Case("closing after the headers", [says(HEAD + b"X: y\r\n"), answers(204)], OFFLINE,
+         [POST, DELETE], "has no answer that can be understood"),
+    Case("500 and closing in the body",
+         [says(b"HTTP/1.1 500 No\r\nX-Why: disk\r\nContent-Length: 9\r\n\r\n"), answers(204)],
+         OFFLINE, [POST, DELETE], "Received POST field X-Why: disk"),
     Case("closing in the body", [says(HEAD + b"Content-Length: 10\r\n\r\n{}"), answers(204)],
          OFFLINE, [POST, DELETE], "IncompleteRead"),
     Case("closing in a chunk",

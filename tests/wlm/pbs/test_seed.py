@@ -36,7 +36,7 @@ NOTHING_TO_HOLD = [
 
 
 def plain(text: str) -> str:
-    return " ".join(text.translate({0x2019: "'", 0x201C: '"', 0x201D: '"'}).split())
+    return " ".join(text.translate({0x2013: "-", 0x2019: "'", 0x201C: '"', 0x201D: '"'}).split())
 
 
 def citations() -> Iterator[tuple[str, str]]:
@@ -56,7 +56,9 @@ def paragraphs() -> list[str]:
     found = sorted(SHARED.glob("004_*.txt"))
     if not found:
         pytest.skip("the design document is not beside the project")
-    return [plain(each) for each in re.split(r"\n\s*\n", found[0].read_text()) if each.strip()]
+    # Points of a list are paragraphs, too.
+    pieces = re.split(r"\n\s*\n|\n(?=\s*\u2022)", found[0].read_text())
+    return [plain(each) for each in pieces if each.strip()]
 
 
 def test_what_is_cited_is_what_the_design_says(paragraphs: list[str]) -> None:

@@ -53,19 +53,39 @@ def is_ours(content: bytes) -> bool:
     return content.startswith(_MARK)
 
 
-def demand_config(content: bytes, name: str) -> Mapping[str, object]:
+def demand_config(content: bytes, name: str) -> Mapping[str, Any]:
     """Read a configuration by the hook's own rules. Raises UserMistake with `name`."""
     try:
-        config: Mapping[str, object] = _names()["parsed"](content.decode())
+        config: Mapping[str, Any] = _names()["parsed"](content.decode())
     except ValueError as error:
         raise UserMistake(f"{name} cannot be used: {error}.") from error
     return config
 
 
-def resolved(config: Mapping[str, object], node: str) -> Mapping[str, object]:
-    """Give what a configuration says for a node, as far as its type does not matter."""
-    settings = _names()["resolved"](config, node, lambda: ())
+def resolved(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapping[str, Any]:
+    """Give what a configuration says for a node of a type, by the hook's own rules."""
+    settings = _names()["resolved"](config, node, lambda: vntype.split(","))
     return dict(vars(settings))
+
+
+def cut_short(config: Mapping[str, Any], alarm: float) -> list[str]:
+    """Name where a configuration allows requests more time than an alarm does.
+
+    The top level is named "", and tables by their path.
+    """
+    names = _names()
+    usable, kept = 1 - names["MARGIN"], names["RESERVE"]
+    layers = {"": resolved(config, "")}
+    layers |= {f"nodes.{name}": resolved(config, name) for name in config.get("nodes", {})}
+    layers |= {f"vn_type.{name}": resolved(config, "", name) for name in config.get("vn_type", {})}
+
+    return [
+        place
+        for place, layer in layers.items()
+        # All that a begin may ask; and the last POST, which leaves time to be taken back.
+        if 2 * (layer["post_timeout"] + layer["delete_timeout"]) > usable * alarm
+        or 2 * layer["post_timeout"] + layer["delete_timeout"] > (usable - kept) * alarm
+    ]
 
 
 def _names() -> Mapping[str, Any]:

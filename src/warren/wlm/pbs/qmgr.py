@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,11 @@ def settings() -> Mapping[str, str]:
         return {}
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, value in pairs}
+
+
+def node() -> str:
+    """Give this node's name, as its mom has it."""
+    return settings().get("PBS_MOM_NODE_NAME") or socket.gethostname().partition(".")[0]
 
 
 def program(name: str) -> Path:

@@ -1,6 +1,7 @@
 """Trying the hook on this node: as its mom would run it, for a job that PBS knows nothing of."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from warren.node import commands
 from warren.wlm.pbs import rehearsal
 
 _BEGIN: Final = {
@@ -36,6 +38,7 @@ class Trial:
     user: str
     place: str
     sharing: str
+    vntype: str | None
     alarm: float
 
     def events(self) -> "Iterator[Happened]":
@@ -48,7 +51,7 @@ class Trial:
 
     def _run(self, event: str) -> "Happened":
         told = rehearsal.VnodeTold(
-            sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=None
+            sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
         )
         scenario = rehearsal.Scenario(
             hook=str(self.hook),
@@ -60,18 +63,24 @@ class Trial:
             config=None if self.config is None else str(self.config),
             alarm=self.alarm,
         )
-        # Isolated and optimized: that is how a mom has it.
-        ran = subprocess.run(
-            [sys.executable, "-I", "-S", "-OO", rehearsal.__file__],
-            input=json.dumps(scenario),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        happenings = [json.loads(line) for line in ran.stdout.splitlines()]
-        if not happenings or "outcome" not in happenings[-1]:
-            happenings.append({"outcome": "alarm", "message": ""})
-        return Happened(event, happenings)
+        return Happened(event, rehearsed(scenario))
+
+
+def rehearsed(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
+    """Run a hook in a process of its own, isolated and optimized as a mom has it.
+
+    Give what happened, an outcome last: `alarm` where the alarm has killed it.
+    """
+    command = [sys.executable, "-I", "-S", "-OO", rehearsal.__file__]
+    told = json.dumps(scenario)
+    ran = subprocess.run(command, input=told, capture_output=True, text=True, check=False)
+    happenings: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
+    if ran.returncode == -signal.SIGALRM:
+        happenings.append({"outcome": "alarm", "message": "killed by the alarm"})
+    elif ran.returncode:
+        words = ran.stderr.strip().splitlines()[-1:] or [commands.ending(ran.returncode)]
+        happenings.append({"outcome": "error", "message": words[0]})
+    return happenings
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,9 @@ class Happened:
     @property
     def log(self) -> list[str]:
         """The lines that the mom's log would have."""
-        return [each["log"][1] for each in self.happenings if "log" in each]
+        lines = [each["log"][1] for each in self.happenings if "log" in each]
+        # What happens before the hook has a log of its own, PBS logs.
+        return lines or [self.happenings[-1]["message"]]
 
     @property
     def verdict(self) -> str:
