@@ -20,11 +20,14 @@ class Scripted(Actions):
     """Commands that take as long, and fail as often, as they are told."""
 
     def __init__(self, *, seconds: float = 1.0, failing: Iterable[Event] = ()) -> None:
-        super().__init__([TRUE], [TRUE], parallel=16)
+        super().__init__([TRUE], [TRUE], parallel=16, owner="test")
         self.seconds = seconds
         self.failing = set(failing)
         self.done: list[tuple[str, str]] = []
         """What has come to its end, by event and job, with `cut` for what did not."""
+
+    async def clear(self, job: Registration) -> None:
+        """Nothing of its commands outlives it."""
 
     async def perform(self, event: Event, job: Registration) -> None:
         try:

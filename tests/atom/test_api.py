@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-import socket
+import socket as sockets
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -26,6 +26,7 @@ from warren.atom.service import Service
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.journal import MemoryJournal
+from warren.kube import serving
 
 US = frozenset({os.geteuid()})
 
@@ -42,15 +43,16 @@ async def served(
     actions: Actions | None = None,
     most: int = 10_000,
     held: list[Held] | None = None,
+    most_connections: int = 100,
 ) -> AsyncIterator[Ask]:
     """Serve at `path`, and give what asks there."""
     register = Register(MemoryJournal())
-    service = Service(register, actions or Actions([], [], 1), SystemClock(), most)
+    service = Service(register, actions or Actions([], [], 1, "own"), SystemClock(), most)
     app = Api(service, register, users).application()
     listener = listening.listen(path, 0o600, None)
     async with asyncio.TaskGroup() as parts:
         tasks = [
-            parts.create_task(listening.serve(app, listener, asyncio.Event())),
+            parts.create_task(serving.serve_few(app, listener, most_connections)),
             parts.create_task(service.run()),
         ]
         await asyncio.sleep(0)
@@ -204,10 +206,31 @@ def test_a_socket_that_is_served_and_a_file_that_is_none_are_left_alone(path: Pa
         listening.listen(path / "below" / "sock", 0o600, None)
 
 
+def test_a_socket_whose_service_hangs_is_served_and_not_waited_for(path: Path) -> None:
+    with listening.listen(path, 0o600, None) as hung:
+        hung.listen(0)
+        with sockets.socket(sockets.AF_UNIX) as guest:
+            guest.connect(str(path))
+            with pytest.raises(UserMistake, match="another service"):
+                listening.listen(path, 0o600, None)
+
+
+def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(path: Path) -> None:
+    async def story() -> None:
+        async with served(path):
+            reader, writer = await asyncio.open_unix_connection(path)
+            head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\n"
+            writer.write(head.encode() + b"Content-Length: 2\r\n\r\n{}")
+            assert b" 400 " in await reader.readline()
+            writer.close()
+
+    asyncio.run(story())
+
+
 def test_whoever_says_nothing_or_not_enough_is_not_waited_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "_PATIENCE", 0.1)
+    monkeypatch.setattr(serving, "PATIENCE", 0.1)
     monkeypatch.setattr(api, "_PATIENCE", 0.1)
     head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345"
 
@@ -232,13 +255,9 @@ def test_whoever_says_nothing_or_not_enough_is_not_waited_for(
     asyncio.run(story())
 
 
-def test_no_more_connections_are_open_than_are_allowed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "_MOST", 5)
-
+def test_no_more_connections_are_open_than_are_allowed(path: Path) -> None:
     async def story() -> None:
-        async with served(path) as ask:
+        async with served(path, most_connections=5) as ask:
             guests = [await asyncio.open_unix_connection(path) for _ in range(7)]
             async with asyncio.timeout(5):
                 assert await guests[5][0].read() == await guests[6][0].read() == b""
@@ -327,11 +346,11 @@ def test_the_peer_is_who_the_kernel_says() -> None:
 
     def ask_as(user: int) -> bytes:
         """Ask as somebody else, in a child."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = sockets.socketpair()
         child = os.fork()
         if child == 0:
             try:
-                with socket.socket(socket.AF_UNIX) as connection:
+                with sockets.socket(sockets.AF_UNIX) as connection:
                     connection.settimeout(5)
                     os.setuid(user)
                     connection.connect(str(path))

@@ -59,6 +59,10 @@ def test_commands_users_and_limits_are_what_the_file_says(tmp_path: Path) -> Non
         ("[[start]]", "start[0]: Object missing required field `command`"),
         ("[[start]]\ncommand = []", "start[0].command: Expected `array` of length >= 1"),
         ('[[end]]\ncommand = ["true"]', "end[0]: command: true is no absolute path"),
+        (
+            '[[end]]\ncommand = ["/bin/true", "\\u0000"]',
+            "end[0]: command: no program can be given a",
+        ),
         ('[[end]]\ncommand = ["/"]', "end[0]: command: / is no absolute path of a program"),
         ('[[end]]\ncommand = ["/no/such"]', "end[0]: command: /no/such is no absolute path of a"),
         ('[[end]]\ncommand = ["/bin/true"]\ntimeout = 0', "end[0]: timeout: every command needs"),

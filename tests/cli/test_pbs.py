@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.wlm.pbs.atoms import answers, behaving
 from warren.base.errors import UserMistake
 from warren.cli.pbs import pbs
-from warren.wlm.pbs import hookfile
+from warren.wlm.pbs import checks, hookfile
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_the_hook_is_tried_with_the_configuration_of_this_nodes_mom(nowhere: Pat
     code, said = invoked("test", "--user", "root", "--json")
     (happened,) = [json.loads(line) for line in said.splitlines()]
     assert (code, happened["happenings"][-1]["outcome"]) == (1, "error")
-    assert "No such file or directory. Start ATOM" in invoked("status")[1]
+    assert "nobody listens there. Start ATOM" in invoked("status")[1]
     code, said = invoked("test", "--user", "nobody-here")
     assert (code, "rejected; the vnodes would stay online" in said) == (1, True)
 
@@ -109,3 +109,47 @@ def test_who_may_not_look_is_told_who_may(nowhere: Path) -> None:
     hooks.chmod(0)
     assert invoked("test") == (1, f"{hooks / 'hooks'} cannot be read: root can.")
     hooks.chmod(0o700)
+
+
+def test_another_hook_of_the_name_is_not_run(nowhere: Path) -> None:
+    hooks = nowhere / "home/mom_priv/hooks"
+    hooks.mkdir(parents=True)
+    (hooks / "other.PY").write_text(f"open({str(nowhere / 'run')!r}, 'w')\n")
+    code, said = invoked("test", "--name", "other", "--user", "root")
+    assert (code, "is another one" in said) == (1, True)
+    assert not (nowhere / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("comment", "met", "told"),
+    [
+        (5, True, "none is offline"),
+        ("mended", True, "none is offline"),
+        ("offlined by hook 'cray_atom' due to x", False, "offline because of the hook: a."),
+        ("offlined by hook 'other' due to x", True, "none is offline"),
+    ],
+)
+def test_vnodes_are_judged_by_their_comments(
+    nowhere: Path, comment: object, met: bool, told: str
+) -> None:
+    (nowhere / "nodes").write_text(json.dumps({"nodes": {"a": {"comment": comment}, "b": {}}}))
+    script(nowhere, "pbsnodes", f"cat {nowhere / 'nodes'}")
+    (check,) = checks._nodes("cray_atom")
+    assert (check.met, told in check.words) == (met, True), check
+
+
+@pytest.mark.parametrize("words", ["exit 1", "echo []", "echo {}"])
+def test_vnodes_that_are_not_told_are_not_called_well(nowhere: Path, words: str) -> None:
+    script(nowhere, "pbsnodes", words)
+    (check,) = checks._nodes("cray_atom")
+    assert (check.met, "does not tell" in check.words) == (None, True)
+
+
+def test_what_cannot_be_read_or_run_is_said_in_a_sentence(nowhere: Path) -> None:
+    (nowhere / "bin" / "qmgr").write_bytes(b"\0\0")
+    (nowhere / "bin" / "qmgr").chmod(0o755)
+    code, said = invoked("install")
+    assert (code, "qmgr cannot be run: Exec format error" in said) == (1, True)
+    assert "Is a directory" in invoked("install", "--config", str(nowhere))[1]
+    (nowhere / "pbs.conf").write_bytes(b"PBS_EXEC=\xff\n")
+    assert invoked("uninstall")[0] == 1

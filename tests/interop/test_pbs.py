@@ -174,7 +174,7 @@ def test_every_mom_of_a_job_tells_its_own_atom_the_first_of_them_first(site: Sit
 
 
 def test_a_mom_that_fails_goes_offline_alone_and_the_first_cleans_up(site: Site) -> None:
-    with site.behaving(**{SECOND: [answers(500)]}) as atoms:
+    with site.behaving(**{SECOND: [answers(401)]}) as atoms:
         site.submit("-l", "select=2:ncpus=1", "-l", "place=scatter")
         site.pbs.wait(lambda: site.offline(SECOND), "the second vnode to go offline")
         site.pbs.wait(lambda: len(atoms[FIRST].asked) == 2, "the first mom's end")
@@ -184,7 +184,7 @@ def test_a_mom_that_fails_goes_offline_alone_and_the_first_cleans_up(site: Site)
 
 
 def test_where_the_first_mom_fails_the_second_is_not_asked(site: Site) -> None:
-    with site.behaving(**{FIRST: [answers(500)]}) as atoms:
+    with site.behaving(**{FIRST: [answers(401)]}) as atoms:
         site.submit("-l", "select=2:ncpus=1", "-l", "place=scatter")
         site.pbs.wait(lambda: site.offline(FIRST), "the first vnode to go offline")
         assert (atoms[FIRST].methods, atoms[SECOND].methods) == (["POST"], [])

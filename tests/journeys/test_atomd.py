@@ -17,6 +17,7 @@ import pytest
 
 from tests.journeys.conftest import wait_for
 from tests.wlm.pbs import moms
+from warren.instance.shell.processes import parents
 
 SECONDS = 30.0
 
@@ -171,6 +172,32 @@ def test_commands_die_with_it_and_what_was_half_done_is_cleaned_up_after(atomd: 
     wait_for(lambda: atomd.jobs() == [], SECONDS)
 
 
+def test_what_a_dead_services_command_has_started_is_ended_before_it_is_cleaned_up_after(
+    atomd: Atomd,
+) -> None:
+    child = atomd.root / "child"
+    atomd.config.write_text(
+        f'[[start]]\ncommand = ["/bin/sh", "-c", "sleep 1000 & echo $! > {child}; wait"]\n'
+        "timeout = 1001\n"
+    )
+    atomd.start()
+
+    def ask() -> None:
+        with pytest.raises((OSError, http.client.HTTPException)):
+            atomd.ask("POST", body=job("1.x"))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_for(lambda: child.exists() and child.read_text().strip(), SECONDS)
+    atomd.end(signal.SIGKILL)
+    asking.join()
+    left = int(child.read_text())
+    assert Path(f"/proc/{left}").exists()
+    atomd.start()
+    wait_for(lambda: left not in parents(), SECONDS)
+    wait_for(lambda: atomd.jobs() == [], SECONDS)
+
+
 def test_what_it_cannot_do_is_said_in_a_sentence(atomd: Atomd) -> None:
     def said(*command: str) -> str:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -189,6 +216,13 @@ def test_what_it_cannot_do_is_said_in_a_sentence(atomd: Atomd) -> None:
     assert atomd.jobs() == []
     elsewhere[elsewhere.index("--socket") + 1] = "/proc/none/sock"
     assert "cannot be listened at" in said(*elsewhere)
+    (atomd.root / "third" / "lock").mkdir(parents=True)
+    elsewhere[-1] = str(atomd.root / "third")
+    assert "is a directory: it cannot be the lock" in said(*elsewhere)
+    atomd.end(signal.SIGTERM)
+    journal = atomd.root / "state" / "jobs.db"
+    journal.write_bytes(journal.read_bytes()[:4096] + b"\xff" * 8192)
+    assert "jobs.db cannot be read as a state file" in said(*atomd.command())
 
 
 def configured(atomd: Atomd, **tunables: float) -> Path:

@@ -211,3 +211,30 @@ def test_what_a_command_leaves_in_the_background_is_not_waited_for(tmp_path: Pat
     assert said == "begun"
     assert time.monotonic() - began < 10
     os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_command_whose_start_is_given_up_twice_is_ended_all_the_same(tmp_path: Path) -> None:
+    async def give_up(moment: int) -> None:
+        """Cancel at some moment of the start, and again at the next."""
+        words = f"sleep 1000 & echo $! >> {shlex.quote(str(tmp_path / 'pids'))}; wait"
+        performing = asyncio.ensure_future(
+            commands.perform(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=60)
+        )
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        performing.cancel()
+        await asyncio.sleep(0)
+        performing.cancel()
+        await asyncio.wait({performing})
+        assert performing.cancelled()
+
+    async def many() -> None:
+        for moment in range(1, 40):
+            await give_up(moment)
+        while commands._endings:
+            await asyncio.wait(set(commands._endings))
+
+    asyncio.run(many())
+    pids = tmp_path / "pids"
+    begun = [int(line) for line in pids.read_text().split()] if pids.exists() else []
+    eventually(lambda: not set(begun) & alive())

@@ -9,12 +9,14 @@ import structlog
 from warren.atom.config import Action
 from warren.atom.registration import Registration
 from warren.dws.node import NodeTrouble
+from warren.instance.shell import processes
 from warren.node import commands
 
 log = structlog.get_logger()
 
 Event = Literal["start", "end"]
 
+_MARK: Final = "ATOM_COMMAND_OF"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -26,11 +28,20 @@ class Actions:
         start: Sequence[Action],
         end: Sequence[Action],
         parallel: int,
+        owner: str,
         counted: Callable[[Event, bool], None] = lambda event, succeeded: None,
     ) -> None:
-        """`counted` is told of each command that has ended, and whether it succeeded."""
+        """`owner` is what commands are known by to be this service's, also by its next life.
+
+        `counted` is told of each command that has ended, and whether it succeeded.
+        """
         self._by_event: Mapping[Event, Sequence[Action]] = {"start": start, "end": end}
-        self._places = asyncio.Semaphore(parallel)
+        # Ends that fail again and again must not keep jobs from starting.
+        self._places: Mapping[Event, asyncio.Semaphore] = {
+            "start": asyncio.Semaphore(parallel),
+            "end": asyncio.Semaphore(parallel),
+        }
+        self._owner = owner
         self._counted = counted
 
     def due(self, event: Event) -> bool:
@@ -43,11 +54,11 @@ class Actions:
         Raises NodeTrouble, with its words. They have run before if the service died: commands
         must bear to be repeated.
         """
-        async with self._places:
+        async with self._places[event]:
             for action in self._by_event[event]:
                 try:
                     said = await commands.perform(
-                        action.command, _environment(event, job), seconds=action.seconds
+                        action.command, self._environment(event, job), seconds=action.seconds
                     )
                 except NodeTrouble:
                     self._counted(event, False)
@@ -55,12 +66,20 @@ class Actions:
                 self._counted(event, True)
                 log.info("command done", jobid=job.jobid, command=action.command[0], said=said)
 
+    async def clear(self, job: Registration) -> None:
+        """Kill what commands of a dead service have left of a job that they had not done with."""
+        mark = f"{_MARK}={self._mark(job)}"
+        await asyncio.to_thread(processes.kill, lambda: processes.marked(mark))
 
-def _environment(event: Event, job: Registration) -> Mapping[str, str]:
-    return {
-        "PATH": _PATH,
-        "ATOM_EVENT": event,
-        "ATOM_JOBID": job.jobid,
-        "ATOM_UID": str(job.uid),
-        "ATOM_EXCLUSIVE": str(int(job.exclusive)),
-    }
+    def _mark(self, job: Registration) -> str:
+        return f"{self._owner}:{job.jobid}"
+
+    def _environment(self, event: Event, job: Registration) -> Mapping[str, str]:
+        return {
+            "PATH": _PATH,
+            "ATOM_EVENT": event,
+            "ATOM_JOBID": job.jobid,
+            "ATOM_UID": str(job.uid),
+            "ATOM_EXCLUSIVE": str(int(job.exclusive)),
+            _MARK: self._mark(job),
+        }

@@ -24,7 +24,7 @@ from aiohttp import web
 from warren.atom.register import Register
 from warren.atom.registration import asked, written
 from warren.atom.service import Conflict, Failed, Full, Service
-from warren.base.errors import WarrenError
+from warren.base.errors import UserMistake, WarrenError
 from warren.rpc import sockets
 
 log = structlog.get_logger()
@@ -78,21 +78,24 @@ class Api:
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
         except WarrenError as error:
-            log.warning("refused", method=request.method, path=request.path, why=str(error))
+            log.warning("refused", method=request.method, path=_path(request), why=str(error))
             response = _refusal(_CODES.get(type(error), 400), str(error))
+        except Exception:  # a bug costs one answer, not the service
+            log.exception("request failed", method=request.method, path=_path(request))
+            response = _refusal(500, "internal error; see the service's log")
         seconds = time.perf_counter() - began
         # Whoever asks chooses the method's name, and each name would be counted for ever.
         known = request.method in ("POST", "GET", "DELETE")
         self._answered(request.method if known else "other", response.status, seconds)
         if request.method != "GET":
-            told = {"method": request.method, "path": request.path, "code": response.status}
+            told = {"method": request.method, "path": _path(request), "code": response.status}
             log.info("answered", **told, seconds=round(seconds, 4))
         return response
 
     async def _judged(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         user = sockets.peer(request.get_extra_info("socket"))
         if user not in self._users:
-            log.warning("not let in", uid=user, method=request.method, path=request.path)
+            log.warning("not let in", uid=user, method=request.method, path=_path(request))
             return _refusal(403, f"user {user} may not ask here: see allow-users")
         return await handler(request)
 
@@ -100,6 +103,8 @@ class Api:
         try:
             async with asyncio.timeout(_PATIENCE):
                 body = await request.read()
+        except web.RequestPayloadError as error:
+            raise UserMistake(f"the body cannot be read: {error}") from error
         except TimeoutError:
             return _refusal(408, f"the body did not come within {_PATIENCE:g} s")
         held = await self._service.begin(asked(body))
@@ -127,6 +132,11 @@ class Api:
             await asyncio.sleep(0)
         await response.write(b"]}\n")
         return response
+
+
+def _path(request: web.Request) -> str:
+    """Give the path as it is written in a URL: whatever is in it, it is one word."""
+    return request.rel_url.raw_path
 
 
 def _unknown(request: web.Request) -> web.Response:

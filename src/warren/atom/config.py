@@ -32,6 +32,8 @@ class Action(Table, frozen=True):
         demand_durations(self, "timeout")
         if self.seconds in (0, float("inf")):
             raise ValueError("timeout: every command needs a limit that is more than 0")
+        if any("\0" in argument for argument in self.command):
+            raise ValueError("command: no program can be given a NUL character")
         program = self.command[0]
         runs = os.path.isfile(program) and os.access(program, os.X_OK)
         if not os.path.isabs(program) or not runs:
@@ -51,7 +53,7 @@ class Config(Table, frozen=True):
     """Who may ask besides root and the user that the service runs as."""
     max_jobs: Annotated[int, msgspec.Meta(ge=1)] = 100_000
     parallel: Annotated[int, msgspec.Meta(ge=1)] = 16
-    """How many jobs' commands run at a time."""
+    """How many jobs' starts run at a time, and how many jobs' ends."""
     stop_timeout: Duration = 10.0
     """How long commands that are under way may go on when the service is told to stop."""
     start: tuple[Action, ...] = ()

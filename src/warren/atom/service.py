@@ -66,7 +66,8 @@ class Service:
                 self._group.create_task(self._register.run(), name="register")
                 for held in self._register:
                     if held.stage is not Stage.ACTIVE:
-                        self._end(held)
+                        await self._actions.clear(held.registration)
+                        self._clean_up(held)
         finally:
             for timer in self._retries.values():
                 timer.cancel()
@@ -124,7 +125,8 @@ class Service:
         under_way = self._starting.get(jobid)
         if under_way is not None:
             _, starting = under_way
-            starting.cancel()
+            if not starting.cancelling():
+                starting.cancel()
             await asyncio.wait({starting})
         task = self._ending.get(jobid)
         if task is None:

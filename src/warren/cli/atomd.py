@@ -78,4 +78,8 @@ def atomd(
             f"The state directory {state} is in use by process {holder(lock)}: choose another "
             "with --statedir."
         ) from None
+    except PermissionError as error:
+        raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error
+    except IsADirectoryError as error:
+        raise UserMistake(f"{error.filename} is a directory: it cannot be the lock.") from error
     click.echo("the ATOM service has stopped")

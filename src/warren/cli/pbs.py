@@ -52,7 +52,7 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
     register.demand_name(name)
     config = None
     if config_file is not None:
-        config = config_file.read_bytes()
+        config = _read(config_file)
         hookfile.demand_config(config, str(config_file))
     qmgr = Qmgr()
     if enable:
@@ -148,6 +148,7 @@ def test(
     register.demand_name(name)
     delivered = checks.mom(name) if config_file is None else None
     if delivered is not None:
+        hookfile.demand_ours(_read(delivered.hook), name)
         config_file = delivered.config
     node = qmgr.node()
     trial = Trial(
@@ -172,6 +173,13 @@ def test(
         for line in (*happened.log, happened.verdict):
             click.echo(f"  {line}")
     sys.exit(0 if accepted else 1)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _myself() -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
@@ -9,10 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from warren.atom import listening
 from warren.atom.actions import Actions
 from warren.atom.api import Api
 from warren.atom.config import Config
@@ -22,9 +23,13 @@ from warren.atom.service import Service
 from warren.base.clock import SystemClock
 from warren.daemons import exposed
 from warren.journal.sqlite import SqliteJournal
+from warren.kube import serving
 from warren.lifecycle import tables
 
 log = structlog.get_logger()
+
+CONNECTIONS: Final = 1000
+"""How many may talk to it at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +44,10 @@ class Wanted:
 
 
 async def run(wanted: Wanted, ready: Callable[[], None]) -> None:
-    """Be the service until SIGTERM or SIGINT. Raises JournalBroken."""
+    """Be the service until SIGTERM, SIGINT or SIGHUP. Raises JournalBroken."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, told.set)
     with SqliteJournal(wanted.journal) as journal:
         living = asyncio.ensure_future(_live(wanted, journal, told, ready))
@@ -55,7 +60,11 @@ async def _live(
 ) -> None:
     config = wanted.config
     metrics = Metrics()
-    actions = Actions(config.start, config.end, config.parallel, metrics.performed)
+    # What is no HTTP is answered with 400; a traceback for each would fill the log.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    actions = Actions(
+        config.start, config.end, config.parallel, str(wanted.journal), metrics.performed
+    )
     register = Register(journal)
     service = Service(register, actions, SystemClock(), config.max_jobs)
     metrics.jobs.set_function(lambda: len(register))
@@ -68,12 +77,11 @@ async def _live(
     exposed.add(app, metrics.exposition, clean)
     async with asyncio.TaskGroup() as parts:
         working = parts.create_task(service.run(), name="service")
-        serving = [
-            parts.create_task(listening.serve(app, wanted.listener, told), name="socket"),
-        ]
+        answering = serving.serve_few(app, wanted.listener, CONNECTIONS, told)
+        doors = [parts.create_task(answering, name="socket")]
         if wanted.exposed is not None:
             telling = exposed.serve(wanted.exposed, metrics.exposition, clean)
-            serving.append(parts.create_task(telling, name="exposed"))
+            doors.append(parts.create_task(telling, name="exposed"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.
         gc.collect()
@@ -84,7 +92,7 @@ async def _live(
         await told.wait()
         notify("STOPPING=1")
         await service.settle(tables.seconds(config.stop_timeout))
-        for part in (*serving, working):
+        for part in (*doors, working):
             part.cancel()
 
 

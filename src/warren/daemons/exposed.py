@@ -7,6 +7,9 @@ from aiohttp import web
 
 from warren.kube import serving
 
+_MOST = 50
+"""Connections at a time: whoever may connect must not use up what the process needs."""
+
 _PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
 
@@ -16,7 +19,7 @@ async def serve(
     """Serve `/metrics`, `/healthz` and `/readyz` on a bound socket until cancelled."""
     app = web.Application()
     add(app, exposition, ready)
-    await serving.serve(app, listener)
+    await serving.serve_few(app, listener, _MOST)
 
 
 def add(app: web.Application, exposition: Callable[[], bytes], ready: Callable[[], bool]) -> None:

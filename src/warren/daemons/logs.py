@@ -2,8 +2,9 @@
 
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 import structlog
 
@@ -22,6 +23,21 @@ def configure_file(path: Path) -> None:
     configure(rotated(path).open("a", buffering=1))
 
 
+class _Lossy:
+    """Loses what cannot be written: a full disk is no reason to stop, or to answer otherwise."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._output.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._output.flush()
+
+
 def configure(output: TextIO = sys.stderr) -> None:
     """Log to standard error, which a supervisor has led into a file, or elsewhere."""
     structlog.configure(
@@ -35,6 +51,6 @@ def configure(output: TextIO = sys.stderr) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(output),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(output))),
         cache_logger_on_first_use=True,
     )

@@ -47,9 +47,9 @@ class SqliteJournal:
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
         try:
             self._connection = _open(path)
+            (newest,) = self._connection.execute("SELECT max(id) FROM journal").fetchone()
         except sqlite3.Error as error:
             raise UserMistake(f"{path} cannot be read as a state file: {error}.") from error
-        (newest,) = self._connection.execute("SELECT max(id) FROM journal").fetchone()
         self._last: int = newest or 0
         """The last row of the journal."""
 
@@ -61,6 +61,12 @@ class SqliteJournal:
         self._connection.close()
 
     def replay(self) -> Iterator[bytes]:
+        try:
+            yield from self._replay()
+        except sqlite3.Error as error:
+            raise UserMistake(f"{self._path} cannot be read as a state file: {error}.") from error
+
+    def _replay(self) -> Iterator[bytes]:
         turn, after = self._in_force()
         read = self._connection.execute
         base = read("SELECT sum, data FROM base WHERE turn = ? ORDER BY id", (turn,))

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -79,7 +79,10 @@ class _Tail:
     """The last of what is written to a pipe, whose writing end is `writer`."""
 
     def __init__(self) -> None:
-        self._reader, self.writer = os.pipe()
+        try:
+            self._reader, self.writer = os.pipe()
+        except OSError as error:
+            raise NodeTrouble(f"no command can be run: {error.strerror}") from error
         os.set_blocking(self._reader, False)
         self._said = bytearray()
         self._open = True
@@ -161,22 +164,37 @@ async def _started(
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
     except asyncio.CancelledError:
         # asyncio waits for ever for a process whose start is cut short: it may come to its end.
-        await asyncio.wait({starting})
-        if starting.exception() is None:
-            await _end(starting.result())
+        await _surely(_end_started(starting))
         raise
     try:
         yield process
     finally:
-        await _end(process)
+        await _surely(_end(process))
+
+
+_endings: Final[set["asyncio.Task[None]"]] = set()
+"""What nobody may wait for any more, and must not be lost."""
+
+
+async def _surely(ending: Coroutine[None, None, None]) -> None:
+    """Do something to its end, however often whoever waits for it is cancelled."""
+    task = asyncio.create_task(ending)
+    _endings.add(task)
+    task.add_done_callback(_endings.discard)
+    await asyncio.shield(task)
+
+
+async def _end_started(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+    await asyncio.wait({starting})
+    if starting.exception() is None:
+        await _end(starting.result())
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # Shielded: a cancelled caller must not leave a zombie behind.
-        await asyncio.shield(process.wait())
+        await process.wait()
 
 
 def _words(output: bytes) -> str:

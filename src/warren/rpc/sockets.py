@@ -55,6 +55,20 @@ def connect(path: Path) -> socket.socket:
     return connection
 
 
+def is_served(path: Path) -> bool:
+    """Tell whether somebody listens at a path. Raises OSError where that cannot be told."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
+            # One whose queue is full would let us wait; so it says so at once.
+            connection.setblocking(False)
+            connection.connect(name)
+    except BlockingIOError:
+        return True
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
 def peer(connection: socket.socket) -> int:
     """Give the user id of the process at the other end, as the kernel knows it."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)

@@ -37,6 +37,16 @@ def answers(code: int, body: bytes = b"{}", *fields: str, after: float = 0.0) ->
     return behave
 
 
+def early(code: int) -> Behaviour:
+    """Answer as soon as anything has come, and close."""
+
+    def behave(connection: socket.socket) -> None:
+        connection.sendall(f"HTTP/1.1 {code} Early\r\nContent-Length: 0\r\n\r\n".encode())
+
+    behave.early = True  # type: ignore[attr-defined]
+    return behave
+
+
 def says(words: bytes, *, then: str = "close", every: float = 0.0) -> Behaviour:
     """Say something, then close, hang, or go on to say a byte from time to time."""
 
@@ -89,10 +99,10 @@ def behaving(path: Path, behaviours: Sequence[Behaviour]) -> Iterator[Atom]:
     def meet(connection: socket.socket) -> None:
         open_connections.add(connection)
         with connection, contextlib.suppress(OSError):
-            asked = _read(connection)
+            behaviour = behaviours[min(len(atom.asked), len(behaviours) - 1)]
+            asked = _read(connection, whole=not hasattr(behaviour, "early"))
             if asked is None:
                 return
-            behaviour = behaviours[min(len(atom.asked), len(behaviours) - 1)]
             atom.asked.append(asked)
             behaviour(connection)
 
@@ -120,14 +130,16 @@ def behaving(path: Path, behaviours: Sequence[Behaviour]) -> Iterator[Atom]:
         path.unlink(missing_ok=True)
 
 
-def _read(connection: socket.socket) -> Asked | None:
-    """Read a request; None where somebody connects and says nothing."""
+def _read(connection: socket.socket, whole: bool) -> Asked | None:
+    """Read a request, or no more than its first line; None where nothing is said."""
     reader = connection.makefile("rb")
     line = reader.readline().decode()
     if not line:
         return None
     method, path, _ = line.split()
-    headers = {}
+    headers: dict[str, str] = {}
+    if not whole:
+        return Asked(method, path, headers, None, time.monotonic())
     while (field_ := reader.readline().decode().strip()) != "":
         name, _, value = field_.partition(":")
         headers[name.lower()] = value.strip()

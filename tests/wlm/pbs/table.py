@@ -7,7 +7,7 @@ offline. `COMPLAINS` is a rejected execjob_end.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.wlm.pbs.atoms import Behaviour, answers, pours, says
+from tests.wlm.pbs.atoms import Behaviour, answers, early, pours, says
 
 RUNS, OFFLINE, ENDS, COMPLAINS = "runs", "offline", "ends", "complains"
 
@@ -58,17 +58,27 @@ BEGIN = [
     Case("307", [answers(307, b"", "Location: http://elsewhere/")], OFFLINE, [POST], "code 307"),
     Case("401", [answers(401)], OFFLINE, [POST], "Invalid status code 401"),
     Case("404", [answers(404)], OFFLINE, [POST], "Invalid status code 404"),
-    Case("500", [answers(500, b'{"why": "no"}')], OFFLINE, [POST], 'text {"why": "no"}'),
-    Case("503", [answers(503, b"", "Retry-After: 1")], OFFLINE, [POST], "field Retry-After: 1"),
-    Case("999", [says(b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n")], OFFLINE, [POST], "999"),
+    # Whether it has the job now, nobody knows.
+    Case("500", [answers(500, b'{"why": "no"}'), answers(404)], OFFLINE, [POST, DELETE],
+         'text {"why": "no"}'),
+    Case("503", [answers(503, b"", "Retry-After: 1"), answers(503)], OFFLINE, [POST, DELETE],
+         "the registration may be left behind: DELETE answered 503"),
+    Case("999", [says(b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n"), answers(404)], OFFLINE,
+         [POST, DELETE], "Invalid status code 999"),
+    Case("far too many words in the headers",
+         [says(HEAD + b"X: " + b"\xff" * 60_000 + b"\r\nY: " + b"\xff" * 60_000 + b"\r\n\r\n")],
+         RUNS, [POST], "(and more)"),
+    Case("an answer before the question is read", [early(400), answers(204), answers(200)], RUNS,
+         [POST, DELETE, POST], "registered once more"),
     Case("400, then deleted, then 200", [answers(400), answers(204), answers(200)], RUNS,
          [POST, DELETE, POST], "registered once more"),
     Case("400, then not there, then 200", [answers(400), answers(404), answers(200)], RUNS,
          [POST, DELETE, POST], "Job ID registered"),
     Case("400, then deleted, then 400", [answers(400), answers(204), answers(400)], OFFLINE,
          [POST, DELETE, POST], "Invalid status code 400"),
-    Case("400, then deleted, then 500", [answers(400), answers(204), answers(500)], OFFLINE,
-         [POST, DELETE, POST], "Invalid status code 500"),
+    Case("400, then deleted, then 500",
+         [answers(400), answers(204), answers(500), answers(204)], OFFLINE,
+         [POST, DELETE, POST, DELETE], "Invalid status code 500"),
     Case("400, then not deleted", [answers(400), answers(500)], OFFLINE, [POST, DELETE],
          "DELETE failed with status code 500"),
     Case("400, then a bad request again", [answers(400), answers(400)], OFFLINE, [POST, DELETE],

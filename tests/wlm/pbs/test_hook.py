@@ -137,7 +137,7 @@ def test_everything_that_is_answered_is_in_the_log_at_its_default_level(
     Seed: The response code and all of the fields of the response will be printed in the mom logs
     """
     body = json.dumps({"message": "x" * 5000, "last": "word"}).encode()
-    with behaving(socket, [answers(500, body, "X-One: 1", "X-Two: 2")]):
+    with behaving(socket, [answers(500, body, "X-One: 1", "X-Two: 2"), answers(404)]):
         played = begin(configure())
     lines = [line for _, line in played.log]
     assert all(line.startswith("PBS_cray_atom:2.pbshost:begin: ") for line in lines)
@@ -381,6 +381,14 @@ def test_a_configuration_that_is_wrong_is_refused_with_its_key_and_the_reason(
     assert words in played.message
     ended = end(path)
     assert (ended.outcome, words in ended.message) == ("reject", True)
+
+
+def test_a_configuration_that_is_too_long_is_not_half_read(tmp_path: Path) -> None:
+    path = tmp_path / "CF"
+    path.write_text(json.dumps({"nodes": {str(number): {} for number in range(100_000)}}))
+    played = begin(path)
+    assert (played.outcome, "more than 1048576 characters" in played.message) == ("error", True)
+    assert played.seconds < 5
 
 
 def test_a_configuration_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Whether the hook can do its work: what the server has, and what this node has."""
 
 import json
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
+from warren.rpc import sockets
 from warren.wlm.pbs import hookfile, qmgr, register
 from warren.wlm.pbs.qmgr import NotHere, Qmgr
 from warren.wlm.pbs.register import Registered
@@ -121,18 +121,25 @@ def _time(found: Mapping[str, str], config: Mapping[str, Any]) -> Check:
 def _nodes(name: str) -> Iterator[Check]:
     """Name the vnodes that the hook has taken offline."""
     try:
+        pbsnodes = qmgr.program("pbsnodes")
+    except NotHere as reason:
+        yield Check("nodes", None, str(reason))
+        return
+    try:
         ran = subprocess.run(
-            [qmgr.program("pbsnodes"), "-a", "-F", "json"],
+            [pbsnodes, "-a", "-F", "json"],
             capture_output=True,
             timeout=_SECONDS,
             check=False,
         )
-        nodes: Mapping[str, Mapping[str, Any]] = json.loads(ran.stdout or b"{}").get("nodes", {})
-    except (subprocess.TimeoutExpired, ValueError, UserMistake) as error:
-        yield Check("nodes", False, f"pbsnodes cannot be asked: {error}")
+        nodes: Mapping[str, Mapping[str, Any]] = json.loads(ran.stdout)["nodes"]
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
+        yield Check("nodes", None, f"pbsnodes does not tell: {error}")
         return
     by_us = f"offlined by hook '{name}'"
-    offline = sorted(vnode for vnode, told in nodes.items() if by_us in told.get("comment", ""))
+    offline = sorted(
+        vnode for vnode, told in nodes.items() if by_us in str(told.get("comment", ""))
+    )
     yield Check(
         "nodes",
         not offline,
@@ -201,12 +208,9 @@ def of_socket(place: Any) -> Check:
     if place is None:
         return Check("ATOM", True, "none is configured for this node")
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            # One whose queue is full would let us wait; so it says that at once.
-            connection.setblocking(False)
-            connection.connect(str(place))
-    except BlockingIOError:
-        return Check("ATOM", False, f"{place} is listened at, but nobody answers")
+        if sockets.is_served(Path(str(place))):
+            return Check("ATOM", True, f"{place} is listened at")
+        words = "nobody listens there"
     except OSError as error:
-        return Check("ATOM", False, f"{place}: {error.strerror}. Start ATOM, or 'warren atomd'")
-    return Check("ATOM", True, f"{place} is listened at")
+        words = error.strerror or str(error)
+    return Check("ATOM", False, f"{place}: {words}. Start ATOM, or 'warren atomd'")

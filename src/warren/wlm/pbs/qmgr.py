@@ -34,7 +34,7 @@ def settings() -> Mapping[str, str]:
     """Give what PBS's own configuration on this machine says."""
     place = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf"))
     try:
-        lines = place.read_text().splitlines()
+        lines = place.read_text(errors="replace").splitlines()
     except OSError:
         return {}
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
@@ -79,6 +79,8 @@ class Qmgr:
                 timeout=_SECONDS,
                 check=False,
             )
+        except OSError as error:
+            raise NotHere(f"{self._program} cannot be run: {error.strerror}.") from error
         except subprocess.TimeoutExpired:
             raise Refused(f"PBS's server has not answered qmgr within {_SECONDS:g} s.") from None
         words = (ran.stderr + ran.stdout).decode(errors="replace")
