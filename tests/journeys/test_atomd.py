@@ -99,6 +99,18 @@ def job(jobid: str) -> dict[str, Any]:
     return {"jobid": jobid, "uid": 0, "exclusive": False}
 
 
+def asked_in_vain(atomd: Atomd, jobid: str) -> threading.Thread:
+    """Ask for a start that the service will not live to answer."""
+
+    def ask() -> None:
+        with pytest.raises((OSError, http.client.HTTPException)):
+            atomd.ask("POST", body=job(jobid))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    return asking
+
+
 def test_what_it_has_acknowledged_outlives_kill_9_at_any_moment(atomd: Atomd) -> None:
     """Clients register and delete; what each of them was told is what the next life says."""
     random.seed(os.environ.get("WARREN_SEED", "atomd"))
@@ -155,13 +167,7 @@ def test_commands_die_with_it_and_what_was_half_done_is_cleaned_up_after(atomd: 
         f'timeout = 1001\n[[end]]\ncommand = ["/bin/sh", "-c", "echo $ATOM_JOBID > {cleaned}"]\n'
     )
     atomd.start()
-
-    def ask() -> None:
-        with pytest.raises((OSError, http.client.HTTPException)):
-            atomd.ask("POST", body=job("1.x"))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
+    asking = asked_in_vain(atomd, "1.x")
     wait_for(lambda: begun.exists() and begun.read_text().strip(), SECONDS)
     command = int(begun.read_text())
     atomd.end(signal.SIGKILL)
@@ -181,13 +187,7 @@ def test_what_a_dead_services_command_has_started_is_ended_before_it_is_cleaned_
         "timeout = 1001\n"
     )
     atomd.start()
-
-    def ask() -> None:
-        with pytest.raises((OSError, http.client.HTTPException)):
-            atomd.ask("POST", body=job("1.x"))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
+    asking = asked_in_vain(atomd, "1.x")
     wait_for(lambda: child.exists() and child.read_text().strip(), SECONDS)
     atomd.end(signal.SIGKILL)
     asking.join()
