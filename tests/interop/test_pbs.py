@@ -265,9 +265,9 @@ def test_a_mom_that_is_started_again_with_p_keeps_its_job_and_tells_of_its_end(s
         job = site.submit("-l", f"select=1:host={FIRST}", command=("/bin/sleep", "4"))
         site.pbs.wait(lambda: site.job(job).get("job_state") == "R", "the job to run")
         time.sleep(0.5)
+        # It takes its lock along.
+        pid = (site.pbs.home(FIRST) / "mom_priv/mom.lock").read_text().strip()
         _signal(site, FIRST, "INT")
-        lock = site.pbs.home(FIRST) / "mom_priv/mom.lock"
-        pid = lock.read_text().strip()
         site.pbs.wait(
             lambda: site.pbs.run(FIRST, ["sh", "-c", f"[ -e /proc/{pid} ] || echo gone"]),
             "the mom's end",
