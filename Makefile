@@ -8,6 +8,8 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 ONLY ?= .
+# One more than there are CPUs, up to four: tests with real processes wait much of their time.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
 .PHONY: demo test test-kube check bench docs clean
@@ -16,7 +18,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # What clients are promised, told to every cluster. It works in namespaces and API groups of its
 # own, and fails if it cannot take them away again.
