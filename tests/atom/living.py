@@ -27,7 +27,8 @@ class Scripted(Actions):
         """What has come to its end, by event and job, with `cut` for what did not."""
 
     async def clear(self, job: Registration) -> None:
-        """Nothing of its commands outlives it."""
+        """Look for what a dead service has left, which takes its time."""
+        await asyncio.sleep(0.5)
 
     async def perform(self, event: Event, job: Registration) -> None:
         try:

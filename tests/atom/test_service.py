@@ -214,6 +214,24 @@ def test_what_a_dead_service_left_half_done_is_cleaned_up_after(when: str) -> No
     assert actions.done == [("end", "1.pbshost")]
 
 
+def test_a_job_that_begins_while_its_dead_start_is_cleaned_up_after_waits_for_that() -> None:
+    journal = MemoryJournal()
+
+    async def first(service: Service, register: Register) -> None:
+        asyncio.ensure_future(service.begin(job()))  # noqa: RUF006
+        await asyncio.sleep(0.5)
+
+    async def second(service: Service, register: Register) -> None:
+        assert (await service.begin(job())).stage is Stage.ACTIVE
+        await asyncio.sleep(10)
+        assert [held.registration for held in register] == [job()]
+
+    live(first, Scripted(), journal)
+    actions = Scripted()
+    live(second, actions, journal)
+    assert [event for event, _ in actions.done] == ["end", "start"]
+
+
 def test_no_more_jobs_are_registered_than_there_is_room_for() -> None:
     async def story(service: Service, register: Register) -> None:
         outcomes = await asyncio.gather(

@@ -64,10 +64,10 @@ class Service:
         try:
             async with self._group:
                 self._group.create_task(self._register.run(), name="register")
+                # All of them at once: whoever asks from now on finds that they are under way.
                 for held in self._register:
                     if held.stage is not Stage.ACTIVE:
-                        await self._actions.clear(held.registration)
-                        self._clean_up(held)
+                        self._end(held, left=True)
         finally:
             for timer in self._retries.values():
                 timer.cancel()
@@ -169,18 +169,21 @@ class Service:
         with suppress(Failed):
             self._end(held)
 
-    def _end(self, held: Held) -> "asyncio.Task[str | None]":
+    def _end(self, held: Held, *, left: bool = False) -> "asyncio.Task[str | None]":
+        """Begin to end a job, which a dead service has perhaps `left` half done."""
         jobid = held.registration.jobid
         timer = self._retries.pop(jobid, None)
         if timer is not None:
             timer.cancel()
-        task = self._begun(self._ends(held), f"end {jobid}")
+        task = self._begun(self._ends(held, left), f"end {jobid}")
         self._ending[jobid] = task
         task.add_done_callback(lambda _: self._ending.pop(jobid))
         return task
 
-    async def _ends(self, held: Held) -> str | None:
+    async def _ends(self, held: Held, left: bool) -> str | None:
         jobid = held.registration.jobid
+        if left:
+            await self._actions.clear(held.registration)
         if self._actions.due("end"):
             if held.stage is not Stage.ENDING:
                 held = Held(held.registration, Stage.ENDING, held.since)

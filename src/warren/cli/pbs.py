@@ -11,15 +11,15 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import json_option, print_json
+from warren.wlm.pbs.hookfile import NAME
+from warren.wlm.pbs.rehearsal import SHARING
 
 if TYPE_CHECKING:
     from warren.wlm.pbs.checks import Check
     from warren.wlm.pbs.qmgr import Qmgr
     from warren.wlm.pbs.register import Directive
 
-_NAME = "cray_atom"
-
-name_option = click.option("--name", default=_NAME, show_default=True, metavar="HOOK",
+name_option = click.option("--name", default=NAME, show_default=True, metavar="HOOK",
                            help="What the hook is called.")  # fmt: skip
 
 
@@ -119,8 +119,7 @@ def status(name: str, as_json: bool) -> None:
 @click.option("--place", default="pack", show_default=True, metavar="PLACE",
               help="As for qsub -l place=PLACE.")  # fmt: skip
 @click.option("--sharing", default="default_shared", show_default=True,
-              type=click.Choice(["default_shared", "default_excl", "ignore_excl", "force_excl",
-                                 "default_exclhost", "force_exclhost"]),
+              type=click.Choice([name.removeprefix("ND_").lower() for name in SHARING]),
               help="What the server would say of this node.")  # fmt: skip
 @click.option("--vntype", metavar="TYPE", help="And of its resource vntype.")
 @click.option("--alarm", default=300.0, show_default=True, metavar="SECONDS",
