@@ -36,8 +36,8 @@ _values = st.recursive(
     max_leaves=5,
 )
 _good: dict[str, st.SearchStrategy[Any]] = {
-    "post_timeout": st.integers(1, 86400) | st.floats(0.001, 86400),
-    "delete_timeout": st.integers(1, 86400) | st.floats(0.001, 86400),
+    "post_timeout": st.integers(1, 86400) | st.floats(1.0, 86400),
+    "delete_timeout": st.integers(1, 86400) | st.floats(1.0, 86400),
     "unix_socket_file": st.none() | _names.map(lambda name: f"/nonexistent/{name}"),
     "sharing": st.none() | st.sampled_from([name[3:].lower() for name in rehearsal.SHARING]),
 }
