@@ -4,14 +4,20 @@ Exit codes: 0 done; 1 refused, with one sentence on standard error that says why
 2 the command line is wrong; `run` and `job attach` exit as the job did.
 """
 
+import errno
+import signal
 import sys
-from typing import Final
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Final, NoReturn
 
 import click
 
 from warren import __version__
 from warren.base.errors import WarrenError
 from warren.cli.lazy import LazyGroup
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _COMMANDS: Final = {
     "up": ("warren.cli.cluster", "up", "Run a cluster on this machine."),
@@ -50,21 +56,47 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. What is refused is one sentence, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        # A letter that the output cannot have is no reason to end.
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(cli.main(standalone_mode=False, prog_name="warren"))
+        try:
+            sys.exit(cli.main(standalone_mode=False, prog_name="warren"))
+        finally:
+            sys.stdout.flush()
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
-    except click.Abort:
-        sys.exit(130)
+    except (click.Abort, KeyboardInterrupt):
+        _end_interrupted()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except WarrenError as error:
         click.echo(f"warren: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        with suppress(OSError):
+            sys.stdout.close()  # or it would be tried again at the end
+        click.echo(
+            f"warren: {error.filename or 'the output'} cannot be written: {error.strerror}.",
+            err=True,
+        )
+        sys.exit(1)
+
+
+def _end_interrupted() -> NoReturn:
+    """Die of SIGINT, which a shell reports as 130, and by which it knows to end its script.
+
+    Not by `sys.exit(130)`: Python itself dies of the signal instead if an `exec` of text, such as
+    that of a dataclass under import, was what the signal interrupted.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
+    sys.exit(130)  # where the signal is blocked
