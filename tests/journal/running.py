@@ -26,7 +26,7 @@ def really(story: Story) -> Callable[..., None]:
 
     @functools.wraps(story)
     def told(*arguments: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(story(*arguments, **named), 30))
+        asyncio.run(asyncio.wait_for(story(*arguments, **named), 120))
 
     return told
 

@@ -1,5 +1,7 @@
 """Sizes in bytes, and how people write them."""
 
+import math
+import re
 from typing import Final, NewType
 
 Bytes = NewType("Bytes", int)
@@ -8,6 +10,12 @@ KIB: Final = Bytes(2**10)
 MIB: Final = Bytes(2**20)
 GIB: Final = Bytes(2**30)
 TIB: Final = Bytes(2**40)
+
+_MANY: Final = 10 * 1024
+"""GiB that are better told in TiB."""
+
+_POWERS: Final = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
+_HUMAN: Final = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ({'|'.join(_POWERS)})")
 
 
 def human(size: int) -> str:
@@ -26,10 +34,24 @@ def whole_gib(size: int) -> int:
     return -(-size // GIB)
 
 
+def gib(size: int, *, up: bool) -> str:
+    """Write whole GiB for a person, from 10 TiB on in TiB, rounded `up` or down to a tenth.
+
+    What is asked for is rounded up and what is there down, so that the more is the more.
+    """
+    if size < _MANY:
+        return f"{size} GiB"
+    tenths = -(-size * 10 // 1024) if up else size * 10 // 1024
+    return f"{tenths // 10}.{tenths % 10} TiB" if tenths % 10 else f"{tenths // 10} TiB"
+
+
 def from_human(text: str) -> int:
-    """Read what `human` has written, as exactly as it was written. Raises ValueError."""
-    number, _, unit = text.partition(" ")
-    powers: dict[str, int] = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
-    if unit not in powers:
+    """Read what `human` has written, as exactly as it was written.
+
+    Raises ValueError for what is no size, and for one that no float holds.
+    """
+    found = _HUMAN.fullmatch(text)
+    size = float(found[1]) * 1024.0 ** _POWERS[found[2]] if found is not None else math.nan
+    if not math.isfinite(size):
         raise ValueError(f"{text!r} is not a size")
-    return int(float(number) * float(1024 ** powers[unit]))
+    return int(size)

@@ -8,15 +8,20 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final, Protocol
 
-from warren.base.errors import WarrenError
+from warren.base.errors import Retryable, WarrenError
 
-_ROW: Final = 2**20
+ROW: Final = 2**20
+"""Bytes that a rewrite puts into a row. An append waits for one row at the most."""
 _SLICE: Final = 0.004
 """Seconds for which the event loop makes records of a rewrite before others have their turn."""
 
 
 class JournalBroken(WarrenError):
     """The disk has refused a record. Nothing after it is durable; the process must end."""
+
+
+class JournalFull(Retryable):
+    """The disk has no room for a record. What was appended before is there, and no part of it."""
 
 
 class Journal(Protocol):
@@ -27,7 +32,14 @@ class Journal(Protocol):
         ...
 
     async def append(self, records: Sequence[bytes]) -> None:
-        """Add records, all or none. They are durable when this returns."""
+        """Add records, all or none. They are durable when this returns.
+
+        Raises JournalFull, and may be tried again then: room that was set aside is given up.
+        """
+        ...
+
+    async def reserve(self) -> None:
+        """Set room aside, for when the disk is full. Raises JournalFull. May be repeated."""
         ...
 
     async def rewrite(self, records: Iterable[bytes]) -> None:
@@ -36,6 +48,7 @@ class Journal(Protocol):
         The records are taken little by little, and appends go on meanwhile. They say the
         same as what had been appended when the first of them was taken; what is appended
         later stays, after them. Whoever gives up the wait, or dies, has changed nothing.
+        Raises JournalFull, and has changed nothing then either.
         """
         ...
 
@@ -43,8 +56,9 @@ class Journal(Protocol):
 class MemoryJournal:
     """A journal for tests: it outlives the parts that write to it, and nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, row: int = ROW) -> None:
         self.records: list[bytes] = []
+        self._row = row
 
     def replay(self) -> Iterable[bytes]:
         return list(self.records)
@@ -52,9 +66,12 @@ class MemoryJournal:
     async def append(self, records: Sequence[bytes]) -> None:
         self.records.extend(records)
 
+    async def reserve(self) -> None:
+        return
+
     async def rewrite(self, records: Iterable[bytes]) -> None:
         replaced = len(self.records)
-        fewer = [record async for row in rows(records, _ROW) for record in row]
+        fewer = [record async for row in rows(records, self._row) for record in row]
         self.records[:replaced] = fewer
 
 

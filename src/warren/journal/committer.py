@@ -2,17 +2,34 @@
 
 The rule of every store: change nothing that anybody can see before it is
 durable. A record is submitted together with what makes it visible.
+
+On a full disk what was submitted waits, in its order, until there is room. A store
+takes no new work then (`full`): what is under way comes to its end in the room that
+the journal has set aside for it (ADR 030).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from warren.journal import Journal
+import structlog
+
+from warren.journal import Journal, JournalFull
+
+log = structlog.get_logger()
 
 _COMPACT_BYTES: Final = 16 * 2**20
 """How much may be appended before the journal is first rewritten."""
+
+
+def rewrite_limit(held: int) -> int:
+    """Return how many bytes may be appended to a journal whose last rewrite had `held`.
+
+    As many again, for a rewrite costs seconds of work.
+    """
+    return max(_COMPACT_BYTES, held)
 
 
 @dataclass(frozen=True)
@@ -31,20 +48,38 @@ class Committer:
         snapshot: Callable[[], Iterable[bytes]],
         held: int = 0,
         appended: int = 0,
+        pause: float = 1.0,
+        limit: Callable[[int], int] = rewrite_limit,
     ) -> None:
         """`snapshot` gives records that say the same as all that are visible at the first of them.
 
         They are taken from it little by little, while commits go on. `held` is how many
         bytes the journal's last rewrite had, and `appended` how many came since: it is
-        rewritten again when they are as many, for that costs seconds of work.
+        rewritten again when they are more than `limit` gives for `held`. `pause` is how many
+        seconds pass between two looks for room on a full disk.
         """
         self._journal = journal
         self._snapshot = snapshot
         self._entries: list[_Entry] = []
         self._news = asyncio.Event()
         self._appended = appended
-        self._limit = max(_COMPACT_BYTES, held)
+        self._limit_of = limit
+        self._limit = limit(held)
         self._rewriting: asyncio.Task[None] | None = None
+        self._pause = pause
+        self._looked = 0.0
+        self._full: str | None = None
+        self._stuck = False
+
+    @property
+    def full(self) -> str | None:
+        """Why no new work is to be taken: the disk is full, in a sentence. None if it is not."""
+        return self._full
+
+    @property
+    def stuck(self) -> bool:
+        """Whether not even what is submitted can be committed now."""
+        return self._stuck
 
     def submit(self, record: bytes, visible: Callable[[], None]) -> "asyncio.Future[None]":
         """Commit `record`, then call `visible`, then resolve the future.
@@ -59,39 +94,94 @@ class Committer:
     async def run(self) -> None:
         """Commit until cancelled. Raises JournalBroken when the disk refuses: the end."""
         try:
+            await self._reserve()
             while True:
-                await self._news.wait()
-                self._news.clear()
+                await self._wait()
                 if self._rewriting is not None and self._rewriting.done():
-                    self._rewriting.result()
+                    self._rewritten(self._rewriting)
                     self._rewriting = None
                 await self._commit()
-                if self._appended > self._limit and self._rewriting is None:
+                if self._full is not None and self._now() - self._looked >= self._pause:
+                    await self._reserve()
+                if self._appended > self._limit and self._rewriting is None and not self._full:
                     self._compact()
         finally:
             if self._rewriting is not None:
                 self._rewriting.cancel()
                 await asyncio.wait({self._rewriting})
 
+    async def _wait(self) -> None:
+        """Wait for news; on a full disk no longer than until it is to be looked at again."""
+        if self._full is None:
+            await self._news.wait()
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause):
+                    await self._news.wait()
+        self._news.clear()
+
     async def _commit(self) -> None:
         entries, self._entries = self._entries, []
         if not entries:
             return
-        await self._journal.append([entry.record for entry in entries])
+        await self._append([entry.record for entry in entries])
         for entry in entries:
             entry.visible()
             if not entry.done.done():
                 entry.done.set_result(None)
         self._appended += sum(len(entry.record) for entry in entries)
 
+    async def _append(self, records: Sequence[bytes]) -> None:
+        """Append records, now or when there is room."""
+        while True:
+            try:
+                await self._journal.append(records)
+            except JournalFull as error:
+                # At once, and in the room that was set aside, which was given up just now.
+                if self._full is not None:
+                    self._stuck = True
+                    await asyncio.sleep(self._pause)
+                self._note(error)
+            else:
+                self._stuck = False
+                return
+
+    async def _reserve(self) -> None:
+        try:
+            await self._journal.reserve()
+        except JournalFull as error:
+            self._note(error)
+        else:
+            if self._full is not None:
+                log.info("there is room again", was=self._full)
+            self._full = None
+        self._looked = self._now()
+
+    def _note(self, error: JournalFull) -> None:
+        if self._full is None:
+            log.warning("no new work is taken", why=str(error))
+            self._looked = self._now()
+        self._full = str(error)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def _compact(self) -> None:
         # Not a task group: what the disk refuses is to be raised as it is.
         self._rewriting = asyncio.create_task(self._journal.rewrite(self._fewer()))
         self._rewriting.add_done_callback(lambda _: self._news.set())
+
+    def _rewritten(self, rewriting: "asyncio.Task[None]") -> None:
+        try:
+            rewriting.result()
+        except JournalFull as error:
+            # What takes the place of a journal takes room beside it first. The journal stays as
+            # it is, and is rewritten when it has grown by as much again.
+            log.warning("the journal is not rewritten", why=str(error))
 
     def _fewer(self) -> Iterator[bytes]:
         self._appended = held = 0
         for record in self._snapshot():
             held += len(record)
             yield record
-        self._limit = max(_COMPACT_BYTES, held)
+        self._limit = self._limit_of(held)

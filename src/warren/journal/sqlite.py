@@ -10,21 +10,28 @@ because it was replaced or because the process died, is passed over by a replay 
 by the next rewrite, row by row as well.
 
 Each row has a sum of its bytes. One that does not agree is a fault of the disk; the file is
-refused then, for half of the truth is none.
+refused then, for half of the truth is none. Beside the file stands its mark, which says that
+it was made: a file that is missing or empty then is no new one, and is refused as well.
+
+Room for the records of what was begun is set aside in a file beside it, which is given up when
+the disk is full.
 """
 
 import asyncio
+import errno
+import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from warren.base.errors import UserMistake
-from warren.journal import JournalBroken, rows
+from warren.journal import ROW, JournalBroken, JournalFull, rows
 
 T = TypeVar("T")
 
@@ -32,25 +39,38 @@ SCHEMA: Final = 2
 """The version of the file's layout. A newer one is refused; 1 had the journal alone."""
 
 _LENGTH: Final = 4
-_ROW: Final = 2**20
-"""Bytes that a rewrite puts into a row. An append waits for one row at the most."""
 _CARRIED: Final = 4000
 """Pages of the log, of 4 KiB, after which it is carried over into the file."""
 _DELETED: Final = 16
 """Rows that are deleted at once."""
+RESERVE: Final = 16 * 2**20
+"""Bytes that a service sets aside: the end of a job takes some ten thousand."""
+
+_NO_ROOM: Final = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+)
+"""What SQLite says of a full disk: the second of a quota, or of a limit on the size of files."""
+_NO_ROOM_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the kernel says of it."""
 
 
 class SqliteJournal:
     """A journal in one file. Use it as a context manager."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or make the file. Raises UserMistake where it is not ours to read."""
+    def __init__(self, path: Path, reserve: int = 0, *, row: int = ROW) -> None:
+        """Open or make the file. Raises UserMistake where it is not ours to read.
+
+        `reserve` is how many bytes are set aside, and `row` how many go into a row of a rewrite.
+        """
         self._path = path
+        self._row = row
+        self._size = reserve
+        _demand_whole(path)
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
         try:
             self._connection = _open(path)
             (newest,) = self._connection.execute("SELECT max(id) FROM journal").fetchone()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise UserMistake(f"{path} cannot be read as a state file: {error}.") from error
         self._last: int = newest or 0
         """The last row of the journal."""
@@ -83,16 +103,32 @@ class SqliteJournal:
             yield from _unpack(row)
 
     async def append(self, records: Sequence[bytes]) -> None:
-        self._last = await self._run(lambda: self._insert(records))
+        try:
+            self._last = await self._run(lambda: self._insert(records))
+        except JournalFull:
+            await self._run(partial(give_up, self._path))
+            raise
+
+    async def reserve(self) -> None:
+        await self._run(self._set_aside)
 
     async def rewrite(self, records: Iterable[bytes]) -> None:
         await self._sweep()
+        try:
+            await self._replace(records)
+        except JournalFull:
+            with suppress(JournalFull):  # or the next one deletes what is there of it
+                await self._sweep()
+            raise
+
+    async def _replace(self, records: Iterable[bytes]) -> None:
         turn = (await self._run(self._in_force))[0] + 1
         after = self._last
-        async for row in rows(records, _ROW):
+        async for row in rows(records, self._row):
             await self._run(partial(self._lay, turn, _pack(row)))
         await self._run(partial(self._switch, turn, after))
-        await self._sweep()
+        with suppress(JournalFull):
+            await self._sweep()
 
     async def _sweep(self) -> None:
         """Delete what is not in force."""
@@ -103,7 +139,26 @@ class SqliteJournal:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._writer, deed)
         except sqlite3.Error as error:
+            if error.sqlite_errorcode in _NO_ROOM:
+                raise self._full(error) from error
             raise JournalBroken(f"{self._path} cannot be written: {error}.") from error
+
+    def _full(self, error: Exception) -> JournalFull:
+        return JournalFull(
+            f"the file system of {self._path} is full ({getattr(error, 'strerror', error)}): until "
+            "there is room, no new work is taken"
+        )
+
+    def _set_aside(self) -> None:
+        if self._size == 0:
+            return
+        try:
+            _allocate(_aside(self._path), self._size)
+        except OSError as error:
+            if error.errno not in _NO_ROOM_ERRNO:
+                raise JournalBroken(f"{_aside(self._path)}: {error.strerror}.") from error
+            give_up(self._path)
+            raise self._full(error) from error
 
     def _insert(self, records: Sequence[bytes]) -> int:
         with self._connection as transaction:
@@ -146,15 +201,94 @@ class SqliteJournal:
         return journal.rowcount + base.rowcount
 
 
+def give_up(path: Path) -> None:
+    """Give up the room that was set aside for a journal, if any was."""
+    with suppress(OSError):
+        os.truncate(_aside(path), 0)
+
+
+def _allocate(path: Path, size: int) -> None:
+    """Make a file that takes so many bytes. Raises OSError, also where only it would fit."""
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(opened).st_size >= size:
+            return
+        found = os.fstatvfs(opened)
+        if found.f_bavail * found.f_frsize < 2 * size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(opened, 0, size)
+    finally:
+        os.close(opened)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.reserve")
+
+
+def made(path: Path) -> bool:
+    """Return whether a journal was made there before, whatever has become of it."""
+    return _mark(path).exists()
+
+
+def _mark(path: Path) -> Path:
+    # Not beginning with its name, so that what removes all files that do leaves the mark.
+    return path.with_name(f".{path.name}.made")
+
+
+def _demand_whole(path: Path) -> None:
+    """Raise UserMistake for a file that is missing or empty where there was one.
+
+    SQLite would take it for a new one, and throw its log away.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        there = path.stat().st_size > 0
+        orphaned = not there and log.exists() and log.stat().st_size > 0
+        if there or not (made(path) or orphaned):
+            return
+        what = "is empty"
+    except FileNotFoundError:
+        if not made(path) and not log.exists():
+            return
+        what = "is missing"
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read as a state file: {error.strerror}.") from error
+    raise UserMistake(_lost(path, what))
+
+
+def _lost(path: Path, what: str) -> str:
+    return (
+        f"{path} {what}, and it is not new here: restore it from a copy, or begin anew with "
+        "another state directory."
+    )
+
+
 def _open(path: Path) -> sqlite3.Connection:
+    try:
+        # Private before anything is in it; the log gets its mode from it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read as a state file: {error.strerror}.") from error
     # The thread that opens it replays, then one other thread writes; never both at a time.
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
         _prepare(connection, path)
+        if not made(path):
+            # Now that there is a file on disk which says that it is one.
+            _mark(path).touch(0o600)
+            _sync(path.parent)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -164,26 +298,32 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a newer Warren (layout {version}, and this one reads "
             f"{SCHEMA}): upgrade, or choose another state directory."
         )
+    if version == 0 and made(path):
+        raise UserMistake(_lost(path, "has nothing in it"))
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     # Commits wait while the log is carried over into the file: a fourth as often as SQLite does
     # it, for 16 MiB of log.
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CARRIED}")
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB)"
-    )
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS base "
-        "(id INTEGER PRIMARY KEY, turn INTEGER, sum INTEGER, data BLOB)"
-    )
-    columns = [row[1] for row in connection.execute("PRAGMA table_info(journal)")]
-    if "sum" not in columns:
-        connection.execute("ALTER TABLE journal ADD COLUMN sum INTEGER")
-    connection.execute("CREATE TABLE IF NOT EXISTS turn (number INTEGER, after INTEGER)")
-    if connection.execute("SELECT count(*) FROM turn").fetchone() == (0,):
-        connection.execute("INSERT INTO turn VALUES (0, 0)")
-    connection.execute(f"PRAGMA user_version = {SCHEMA}")
-    connection.commit()
+    if version == SCHEMA:
+        return
+    # All or nothing: what says its version is whole.
+    with connection as transaction:
+        transaction.execute("BEGIN IMMEDIATE")
+        transaction.execute(
+            "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB)"
+        )
+        transaction.execute(
+            "CREATE TABLE IF NOT EXISTS base "
+            "(id INTEGER PRIMARY KEY, turn INTEGER, sum INTEGER, data BLOB)"
+        )
+        columns = [row[1] for row in transaction.execute("PRAGMA table_info(journal)")]
+        if "sum" not in columns:
+            transaction.execute("ALTER TABLE journal ADD COLUMN sum INTEGER")
+        transaction.execute("CREATE TABLE IF NOT EXISTS turn (number INTEGER, after INTEGER)")
+        if transaction.execute("SELECT count(*) FROM turn").fetchone() == (0,):
+            transaction.execute("INSERT INTO turn VALUES (0, 0)")
+        transaction.execute(f"PRAGMA user_version = {SCHEMA}")
 
 
 def _pack(records: Sequence[bytes]) -> bytes:
