@@ -140,6 +140,8 @@ def test_tasks_for_each_resource_or_slot_are_counted_by_what_the_job_has() -> No
         (Result.TIMEOUT, 143 << 8, 143),
         (Result.CANCELED, 15, -15),
         (Result.CANCELED, None, -128),
+        (Result.CANCELED, 0, -128),
+        (Result.FAILED, 0, 1),
         (Result.FAILED, None, 1),
         (Result.TIMEOUT, None, 1),
     ],

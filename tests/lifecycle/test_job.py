@@ -259,7 +259,12 @@ STARTED = [*QUEUED, "alloc", "start"]
     [
         ([*STARTED, event("finish", status=0), *CLEAN], Result.COMPLETED),
         ([*STARTED, event("finish", status=256), *CLEAN], Result.FAILED),
-        ([*STARTED, event("finish", status=0), fatal("cancel"), *CLEAN], Result.COMPLETED),
+        ([*STARTED, event("finish", status=0), fatal("cancel"), *CLEAN], Result.CANCELED),
+        ([*STARTED, event("finish", status=0), fatal("exception"), *CLEAN], Result.FAILED),
+        (
+            [*STARTED, event("finish", status=0), event("exception", severity=1), *CLEAN],
+            Result.COMPLETED,
+        ),
         ([*STARTED, fatal("cancel"), event("finish", status=15), *CLEAN], Result.CANCELED),
         ([*STARTED, fatal("timeout"), event("finish", status=14), *CLEAN], Result.TIMEOUT),
         ([*STARTED, fatal("exec"), event("finish", status=9), *CLEAN], Result.FAILED),

@@ -13,8 +13,9 @@ import pytest
 from tests.harness import virtual
 from warren.rpc import client, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
-from warren.rpc.message import Handle, Payload, Request, RpcError
-from warren.rpc.server import Doors
+from warren.rpc.message import LONGEST, Handle, Payload, Request, RpcError
+from warren.rpc.peer import WAITING
+from warren.rpc.server import Bounds, Doors
 
 OWNER = os.getuid()
 GUEST = OWNER + 1
@@ -95,9 +96,11 @@ def bus_with(services: Services, owner: int = OWNER) -> Bus:
 
 
 @asynccontextmanager
-async def serving(bus: Bus, path: Path) -> AsyncIterator[None]:
+async def serving(bus: Bus, path: Path, longest: int = LONGEST) -> AsyncIterator[None]:
     """Serve a bus at a path for the length of a block."""
-    running = asyncio.ensure_future(server.serve(bus, path, Doors(guests=True)))
+    running = asyncio.ensure_future(
+        server.serve(bus, path, Doors(guests=True), Bounds(longest=longest))
+    )
     try:
         await eventually(lambda: running.done() or _listens(path))
         yield
@@ -117,10 +120,12 @@ def _listens(path: Path) -> bool:
 
 
 @asynccontextmanager
-async def connected(path: Path, offered: Bus | None = None) -> AsyncIterator[client.Connection]:
+async def connected(
+    path: Path, offered: Bus | None = None, waiting: int = WAITING
+) -> AsyncIterator[client.Connection]:
     """Connect for the length of a block. What the block raises comes out alone."""
     try:
-        async with client.connect(path, offered) as connection:
+        async with client.connect(path, offered, waiting=waiting) as connection:
             yield connection
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
@@ -128,7 +133,7 @@ async def connected(path: Path, offered: Bus | None = None) -> AsyncIterator[cli
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait until something is so; for what has no other way to say that it is done."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.002)
 
@@ -172,7 +177,7 @@ def each_handle(story: Story) -> Callable[..., None]:
         async def main() -> None:
             services = Services()
             async with way(services, tmp_path / "socket") as handle:
-                await asyncio.wait_for(story(handle, services), 20)
+                await asyncio.wait_for(story(handle, services), 120)
             assert services.running == set()
 
         if way is over_loopback:

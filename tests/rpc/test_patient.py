@@ -200,7 +200,7 @@ async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) 
     path, inner = tmp_path / "socket", Bus(OWNER)
     patient = Patient(lambda: connect(path, inner), inner, delay=0.01)
     running = asyncio.ensure_future(patient.run())
-    offering = asyncio.ensure_future(patient.offer("mine", Services().methods()))
+    offering = asyncio.ensure_future(patient.offer("mine", Services().methods(), asyncio.Event()))
     try:
         for _ in range(3):
             bus = Bus(OWNER)
@@ -221,7 +221,7 @@ async def test_what_may_not_be_offered_is_refused(tmp_path: Path) -> None:
         running = asyncio.ensure_future(patient.run())
         try:
             with pytest.raises(RpcError) as refused:
-                await patient.offer("kvs", {})
+                await patient.offer("kvs", {}, asyncio.Event())
         finally:
             running.cancel()
             await asyncio.wait({running})

@@ -9,17 +9,20 @@ import orjson
 
 from warren.base.bytesize import GIB
 from warren.rfc import constraint, jgf, resource_set
+from warren.scheduling import flash, inventory
+from warren.scheduling.flash import Pool
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
 from warren.scheduling.system import Chassis, describe
 
 
 def system(
-    *chassis: tuple[int, int], cores: int = 4, ssds: int = 4, gpus: int = 0
+    *chassis: tuple[int, int], cores: int = 4, quantum: int | None = 2, gpus: int = 0
 ) -> dict[str, Any]:
     """Describe a system by its chassis: how many nodes, and how many GiB of flash, each has.
 
-    The first half of the nodes has `gpus` each.
+    Flash is in quanta of so many GiB, or without that a pool. The first half of the nodes has
+    `gpus` each.
     """
     hosts = iter(f"n{number}" for number in range(100))
     made = [
@@ -28,7 +31,7 @@ def system(
         )
         for number, (nodes, gib) in enumerate(chassis)
     ]
-    described = describe("c", made, cores, ssds)
+    described = describe("c", made, cores, quantum)
     if not gpus:
         return described
     ranks = resource_set.decode(described)
@@ -78,17 +81,18 @@ def paths(graph: Graph, allocation: Allocation, kind: str) -> list[str]:
 
 
 Bits = dict[tuple[str, object], int]
-"""Sets of cores and of gpus by node, and of ssds by chassis."""
+"""Sets of cores and of gpus by node, and of ssds by chassis; GiB of pools by chassis."""
 
 
 def taken(graph: Graph) -> Bits:
     """Give what the graph says is taken."""
     found: Bits = {}
-    inventory, room = graph._inventory, graph._room
-    for place, node in enumerate(inventory.nodes):
+    system_, room = graph._inventory, graph._room
+    for place, node in enumerate(system_.nodes):
         found["core", node.rank], found["gpu", node.rank] = room.taken(place)
-    for each, free in zip(inventory.chassis, room._ssds, strict=True):
-        found["ssd", each.path] = each.ssds & ~free
+    for each, free in zip(system_.chassis, room._ssds, strict=True):
+        assert free >= 0
+        found[_flash(each)] = each.flash.less(each.flash.whole, free)
     return {key: bits for key, bits in found.items() if bits}
 
 
@@ -100,9 +104,7 @@ def parts(graph: Graph, allocation: Allocation) -> Bits:
         found["core", piece.rank], found["gpu", piece.rank] = piece.cores, piece.gpus
         if piece.ssds:
             assert node.chassis is not None
-            place = ("ssd", graph._inventory.chassis[node.chassis].path)
-            assert not found.get(place, 0) & piece.ssds
-            found[place] = found.get(place, 0) | piece.ssds
+            _add(found, _flash(graph._inventory.chassis[node.chassis]), piece.ssds)
     return {key: bits for key, bits in found.items() if bits}
 
 
@@ -111,9 +113,20 @@ def together(each: Iterable[Bits]) -> Bits:
     found: Bits = {}
     for one in each:
         for key, bits in one.items():
-            assert not found.get(key, 0) & bits, key
-            found[key] = found.get(key, 0) | bits
+            _add(found, key, bits)
     return found
+
+
+def _flash(chassis: inventory.Chassis) -> tuple[str, object]:
+    return "pool" if isinstance(chassis.flash, Pool) else "ssd", chassis.path
+
+
+def _add(found: Bits, key: tuple[str, object], bits: int) -> None:
+    if key[0] == "pool":
+        found[key] = found.get(key, 0) + bits
+        return
+    assert not found.get(key, 0) & bits, key
+    found[key] = found.get(key, 0) | bits
 
 
 class Oracle:
@@ -121,7 +134,14 @@ class Oracle:
 
     def __init__(self, r: Mapping[str, Any]) -> None:
         vertices = list(jgf.decode(r["scheduling"]))
-        self._ssds = {each.path: each.metadata["size"] for each in vertices if each.type == "ssd"}
+        pools = {
+            each.path
+            for each in vertices
+            if each.type == "chassis" and each.properties.get(flash.KIND) == flash.POOL
+        }
+        ssds = [each for each in vertices if each.type == "ssd"]
+        self._ssds = {each.path: each.size for each in ssds if each.parent not in pools}
+        self._pools = {each.parent: each.size for each in ssds if each.parent in pools}
         self._paths = {each.rank: each.path for each in vertices if each.type == "node"}
         self._ranks = {each.rank: each for each in resource_set.decode(r)}
 
@@ -151,8 +171,9 @@ class Oracle:
             )
         ]
         left = [path for path in self._ssds if not self._is_gone(path, gone)]
+        pools = {path: gib - gone.get(("pool", path), 0) for path, gib in self._pools.items()}
         return any(
-            self._flash([self._paths[rank] for rank in chosen], request.ssd_gib, left)
+            self._flash([self._paths[rank] for rank in chosen], request.ssd_gib, left, pools)
             for chosen in combinations(able, request.nodes * request.together)
         )
 
@@ -167,11 +188,17 @@ class Oracle:
         chassis, _, name = path.rpartition("/")
         return bool(gone.get(("ssd", chassis), 0) >> int(name.removeprefix("ssd")) & 1)
 
-    def _flash(self, nodes: Iterable[str], gib: int, free: Iterable[str]) -> bool:
+    def _flash(
+        self, nodes: Iterable[str], gib: int, free: Iterable[str], pools: Mapping[str, int]
+    ) -> bool:
         """Tell whether each node can have its flash of its own chassis."""
-        left = list(free)
+        left, pooled = list(free), dict(pools)
         for node in nodes:
             got = 0
+            chassis = node.rpartition("/")[0]
+            if chassis in pooled:
+                got = min(gib, pooled[chassis])
+                pooled[chassis] -= got
             for ssd in list(left):
                 if got < gib and ssd.rpartition("/")[0] == node.rpartition("/")[0]:
                     got += self._ssds[ssd]

@@ -113,6 +113,19 @@ def test_nor_may_he_have_flash_that_the_other_could_have() -> None:
     assert decided(graph, queue, running) == ([3], {1: inf})
 
 
+def test_of_a_pool_it_does_not_matter_which_flash_is_promised() -> None:
+    graph = Graph(system((6, 10), quantum=None))
+    running = have(graph, (want(1, ssd=4), NOW + 10))
+    queue = waiting(
+        (want(1, ssd=9), 60.0),
+        (want(1, ssd=2), inf),  # would leave 8 of the 9 that are promised
+        (want(1, ssd=1), inf),
+        (want(1, ssd=5), 10.0),  # is over by then
+        (want(1, ssd=1), inf),
+    )
+    assert decided(graph, queue, running) == ([3, 4], {1: NOW + 10})
+
+
 def test_who_waits_for_drained_nodes_is_passed_until_they_are_back(graph: Graph) -> None:
     graph.set_drained([3])
     queue = waiting((whole(4), 1), (whole(2), inf))
@@ -227,7 +240,14 @@ def test_who_listens_no_longer_has_let_nothing_else_be_taken(graph: Graph) -> No
 # What always holds
 
 # Few nodes, so that there is always somebody who waits and somebody who might pass him.
-systems = st.sampled_from([system((3, 0), cores=2), system((2, 4), (2, 4), cores=2)])
+systems = st.sampled_from(
+    [
+        system((3, 0), cores=2),
+        system((2, 4), (2, 4), cores=2, quantum=1),
+        system((2, 4), (2, 4), cores=2, quantum=None),
+        system((4, 5), cores=2, quantum=None),
+    ]
+)
 requests = st.builds(
     lambda nodes, exclusive, ssd, constraint: want(
         nodes, exclusive=exclusive, ssd=ssd, constraint=constraint

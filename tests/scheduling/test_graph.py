@@ -85,13 +85,13 @@ def test_gpus_are_given_beside_cores_and_not_twice() -> None:
     [
         (
             want(3, gpus=1),
-            "3 nodes with 1 cores and 1 gpus each are asked for, and the cluster has 2.",
+            "3 nodes with 1 core and 1 gpu each are asked for, and the cluster has 2.",
         ),
         (want(1, gpus=3), "3 gpus on a node are asked for, and no node has more than 2."),
         (want(slots=5, gpus=1), "5 gpus are asked for, and the cluster has 4."),
         (
             want(slots=3, cores=3, gpus=1),
-            "3 slots with 3 cores and 1 gpus each are asked for, and there is room for 2.",
+            "3 slots with 3 cores and 1 gpu each are asked for, and there is room for 2.",
         ),
     ],
 )
@@ -267,11 +267,11 @@ def test_what_several_have_of_one_node_is_given_back_at_once(graph: Graph) -> No
             want(slots=6, cores=3),
             "6 slots with 3 cores each are asked for, and there is room for 5.",
         ),
-        (want(1, gpus=1), "1 gpus on a node are asked for, and no node has more than 0."),
-        (want(slots=2, gpus=2), "4 gpus are asked for, and the cluster has 0."),
+        (want(1, gpus=1), "1 gpu on a node is asked for, and no node has one."),
+        (want(slots=2, gpus=2), "4 gpus are asked for, and the cluster has none."),
         (
             want(3, constraint='{"properties":["fast"]}'),
-            "3 nodes that meet fast are asked for, and the cluster has 0.",
+            "3 nodes that meet fast are asked for, and the cluster has none.",
         ),
         (
             want(3, constraint='{"not":[{"ranks":["0-2"]}]}'),
@@ -283,22 +283,29 @@ def test_what_several_have_of_one_node_is_given_back_at_once(graph: Graph) -> No
         ),
         (
             want(slots=9, constraint='{"hostlist":["n1","n2"]}'),
-            "9 cores are asked for, and the cluster's nodes that meet "
-            '{"hostlist":["n1","n2"]} have 8.',
+            '9 cores on nodes that meet {"hostlist":["n1","n2"]} are asked for, and they have 8.',
+        ),
+        (
+            want(slots=1, constraint='{"properties":["foo"]}'),
+            "1 core on nodes that meet foo is asked for, and the cluster has none.",
+        ),
+        (
+            want(1, constraint='{"properties":["foo"]}'),
+            "1 node that meets foo is asked for, and the cluster has none.",
         ),
         (
             want(1, constraint='{"ranks":["4"]}', ssd=1),
-            "1 nodes that meet ranks:4 with 1 GiB of flash each are asked for, and a rabbit has "
-            "8 GiB for the nodes that are wired to it.",
+            "1 node that meets ranks:4 with 1 GiB of flash is asked for, and a rabbit has 8 GiB "
+            "for the nodes that are wired to it.",
         ),
         (
             want(1, cores=4, ssd=9),
-            "1 nodes with 9 GiB of flash each are asked for, and a rabbit has 8 GiB for the nodes "
+            "1 node with 9 GiB of flash is asked for, and a rabbit has 8 GiB for the nodes "
             "that are wired to it.",
         ),
         (
             want(1, ssd=9),
-            "1 nodes with 9 GiB of flash each are asked for, and a rabbit has 8 GiB for the nodes "
+            "1 node with 9 GiB of flash is asked for, and a rabbit has 8 GiB for the nodes "
             "that are wired to it.",
         ),
         (
@@ -326,12 +333,12 @@ def test_what_can_never_be_is_refused_for_good(
         (
             want(2, exclusive=True),
             want(1, constraint='{"ranks":["0-1"]}'),
-            "waits for 1 more of 1 nodes that meet ranks:0-1",
+            "waits for 1 node that meets ranks:0-1",
         ),
         (
             want(2, exclusive=True),
             want(slots=1, constraint='{"ranks":["0-1"]}'),
-            "waits for 1 cores on nodes that meet ranks:0-1",
+            "waits for 1 core on nodes that meet ranks:0-1",
         ),
     ],
 )
@@ -350,9 +357,21 @@ def test_flash_that_is_not_ready_is_waited_for(graph: Graph) -> None:
     assert graph.match(want(3, ssd=2)) == Refusal(
         "waits for 2 GiB of flash beside each of 3 nodes; not ready: r0"
     )
+    graph.set_ssds("r0", up=False, state="Drained")
+    assert graph.match(want(3, ssd=2)) == Refusal(
+        "waits for 2 GiB of flash beside each of 3 nodes; not ready: r0 (Drained)"
+    )
     graph.set_ssds("r0", up=True)
     graph.set_ssds("nobody", up=False)
     assert matched(graph, want(4, ssd=2))
+
+
+def test_a_rabbit_whose_nodes_would_not_do_anyway_is_not_blamed(graph: Graph) -> None:
+    graph.set_ssds("r0", up=False)
+    graph.set_ssds("r1", up=False)
+    assert graph.match(want(1, ssd=2, constraint='{"ranks":["2"]}')) == Refusal(
+        "waits for 2 GiB of flash beside 1 node that meets ranks:2; not ready: r1"
+    )
 
 
 def test_a_job_without_flash_does_not_mind_a_rabbit_that_is_down(graph: Graph) -> None:
@@ -411,7 +430,7 @@ def test_a_rank_that_is_not_here_can_be_drained_without_effect(graph: Graph) -> 
     graph.set_drained([9])
     held = matched(graph, want(5, exclusive=True))
     graph.take(held)
-    assert graph.match(want(1)) == Refusal("waits for 1 more of 1 nodes")
+    assert graph.match(want(1)) == Refusal("waits for 1 node")
 
     graph.set_drained([0, 9])
     graph.give_back(held)
@@ -431,7 +450,7 @@ def test_a_rank_that_is_not_here_can_be_drained_without_effect(graph: Graph) -> 
             [4],
             want(4, exclusive=True),
             want(1, exclusive=True),
-            "waits for 1 more of 1 nodes; drained: n4",
+            "waits for 1 node; drained: n4",
         ),
     ],
 )
@@ -447,14 +466,14 @@ def test_drained_nodes_are_named_where_the_free_flash_is_beside_them(graph: Grap
     graph.set_drained([0, 1])
     graph.take(matched(graph, want(1, ssd=8)))
     assert graph.match(want(1, ssd=2)) == Refusal(
-        "waits for 2 GiB of flash beside each of 1 nodes; drained: n[0-1]"
+        "waits for 2 GiB of flash beside 1 node; drained: n[0-1]"
     )
 
 
 def test_drained_nodes_are_not_named_where_a_job_only_waits_for_others(graph: Graph) -> None:
     graph.take(matched(graph, want(5, exclusive=True)))
     graph.set_drained([0])
-    assert graph.match(want(1)) == Refusal("waits for 1 more of 1 nodes")
+    assert graph.match(want(1)) == Refusal("waits for 1 node")
 
 
 def test_flash_that_is_not_ready_and_drained_nodes_are_both_named(graph: Graph) -> None:
@@ -574,12 +593,32 @@ def test_ssds_of_two_sizes_in_one_chassis_are_refused() -> None:
         Graph(r)
 
 
+def test_of_a_pool_no_more_is_taken_than_there_is_altogether() -> None:
+    graph = Graph(system((2, 5), quantum=None))
+    assert graph.conflict(Allocation((Piece(0, 0b1, 2), Piece(1, 0b1, 3)))) is None
+    assert graph.conflict(Allocation((Piece(0, 0b1, 3), Piece(1, 0b1, 3)))) == (
+        "some of n1 is another job's"
+    )
+
+
+def test_flash_that_was_cut_otherwise_is_part_of_a_pool_and_no_quantum() -> None:
+    before = Graph(system((2, 8), quantum=2))
+    r = written(before, matched(before, want(2, ssd=3)))
+
+    held = Graph(system((2, 9), quantum=None)).decode(r)
+    assert sum(piece.ssds for piece in held.pieces) == 8
+    with pytest.raises(BadFormat, match="R names 8 GiB of flash of /c/chassis0, which has 7"):
+        Graph(system((2, 7), quantum=None)).decode(r)
+    with pytest.raises(BadFormat, match="R names /c/chassis0/ssd0 of 2 GiB, which has 1 here"):
+        Graph(system((2, 8), quantum=1)).decode(r)
+
+
 def test_the_graph_of_flux_coral2_is_understood() -> None:
     graph = Graph(orjson.loads(vector("coral2/dws2jgf/expected-compute-01.jgf").read_bytes()))
 
     assert graph.nodes == 1
     assert graph.match(want(1, ssd=2000)) == Refusal(
-        "waits for 2000 GiB of flash beside each of 1 nodes; not ready: kind-worker2, kind-worker3"
+        "waits for 2000 GiB of flash beside 1 node; not ready: kind-worker2"
     )
     graph.set_ssds("kind-worker2", up=True)
     held = matched(graph, want(1, ssd=2000))

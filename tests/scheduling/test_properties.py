@@ -23,10 +23,11 @@ from warren.scheduling.graph import Allocation, Graph, Refusal
 from warren.scheduling.request import Request
 
 systems = st.builds(
-    lambda chassis, cores, gpus: system(*chassis, cores=cores, gpus=gpus),
+    lambda chassis, cores, gpus, quantum: system(*chassis, cores=cores, gpus=gpus, quantum=quantum),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=3),
     st.integers(1, 4),
     st.sampled_from([0, 0, 1, 2]),
+    st.sampled_from([None, 1, 2, 3]),
 )
 constraints = st.sampled_from(
     ["", "", '{"ranks":["0-2"]}', '{"not":[{"hostlist":["n[0-1]"]}]}', '{"ranks":["4"]}']
@@ -132,16 +133,17 @@ def test_a_matched_node_has_what_was_asked_and_its_flash_beside_it(
     found = graph.match(request)
     if isinstance(found, Refusal):
         return
-    vertices = {vertex.path: vertex for vertex in jgf.decode(r["scheduling"])}
+    parents = {vertex.path: vertex.parent for vertex in jgf.decode(r["scheduling"])}
     for piece in found.pieces:
         one = Allocation((piece,))
         cores = paths(graph, one, "core")
         node = cores[0].rpartition("/")[0]
-        ssds = paths(graph, one, "ssd")
+        vertices = jgf.decode(written(graph, one)["scheduling"])
+        ssds = [vertex for vertex in vertices if vertex.type == "ssd"]
         assert {path.rpartition("/")[0] for path in cores} == {node}
-        assert {vertices[path].parent for path in ssds} <= {vertices[node].parent}
-        size = sum(vertices[path].metadata["size"] for path in ssds)
-        assert request.ssd_gib <= size
+        assert {vertex.parent for vertex in ssds} <= {parents[node]}
+        assert {vertex.path for vertex in ssds} <= parents.keys()
+        assert request.ssd_gib <= sum(vertex.size for vertex in ssds)
         assert request.nodes is None or len(cores) >= request.node_cores
     if request.nodes is None:
         assert len(paths(graph, found, "core")) == request.slots * request.cores

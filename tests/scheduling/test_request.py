@@ -194,17 +194,18 @@ def test_nodes_get_ranks_in_the_order_of_their_chassis() -> None:
     ]
 
 
-def test_flash_is_cut_into_equal_pieces_and_small_flash_into_fewer() -> None:
-    assert ssds(system((1, 9), (1, 3), (1, 0))) == [
+def test_flash_is_one_pool_or_as_many_quanta_as_there_is_room_for() -> None:
+    assert ssds(system((1, 64), (1, 0), quantum=None)) == [("/c/chassis0/ssd0", 64)]
+    assert ssds(system((1, 9), (1, 3), (1, 1), quantum=2)) == [
         *((f"/c/chassis0/ssd{n}", 2) for n in range(4)),
-        *((f"/c/chassis1/ssd{n}", 1) for n in range(3)),
+        ("/c/chassis1/ssd0", 2),
     ]
 
 
 def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
     worker = Chassis(rabbit="kind-worker2", capacity=39582418599936, hosts=("compute-01",))
 
-    vertices = list(jgf.decode(describe("ElCapitan", [worker], cores=1)["scheduling"]))
+    vertices = list(jgf.decode(describe("ElCapitan", [worker], 1, quantum=1024)["scheduling"]))
 
     assert [vertex.path for vertex in vertices if vertex.type != "ssd"] == [
         "/ElCapitan",

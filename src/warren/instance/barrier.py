@@ -27,7 +27,9 @@ class _Barrier:
 class Barriers:
     """The `barrier` service. Who enters twice, after a lost connection, counts once."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST) -> None:
+        """A guest has no more than `most` barriers."""
+        self._most = most
         self._barriers: dict[str, _Barrier] = {}
         self._guests: Counter[str] = Counter()
         """How many of them each guest has, by the name's first word."""
@@ -70,8 +72,8 @@ class Barriers:
         if size > _WIDEST or len(who) > _LONGEST or len(name) > _LONGEST:
             words = f"a barrier is for up to {_WIDEST}, with names of up to {_LONGEST} characters"
             raise RpcError(errno.EINVAL, words)
-        if name not in self._barriers and self._guests[_user(name)] >= _MOST:
-            words = f"there are {_MOST} barriers of this user: those of a job go with it"
+        if name not in self._barriers and self._guests[_user(name)] >= self._most:
+            words = f"there are {self._most} barriers of this user: those of a job go with it"
             raise RpcError(errno.ENOSPC, words)
 
     def break_off(self, userid: int, prefix: str) -> None:

@@ -11,8 +11,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import structlog
 
+from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
+from warren.directives import capacity
 from warren.instance import users
+from warren.journal import files
 from warren.lifecycle import policy, tables
 from warren.lifecycle.policy import Policy, Queue
 from warren.lifecycle.tables import Duration, Table, demand_durations
@@ -24,6 +27,7 @@ from warren.rpc.message import Payload, Request
 
 log = structlog.get_logger()
 
+_LEAST_TMPDIR: Final = 2**20
 _SOME_QUEUE: Final = "queues[...]"
 
 
@@ -91,6 +95,13 @@ class Exec(Table, frozen=True):
     """FSD or seconds between one signal to a job's tasks and a stronger one."""
     max_kill_count: Annotated[int, msgspec.Meta(ge=1)] = 8
     """After so many SIGKILLs the nodes of what does not die are drained."""
+    rundir: str | None = None
+    """Where jobs have their directories, FLUX_JOB_TMPDIR; None is the state directory."""
+    tmpdir_limit: Annotated[int, msgspec.Meta(ge=0)] = 64 * 2**20
+    """Bytes that such a directory has, in memory, where root runs the instance.
+
+    0 makes it a plain one, which may be as large as the file system that it is on.
+    """
 
     @property
     def kill_seconds(self) -> float:
@@ -99,6 +110,13 @@ class Exec(Table, frozen=True):
     def __post_init__(self) -> None:
         demand_durations(self, "kill_timeout")
         _demand_moment(self.kill_timeout)
+        if self.rundir is not None and not self.rundir.startswith("/"):
+            raise ValueError(f"rundir: {self.rundir!r} is not an absolute path")
+        if 0 < self.tmpdir_limit < _LEAST_TMPDIR:
+            raise ValueError(
+                f"tmpdir-limit is {self.tmpdir_limit}: it is at least {_LEAST_TMPDIR} bytes, or 0 "
+                "for no limit"
+            )
 
 
 def _idset(text: str) -> bool:
@@ -179,6 +197,41 @@ class Content(Table, frozen=True):
     """What names blobs, for the whole life of the instance: sha1 or sha256."""
 
 
+class Storage(Table, frozen=True):
+    """Table `storage`, which is ours: what nodes do about storage that is in use at its end."""
+
+    busy_timeout: Duration = 30.0
+    """FSD or seconds for which a process that still uses a job's storage is waited for."""
+    busy_policy: Literal["kill", "keep"] = "kill"
+    """Whether processes of the job's user are killed then. Others never are."""
+    flash_quantum: str | None = None
+    """A capacity in whole GiB, of which jobs get so many as they need; None is one pool."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "busy_timeout")
+        if self.flash_quantum is not None and not self._quantum():
+            raise ValueError(
+                f"flash-quantum: {self.flash_quantum!r} is not a whole number of GiB: write 4GiB"
+            )
+
+    @property
+    def quantum_gib(self) -> int | None:
+        """GiB of each piece that a rabbit's flash is given out in; None is one pool."""
+        return None if self.flash_quantum is None else self._quantum()
+
+    def _quantum(self) -> int:
+        """Give the quantum in GiB; 0 where it is none."""
+        try:
+            gib, rest = divmod(capacity.parse(self.flash_quantum or ""), GIB)
+        except UserMistake:
+            return 0
+        return 0 if rest else gib
+
+    @property
+    def busy_seconds(self) -> float:
+        return tables.seconds(self.busy_timeout)
+
+
 class Config(Table, frozen=True):
     """A whole configuration."""
 
@@ -194,6 +247,7 @@ class Config(Table, frozen=True):
     resource: Resource = Resource()
     sched: Sched = Sched()
     sign: Sign = Sign()
+    storage: Storage = Storage()
 
 
 def load(path: Path) -> Config:
@@ -206,13 +260,11 @@ def load(path: Path) -> Config:
 
 
 def keep(given: Path, path: Path) -> None:
-    """Copy a configuration that can be read to where the instance has its own."""
+    """Copy a configuration that can be read to where the instance has its own, for good."""
     if not given.exists():
         raise UserMistake(f"{given}: there is no such file.")
     _read(given)
-    unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(given.read_bytes())
-    unfinished.rename(path)
+    files.replace(path, given.read_bytes())
 
 
 def parse(text: str, name: str = "the configuration") -> Config:
@@ -259,7 +311,7 @@ def _read(path: Path) -> Config:
 
 def _told(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
     """Say a problem after the path of its place."""
-    problem, place = tables.told(error)
+    problem, place = tables.told(error, Config)
     if place.startswith(_SOME_QUEUE):
         place = f"queues.{_wrong(decoded['queues'])}{place.removeprefix(_SOME_QUEUE)}"
     return f"{place}: {problem}" if place else problem

@@ -38,7 +38,7 @@ Frobnicator = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 What it has added, it adds to no jobspec again.
 """
 
-Validator = Callable[[Mapping[str, Any]], None]
+Validator = Callable[[Mapping[str, Any], int], None]
 """Looks at a jobspec, and raises UserMistake where it must not be accepted."""
 
 DEBUG, WAITABLE, NOVALIDATE = 2, 4, 8
@@ -75,6 +75,7 @@ class Ingest:
 
         `barred` says why jobs of a user other than the owner cannot run here, if so.
         """
+        self._kvs = kvs
         self._manager = manager
         self._config = config
         self._queues = queues
@@ -91,9 +92,12 @@ class Ingest:
 
     async def _submit(self, request: Request) -> Payload:
         asked, cred = self._asked(request), request.cred
+        if self._kvs.full is not None:
+            raise RpcError(errno.ENOSPC, self._kvs.full)
         spec = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
-        job, mark = self._numbers.next()
         kept = jobspecs.without_environment(spec)
+        text = _written(kept)
+        job, mark = self._numbers.next()
         submitted = {
             "userid": cred.userid,
             "urgency": asked.urgency,
@@ -103,7 +107,7 @@ class Ingest:
         stored = [
             *mark,
             put(keys.of(job, "J"), asked.token.encode()),
-            put(keys.of(job, "jobspec"), orjson.dumps(kept)),
+            put(keys.of(job, "jobspec"), text),
         ]
         await self._manager.submit(job, submitted, kept, stored)
         self._numbers.committed(job)
@@ -181,8 +185,16 @@ class Ingest:
             jobspecs.check(spec)
             await self._queues.check(spec, cred.userid)
             for validate in self._validators if judged else ():
-                validate(spec)
+                validate(spec, cred.userid)
         except UserMistake as mistake:
             shown = getattr(mistake, "shown", str(mistake))
             raise RpcError(errno.EINVAL, shown) from mistake
         return spec  # type: ignore[no-any-return]
+
+
+def _written(spec: Mapping[str, Any]) -> bytes:
+    """Write a jobspec. Raises RpcError for one of more levels than are written."""
+    try:
+        return orjson.dumps(spec)
+    except orjson.JSONEncodeError as error:
+        raise RpcError(errno.EINVAL, f"jobspec: {error}") from error

@@ -6,8 +6,8 @@ under is the job's own: its directory, or its guest namespace while that lives.
 """
 
 import errno
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 import orjson
@@ -47,7 +47,9 @@ class JobInfo:
     Who wants no more of a watch closes its stream; there are no other cancellations.
     """
 
-    def __init__(self, kvs: Kvs, manager: JobManager) -> None:
+    def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST) -> None:
+        """A lookup gives no more than `largest` bytes."""
+        self._largest = largest
         self._kvs = kvs
         self._manager = manager
 
@@ -73,11 +75,13 @@ class JobInfo:
         for key in dict.fromkeys(wanted):
             value = self._value(job, key)
             size += len(value)
-            if size > LARGEST:
-                words = f"with {key} there are over {LARGEST} bytes: ask for less, or watch a log"
+            if size > self._largest:
+                words = (
+                    f"with {key} there are over {self._largest} bytes: ask for less, or watch a log"
+                )
                 raise RpcError(errno.EFBIG, words)
             if key in _UPDATES and flags:
-                known = self._current(job, key) if flags & CURRENT else orjson.loads(value)
+                known = self._current(job, key) if flags & CURRENT else _parsed(value, key)
                 found[key] = known if flags & JSON_DECODE else orjson.dumps(known).decode()
             else:
                 found[key] = value.decode(errors="replace")
@@ -96,12 +100,13 @@ class JobInfo:
     def _current(self, job: JobId, key: str) -> Any:
         """Give jobspec or R with the updates that the job's eventlog tells of."""
         name, applied = _UPDATES[key]
-        value = orjson.loads(self._value(job, key))
+        value = _parsed(self._value(job, key), key)
         log = self._kvs.lookup(keys.of(job, "eventlog"))
         if name.encode() in log:
-            for event in eventlog.decode(log.decode()):
-                if event.name == name:
-                    value = applied(value, event.context)
+            with _damage("eventlog"):
+                for event in eventlog.decode(log.decode()):
+                    if event.name == name:
+                        value = applied(value, event.context)
         return value
 
     async def _lookup_current(self, request: Request) -> Payload:
@@ -114,15 +119,16 @@ class JobInfo:
         job = self._permitted(request)
         key = _updated_key(request)
         name, applied = _UPDATES[key]
-        value = orjson.loads(self._value(job, key))
+        value = _parsed(self._value(job, key), key)
         told = False
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
-                updates = [
-                    event for event in map(eventlog.decode_line, lines) if event.name == name
-                ]
-                for update in updates:
-                    value = applied(value, update.context)
+                with _damage("eventlog"):
+                    updates = [
+                        event for event in map(eventlog.decode_line, lines) if event.name == name
+                    ]
+                    for update in updates:
+                        value = applied(value, update.context)
                 if updates or not told:
                     yield {"id": job, key: value}
                     told = True
@@ -182,8 +188,11 @@ class JobInfo:
         text = self._kvs.get(keys.of(job, "eventlog"))
         if not text or found.job.state is not State.INACTIVE:
             return False
-        last = text[text.rfind(b"\n", 0, -1) + 1 :].decode()
-        return eventlog.decode_line(last).name == _LAST["eventlog"]
+        try:
+            last = text[text.rfind(b"\n", 0, -1) + 1 :].decode()
+            return eventlog.decode_line(last).name == _LAST["eventlog"]
+        except (BadFormat, UnicodeDecodeError):
+            return True  # it is damaged, and nothing comes after it any more
 
     def _permitted(self, request: Request) -> JobId:
         job = request.payload.get("id")
@@ -193,6 +202,20 @@ class JobInfo:
         if not request.cred.owner and found.job.userid != request.cred.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         return found.job.id
+
+
+@contextmanager
+def _damage(key: str) -> Iterator[None]:
+    """Raise RpcError(EPROTO) for a record that cannot be read, or makes no sense."""
+    try:
+        yield
+    except (BadFormat, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RpcError(errno.EPROTO, f"the job's {key} is damaged: {error}") from None
+
+
+def _parsed(value: bytes, key: str) -> Any:
+    with _damage(key):
+        return orjson.loads(value)
 
 
 def _place(job: JobId, key: str) -> str:

@@ -61,8 +61,19 @@ class JobList:
 
     name = "job-list"
 
-    def __init__(self, manager: JobManager, *, queues: bool = False, private: bool = False) -> None:
-        """Let nobody but the owner see others' jobs if `private`; count by queue if `queues`."""
+    def __init__(
+        self,
+        manager: JobManager,
+        *,
+        queues: bool = False,
+        private: bool = False,
+        most_comparisons: int = MOST_COMPARISONS,
+    ) -> None:
+        """Let nobody but the owner see others' jobs if `private`; count by queue if `queues`.
+
+        A search that compares more often than `most_comparisons` is refused.
+        """
+        self._most_comparisons = most_comparisons
         self._manager = manager
         self._queues = queues
         self._private = private
@@ -94,28 +105,28 @@ class JobList:
     # Lists
 
     async def _list(self, request: Request) -> Payload:
-        query = _query(request)
+        query = _query(request, self._most_comparisons)
         found = []
         async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
-                found.append(attributes.described(each, query.names))
+                found.append(each)
         return {"jobs": found}
 
     async def _stream(self, request: Request) -> AsyncIterator[Payload]:
-        query = _query(request)
+        query = _query(request, self._most_comparisons)
         batch: list[dict[str, Any]] = []
         head: dict[str, Any] = {"version": 1}
         async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
-                batch.append(attributes.described(each, query.names))
+                batch.append(each)
                 if len(batch) == _BATCH:
                     yield {**head, "jobs": batch}
                     batch, head = [], {}
         if batch or head:
             yield {**head, "jobs": batch}
 
-    async def _found(self, query: _Query, cred: Cred) -> AsyncIterator[Listed]:
-        """Give the selected jobs: waiting ones, then running ones, then those that are over."""
+    async def _found(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
+        """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
         left = query.most
         compared = query.selection.left
         for number, each in enumerate(map(Once, self._ordered(query)), 1):
@@ -125,9 +136,12 @@ class JobList:
             try:
                 if not self._visible(each, cred) or not query.selection.selects(each):
                     continue
+                described = attributes.described(each, query.names)
             except TooManyComparisons as error:
                 raise RpcError(errno.EINVAL, str(error)) from None
-            yield each
+            except BadFormat:
+                continue  # nothing of its life can be read, and it was put aside just now
+            yield described
             left -= 1
             if left == 0:
                 return
@@ -164,13 +178,17 @@ class JobList:
         state = request.payload.get("state")
         if state is not None and state not in [each.bit for each in State]:
             raise RpcError(errno.EPROTO, f"{state!r} is not the bit of a state")
-        found = self._one(job, request.cred)
-        if state is not None:
-            await self._reached(found.job.id, state)
-            # What is answered now is to be durable.
-            await self._manager.committed()
+        try:
             found = self._one(job, request.cred)
-        return {"job": attributes.described(Once(found), names)}
+            if state is not None:
+                await self._reached(found.job.id, state)
+                # What is answered now is to be durable.
+                await self._manager.committed()
+                found = self._one(job, request.cred)
+            return {"job": attributes.described(Once(found), names)}
+        except BadFormat as error:
+            words = f"the job's records are damaged, and were put aside: {error}"
+            raise RpcError(errno.ENOENT, words) from None
 
     def _one(self, job: Any, cred: Cred) -> Listed:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
@@ -247,7 +265,7 @@ def _counted(
     }
 
 
-def _query(request: Request) -> _Query:
+def _query(request: Request, most_comparisons: int) -> _Query:
     payload = request.payload
     most, since = payload.get("max_entries", 0), payload.get("since", 0.0)
     if type(most) is not int or most < 0:
@@ -255,7 +273,7 @@ def _query(request: Request) -> _Query:
     if isinstance(since, bool) or not isinstance(since, int | float):
         raise RpcError(errno.EPROTO, "since is a moment in seconds")
     try:
-        selection = Selection(payload.get("constraint"), MOST_COMPARISONS)
+        selection = Selection(payload.get("constraint"), most_comparisons)
     except BadFormat as error:
         raise RpcError(errno.EPROTO, str(error)) from None
     return _Query(most=most, names=_names(request), since=since, selection=selection)

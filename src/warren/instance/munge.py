@@ -114,18 +114,18 @@ def unwrap(
     return request
 
 
-def of_this_machine(socket: str | None = None) -> Munge:
+def of_this_machine(socket: str | None = None, name: str = _LIBRARY) -> Munge:
     """Give MUNGE as it is installed here; `socket` is its daemon's if not the usual one."""
-    return Munge(lambda: load(socket))
+    return Munge(lambda: load(socket, name))
 
 
-def load(socket: str | None = None) -> Library:
+def load(socket: str | None = None, name: str = _LIBRARY) -> Library:
     """Load libmunge. Raises NotInstalled."""
     try:
-        library = ctypes.CDLL(_LIBRARY)
+        library = ctypes.CDLL(name)
     except OSError as error:
         raise NotInstalled(
-            f"requests cannot be signed by MUNGE on this machine: {_LIBRARY} cannot be loaded"
+            f"requests cannot be signed by MUNGE on this machine: {name} cannot be loaded"
         ) from error
     return _Libmunge(library, socket)
 

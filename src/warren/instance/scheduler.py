@@ -28,6 +28,8 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
+from warren.scheduling.refusals import Refusal
+from warren.scheduling.request import Request as AskedFor
 from warren.scheduling.request import from_jobspec
 
 log = structlog.get_logger()
@@ -35,6 +37,11 @@ log = structlog.get_logger()
 
 _AT_ONCE: Final = 32
 """Allocations of one commit: what else there is to do waits while they are matched."""
+
+_TOLD_AT_ONCE: Final = 100
+"""Jobs of one request that are told what they wait for."""
+
+_TURN: Final = "waits for its turn, behind others"
 
 _DEFAULTS: Final = Sched()
 
@@ -148,9 +155,9 @@ class FirstCome:
 
     # What may be given out
 
-    def set_ssds(self, rabbit: str, *, up: bool) -> None:
-        """Say whether a rabbit's flash may be given to jobs."""
-        self._graph.set_ssds(rabbit, up=up)
+    def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
+        """Say whether a rabbit's flash may be given to jobs; and what it is, where it may not."""
+        self._graph.set_ssds(rabbit, up=up, state=state)
         self._news.set()
 
     def set_drained(self, ranks: Iterable[int]) -> None:
@@ -247,6 +254,7 @@ class FirstCome:
             "resource-status": Method(self._status, guest=True),
             "expiration": Method(self._expire),
             "prioritize": Method(self._prioritize),
+            "waits": Method(self._waits, guest=True),
         }
 
     def feasibility(self) -> Methods:
@@ -269,6 +277,26 @@ class FirstCome:
             raise RpcError(errno.EPROTO, "sched.prioritize takes jobs, as pairs of id and priority")
         self.prioritize([(JobId(job), priority) for job, priority in jobs])
         return {}
+
+    async def _waits(self, request: Request) -> Payload:
+        """Say what jobs wait for that have not been told: those behind the first of their kind.
+
+        Looked up when somebody asks, and once for all who want the same.
+        """
+        ids = request.payload.get("ids")
+        if not isinstance(ids, list) or not all(type(each) is int for each in ids):
+            raise RpcError(errno.EPROTO, "sched.waits takes ids")
+        known: dict[AskedFor, str] = {}
+        told = {}
+        for number in ids[:_TOLD_AT_ONCE]:
+            if JobId(number) not in self._waiting:
+                continue
+            wanted = self._waiting[JobId(number)][1].request
+            if wanted not in known:
+                found = self._graph.match(wanted)
+                known[wanted] = found.reason if isinstance(found, Refusal) else _TURN
+            told[str(number)] = known[wanted]
+        return {"waits": told}
 
     async def _check(self, request: Request) -> Payload:
         try:

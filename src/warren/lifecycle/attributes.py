@@ -13,6 +13,9 @@ from warren.rfc.errors import BadFormat
 ALL: Final = "all"
 """The name that stands for every attribute."""
 
+DAMAGE: Final = "damage"
+"""What is told beside the attributes of a job whose records are damaged: what is wrong."""
+
 
 class Listed(Protocol):
     """A job; what it asks for and what it has may have to be read from the disk first."""
@@ -60,13 +63,36 @@ def chosen(names: Iterable[Any]) -> list[str]:
 
 
 def described(each: Listed, names: Iterable[str]) -> dict[str, Any]:
-    """Give a job's id and attributes. What is not known is left out."""
-    found = {"id": each.job.id}
+    """Give a job's id and attributes. What is not known is left out.
+
+    So is what would come of a record that cannot be read any more; `damage` says why, then.
+    """
+    found: dict[str, Any] = {"id": each.job.id}
     for name in names:
-        value = ATTRIBUTES[name](each)
+        try:
+            value = ATTRIBUTES[name](each)
+        except _UNREADABLE as error:
+            found.setdefault(DAMAGE, _reason(error))
+            continue
         if value is not None:
             found[name] = value
     return found
+
+
+_UNREADABLE: Final = (BadFormat, LookupError, TypeError, AttributeError)
+"""What comes of a jobspec or R that holds something else than it should."""
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, BadFormat) else f"a record has no place for {error!r}"
+
+
+def passes(each: Listed, test: Callable[[Listed], bool]) -> bool:
+    """Tell whether a job passes a test; one whose records cannot be read for it does not."""
+    try:
+        return test(each)
+    except _UNREADABLE:
+        return False
 
 
 def moment(each: Listed, name: str) -> float | None:
@@ -100,11 +126,12 @@ def queue(each: Listed) -> str | None:
 def returncode(result: Result, status: int | None) -> int:
     """Give the return code of a job that is over, as Flux computes it.
 
-    The exit code, or minus the signal that ended it. A job that never ran has -128 if it was
-    canceled, and 1 otherwise.
+    The exit code, or minus the signal that ended it. A job that never ran, or whose tasks had
+    succeeded when an exception ended it, has -128 if it was canceled, and 1 otherwise.
     """
-    if status is None:
+    if result is not Result.COMPLETED and not status:
         return -128 if result is Result.CANCELED else 1
+    status = status or 0
     return -(status & 0x7F) if status & 0x7F else status >> 8
 
 

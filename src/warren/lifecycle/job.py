@@ -104,9 +104,8 @@ class Job:
         fatal = self.fatal
         if fatal is None:
             return Result.COMPLETED if self.status == 0 else Result.FAILED
-        if self.started and self.status == 0:
-            # An exception that came after the tasks had succeeded took nothing from them.
-            return Result.COMPLETED
+        # Also where the tasks had succeeded before: what they have written may not be where it
+        # was to be copied, and nobody should go on as if it were (RFC 21).
         if fatal.type == "cancel":
             return Result.CANCELED
         return Result.TIMEOUT if fatal.type == "timeout" else Result.FAILED

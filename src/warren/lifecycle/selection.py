@@ -119,7 +119,7 @@ class Selection:
                     "or to jobs that ended since a moment"
                 )
             self._left -= 1
-            return part.test(each)
+            return attributes.passes(each, part.test)
 
         return _Part(test, part.may, part.must)
 

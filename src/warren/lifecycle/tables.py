@@ -3,17 +3,23 @@
 What a table says belongs to whoever reads it. Here is only what all of them have in common.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import fields
 
 from warren.base.errors import UserMistake
+from warren.directives.diagnostics import listed
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
 T = TypeVar("T")
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class Table(
@@ -62,7 +68,7 @@ def parse(text: str, shape: type[T], name: str) -> T:
     try:
         return msgspec.convert(tables, shape)
     except msgspec.ValidationError as error:
-        problem, place = told(error)
+        problem, place = told(error, shape)
         raise UserMistake(f"{name}: {place}: {problem}." if place else f"{name}: {problem}.") from (
             error
         )
@@ -76,7 +82,29 @@ def decode(text: str, name: str) -> Mapping[str, Any]:
         raise UserMistake(f"{name} is not TOML: {error}.") from error
 
 
-def told(error: msgspec.ValidationError) -> tuple[str, str]:
+def told(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
     """Give the problem, and the path, which msgspec names last and with a `$`."""
     problem, _, path = str(error).partition(" - at `$.")
-    return problem, path.removesuffix("`")
+    place = path.removesuffix("`")
+    unknown = _UNKNOWN.fullmatch(problem)
+    if unknown is not None:
+        known = _keys(shape, place)
+        near = get_close_matches(unknown[1], known, n=1)
+        instead = f", but there is {near[0]!r}" if near else f": it is one of {listed(known)}"
+        problem = f"there is no key {unknown[1]!r} here{instead}"
+    return problem, place
+
+
+def _keys(shape: Any, place: str) -> list[str]:
+    """Give the keys that a table may have, at a path as msgspec writes it."""
+    # Of several in a row, `[0]` or `[...]`, each is of the same kind.
+    for name in filter(None, re.sub(r"\[[^]]*\]", "", place).split(".")):
+        shape = next(field.type for field in fields(_table(shape)) if field.encode_name == name)
+    return [field.encode_name for field in fields(_table(shape))]
+
+
+def _table(shape: Any) -> Any:
+    """Find the table in a type, which may be a list or a mapping of tables, or one or None."""
+    if isinstance(shape, type) and issubclass(shape, msgspec.Struct):
+        return shape
+    return next(filter(None, map(_table, get_args(shape))), None)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warren.base.words import plural
 from warren.rfc import counts
 from warren.rfc.errors import BadFormat
 
@@ -39,7 +40,9 @@ def make(
     """
     slots = tasks or nodes or 1
     if nodes is not None and slots < nodes:
-        raise BadFormat(f"{slots} tasks cannot be spread over {nodes} nodes: ask for -n {nodes}")
+        raise BadFormat(
+            f"{plural(slots, 'task')} cannot be spread over {nodes} nodes: ask for -n {nodes}"
+        )
     held = [{"type": "core", "count": cores}]
     if gpus:
         held.append({"type": "gpu", "count": gpus})

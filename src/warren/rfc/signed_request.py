@@ -87,7 +87,11 @@ def unsigned(payload: bytes, userid: int, mechanism: str) -> str:
 
 
 def unwrap(
-    token: str, *, userid: int | None = None, mechanisms: Collection[str] = ("none",)
+    token: str,
+    *,
+    userid: int | None = None,
+    mechanisms: Collection[str] = ("none",),
+    longest: int = MAX_TOKEN,
 ) -> Unwrapped:
     """Take a request apart, refusing mechanisms other than `mechanisms`.
 
@@ -95,8 +99,8 @@ def unwrap(
     `userid`; and proves a signature of `munge` by `prove`. Raises BadFormat with the place of
     the mistake, and NotProven for another user's request.
     """
-    if len(token) > MAX_TOKEN:
-        raise BadFormat(f"the signed request has {len(token)} characters, over {MAX_TOKEN}")
+    if len(token) > longest:
+        raise BadFormat(f"the signed request has {len(token)} characters, over {longest}")
     parts = token.split(".")
     if len(parts) != 3:
         raise BadFormat("the signed request is not of the form HEADER.PAYLOAD.SIGNATURE")

@@ -9,7 +9,7 @@ from pathlib import Path
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
-from warren.rpc.peer import Asked, Peer
+from warren.rpc.peer import WAITING, Asked, Peer
 
 _NOBODY = Cred(0, False)
 
@@ -64,17 +64,20 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Connection]:
+async def connect(
+    path: Path, serving: Bus | None = None, *, waiting: int = WAITING
+) -> AsyncIterator[Connection]:
     """Connect for the length of a block. Raises RpcError(ECONNRESET) where nobody listens.
 
-    Requests for services that the block adds with `service.add` go to `serving`.
+    Requests for services that the block adds with `service.add` go to `serving`. A stream of
+    which more than `waiting` answers wait to be read ends with EOVERFLOW.
     """
     try:
         opened = sockets.connect(path)
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
     reader, writer = await asyncio.open_unix_connection(sock=opened)
-    peer = Peer(reader, writer, _Served(serving))
+    peer = Peer(reader, writer, _Served(serving), waiting=waiting)
     # Not a task group: what the block raises is to reach its caller as it is.
     running = asyncio.create_task(peer.run())
     try:
@@ -147,10 +150,11 @@ class Patient:
                 self._drop(handle)
             raise
 
-    async def offer(self, service: str, methods: Methods) -> None:
+    async def offer(self, service: str, methods: Methods, offered: asyncio.Event) -> None:
         """Keep a service on offer, over every connection that there is. Runs until cancelled.
 
-        Raises RpcError where the service may not be offered.
+        `offered` is set when it can be asked for the first time. Raises RpcError where the
+        service may not be offered.
         """
         assert self._serving is not None
         self._serving.register(service, methods)
@@ -159,7 +163,7 @@ class Patient:
                 offering = self.stream("service.add", {"service": service})
                 async with aclosing(offering) as answers:  # type: ignore[type-var]
                     async for _ in answers:
-                        pass
+                        offered.set()
             except RpcError as error:
                 # EEXIST: the instance has not noticed yet that the last connection is gone.
                 if not error.lost and error.errnum != errno.EEXIST:

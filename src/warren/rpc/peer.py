@@ -19,7 +19,7 @@ log = structlog.get_logger()
 CANCEL: Final = "rpc.cancel"
 """The sender of a streaming request wants no more answers to it. Not answered."""
 
-_WAITING: Final = 1000
+WAITING: Final = 1000
 """Answers of one stream that may wait for their reader before it is cut off."""
 
 _CHUNK: Final = 2**16
@@ -37,8 +37,9 @@ def part(writer: asyncio.StreamWriter, error: RpcError) -> None:
 class _Answers:
     """Answers to one request, which wait for whoever has asked."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, waiting: int) -> None:
         self._share = share
+        self._waiting = waiting
         self._held = 0
         self._full = False
         self._queue: asyncio.Queue[tuple[Message | None, int]] = asyncio.Queue()
@@ -46,7 +47,7 @@ class _Answers:
     def put(self, received: Message, size: int) -> None:
         if self._full:
             return
-        if self._queue.qsize() >= _WAITING or not self._share.has_room(size):
+        if self._queue.qsize() >= self._waiting or not self._share.has_room(size):
             # A reader that does not keep up is told so, after what came before without a
             # gap; it hangs up then.
             self._full = True
@@ -78,9 +79,14 @@ class Peer(Forwarder):
         asked: "Asked",
         *,
         longest: int = LONGEST,
+        waiting: int = WAITING,
         share: Share | None = None,
     ) -> None:
-        """Messages over `longest` bytes end the connection; `share` is what a guest has taken."""
+        """Messages over `longest` bytes end the connection; `share` is what a guest has taken.
+
+        A stream of which more than `waiting` answers wait for their reader ends.
+        """
+        self._waiting = waiting
         self._longest = longest
         self._share = Share(0) if share is None else share
         self._parting: Message | None = None
@@ -170,7 +176,7 @@ class Peer(Forwarder):
         if self._closed:
             self._payload(self._parting)
         self._tag += 1
-        answers = self._pending[self._tag] = _Answers(self._share)
+        answers = self._pending[self._tag] = _Answers(self._share, self._waiting)
         return self._tag, answers
 
     @staticmethod

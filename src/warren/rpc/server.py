@@ -19,7 +19,7 @@ from typing import Final
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
-from warren.rpc.guests import Guests, Share, limits
+from warren.rpc.guests import Guests, Limits, Share, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer, part
 
@@ -91,15 +91,28 @@ class Doors:
 _CLOSED: Final = Doors()
 
 
-async def serve(bus: Bus, path: Path, doors: Doors = _CLOSED) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How much those who have come in may take."""
+
+    longest: int = LONGEST
+    """Bytes of a message."""
+    guests: Limits | None = None
+    """Of all guests, and of each; None for what suits this process."""
+
+
+_USUAL: Final = Bounds()
+
+
+async def serve(bus: Bus, path: Path, doors: Doors = _CLOSED, bounds: Bounds = _USUAL) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
     listener = sockets.listen(path, 0o666 if doors.guests else 0o600)
-    guests = Guests(limits())
+    guests = Guests(bounds.guests or limits())
     try:
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                attending = _attend(bus, reader, writer, doors, guests)
+                attending = _attend(bus, reader, writer, doors, bounds, guests)
                 try:
                     task = connections.create_task(attending)
                 except RuntimeError:  # the server stops: it comes too late
@@ -125,6 +138,7 @@ async def _attend(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     doors: Doors,
+    bounds: Bounds,
     guests: Guests,
 ) -> None:
     user = sockets.peer(_socket(writer))
@@ -132,7 +146,7 @@ async def _attend(
     connection = _Connection(bus, Cred(user, owner))
     try:
         with _share(user, owner, doors, guests) as share:
-            connection.peer = Peer(reader, writer, connection, longest=LONGEST, share=share)
+            connection.peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
             await connection.peer.run()
     except RpcError as error:
         part(writer, error)

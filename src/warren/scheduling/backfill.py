@@ -62,8 +62,10 @@ class Blocked:
 @dataclass(frozen=True)
 class _Promise:
     at: float
-    allocation: Allocation | None
+    allocation: Allocation | None = None
     """None where the moment is not known."""
+    left: Graph | None = None
+    """What there will be beside it, then."""
 
 
 def decide(
@@ -149,8 +151,11 @@ class _Course:
         found = room.match(waiting.request)
         assert isinstance(found, Allocation)
         self._graph.take(found)
-        if self._spare is not self._graph:
+        if room is not self._graph:
             self._spare.take(found)
+        elif self._spare is not self._graph:
+            # It will be gone when what is promised is due, and takes nothing of what is beside it.
+            self._spare.leave(found, self._graph)
         insort(self._running, Running(end, waiting.job, found))
         return Start(waiting, found)
 
@@ -164,8 +169,9 @@ class _Course:
             self._until = -inf
             self._spare.keep_for(request)
         else:
+            assert promise.left is not None
             self._until = min(self._until, promise.at)
-            self._spare.take(promise.allocation)
+            self._spare.leave(promise.allocation, promise.left)
 
 
 def _promise(
@@ -182,7 +188,7 @@ def _promise(
             return _moment(shadow, request, limited[passed : passed + step], now)
         shadow, passed, step = later, passed + step, 2 * step
     if _after(shadow, running[len(limited) :]).fits(request):
-        return _Promise(inf, None)
+        return _Promise(inf)
     return None
 
 
@@ -195,9 +201,11 @@ def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: flo
             ending = ending[:half]
         else:
             shadow, ending = later, ending[half:]
-    allocation = _after(shadow, ending).match(request)
+    left = _after(shadow, ending)
+    allocation = left.match(request)
     assert isinstance(allocation, Allocation)
-    return _Promise(max(now, ending[0].end), allocation)
+    left.take(allocation)
+    return _Promise(max(now, ending[0].end), allocation, left)
 
 
 def _after(graph: Graph, ended: Iterable[Running]) -> Graph:

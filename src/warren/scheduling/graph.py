@@ -55,6 +55,7 @@ class Graph:
         self._offline = 0
         self._everything = (1 << self.nodes) - 1
         self._met: dict[str, int] = {}
+        self._states: dict[str, str] = {}
 
     def shadow(self) -> "Graph":
         """Give another graph of the same system, as it is now, to try things on."""
@@ -84,11 +85,14 @@ class Graph:
 
     # What may be given out
 
-    def set_ssds(self, rabbit: str, *, up: bool) -> None:
-        """Say whether a rabbit's flash may be allocated. Unknown rabbits are ignored."""
-        for index, chassis in enumerate(self._inventory.chassis):
-            if chassis.rabbit == rabbit:
-                self._room.set_ready(index, ready=up)
+    def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
+        """Say whether a rabbit's flash may be allocated. Unknown rabbits are ignored.
+
+        `state` is the word for what the rabbit is, where it may not.
+        """
+        self._states[rabbit] = state
+        for index in self._inventory.rabbits.get(rabbit, ()):
+            self._room.set_ready(index, ready=up)
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Say which nodes may not be given out, in place of what was said before.
@@ -198,16 +202,18 @@ class Graph:
         """Mark an allocation as taken."""
         self._room.take(allocation.pieces)
 
+    def leave(self, allocation: Allocation, there: "Graph") -> None:
+        """Mark an allocation as taken, but of flash only what is not left `there` either."""
+        self._room.leave(allocation.pieces, there._room)
+
     def give_back(self, *allocations: Allocation) -> None:
         """Mark allocations as free again."""
         self._room.give_back(piece for each in allocations for piece in each.pieces)
 
     def conflict(self, allocation: Allocation) -> str | None:
         """Say which part of an allocation is not free; None if all of it is."""
-        for piece in allocation.pieces:
-            if not self._room.has(piece):
-                return f"some of {self.hosts[piece.rank]} is another job's"
-        return None
+        piece = self._room.lacks(allocation.pieces)
+        return f"some of {self.hosts[piece.rank]} is another job's" if piece else None
 
     # R
 
@@ -237,6 +243,7 @@ class Graph:
             excluded=self._excluded,
             drained=self._drained,
             offline=self._offline,
+            states=self._states,
         )
 
     def _meeting(self, constraint: str) -> int:

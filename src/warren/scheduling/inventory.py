@@ -5,13 +5,15 @@ sets of cores, of gpus and of ssds are bits by id. Nothing here knows what is ta
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from warren.rfc import constraint, jgf, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Text, Vertex
+from warren.scheduling import flash
+from warren.scheduling.flash import Flash, Pool, Quanta
 
 Properties = Mapping[str, Container[str]]
 """The hosts that have each property."""
@@ -21,7 +23,7 @@ _ROOT: Final = 0
 
 
 class Piece(NamedTuple):
-    """What is allocated of one node: its cores, the ssds beside it, and its gpus, all as bits."""
+    """What is allocated of one node: its cores and gpus as bits, and a share of its flash."""
 
     rank: int
     cores: int
@@ -40,43 +42,38 @@ class Allocation:
 
 @dataclass(kw_only=True)
 class Chassis:
-    """A rabbit's chassis, with as many ssds as there are bits, all of one size."""
+    """A rabbit's chassis."""
 
     path: str
     rabbit: str
     number: int = 0
     """Its id in graphs; its ssds have the next ones."""
-    ssd_gib: int = 0
-    ssds: int = 0
-    ready: int = 0
-    """The ssds that the system says can be used."""
+    flash: Flash = field(default_factory=Quanta)
     places: int = 0
     """Its nodes."""
-
-    def pieces(self, gib: int) -> int:
-        """Give how many ssds make up so much flash; 0 where there are none."""
-        return -(-gib // self.ssd_gib) if self.ssd_gib else 0
+    _quanta: dict[int, Text] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> Text:
-        metadata = {"properties": {"rabbit": self.rabbit}}
+        properties = {"rabbit": self.rabbit}
+        if isinstance(self.flash, Pool):
+            properties[flash.KIND] = flash.POOL
+        metadata = {"properties": properties}
         return jgf.text(
             Vertex(type="chassis", path=self.path, metadata=metadata), self.number, _ROOT
         )
 
-    @cached_property
-    def ssd_texts(self) -> Mapping[int, Text]:
-        common = {"unit": "GiB", "size": self.ssd_gib, "exclusive": True}
-        return {
-            index: jgf.text(
-                Vertex(
-                    type="ssd", path=f"{self.path}/ssd{index}", metadata={"id": index, **common}
-                ),
-                self.number + 1 + index,
-                self.number,
-            )
-            for index in ids(self.ssds)
-        }
+    def texts(self, share: int) -> Iterator[Text]:
+        """Write a share of its flash. Quanta are written once: they are the same for all jobs."""
+        for index, gib in self.flash.ssds(share):
+            known = self._quanta.get(index)
+            if known is None:
+                metadata = {"id": index, "unit": "GiB", "size": gib, "exclusive": True}
+                ssd = Vertex(type="ssd", path=f"{self.path}/ssd{index}", metadata=metadata)
+                known = jgf.text(ssd, self.number + 1 + index, self.number)
+                if isinstance(self.flash, Quanta):
+                    self._quanta[index] = known
+            yield known
 
 
 @dataclass(kw_only=True)
@@ -140,12 +137,19 @@ class Inventory:
             node.cores, node.gpus = bits(rank.cores), bits(rank.gpus)
         self.nodes = [known[rank] for rank in sorted(known)]
         self.places = {node.rank: place for place, node in enumerate(self.nodes)}
+        self.rabbits: dict[str, list[int]] = {}
+        """The numbers of the chassis by the names of their rabbits."""
+        self._paths = {chassis.path: index for index, chassis in enumerate(self.chassis)}
+        for index, chassis in enumerate(self.chassis):
+            self.rabbits.setdefault(chassis.rabbit, []).append(index)
         self._number()
         self._name(resource_set.read(r).properties, properties)
 
     def _read(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
         nodes: dict[int, Node] = {}
         found: dict[str, int] = {}
+        properties: list[dict[str, str]] = []
+        ssds: list[list[Vertex]] = []
         for vertex in jgf.decode(scheduling):
             if vertex.type == "cluster":
                 self._root = vertex
@@ -153,8 +157,10 @@ class Inventory:
                 found[vertex.path] = len(self.chassis)
                 rabbit = vertex.properties.get("rabbit", "")
                 self.chassis.append(Chassis(path=vertex.path, rabbit=rabbit))
+                properties.append(dict(vertex.properties))
+                ssds.append([])
             elif vertex.type == "ssd":
-                _add_ssd(self.chassis[found[vertex.parent]], vertex)
+                ssds[found[vertex.parent]].append(vertex)
             elif vertex.type == "node":
                 nodes[vertex.rank] = Node(
                     rank=vertex.rank,
@@ -162,6 +168,8 @@ class Inventory:
                     chassis=found.get(vertex.parent),
                     path=vertex.path,
                 )
+        for chassis, told, own in zip(self.chassis, properties, ssds, strict=True):
+            chassis.flash = flash.of(chassis.path, told, own)
         return nodes
 
     def _number(self) -> None:
@@ -169,7 +177,7 @@ class Inventory:
         number = _ROOT + 1
         for chassis in self.chassis:
             chassis.number = number
-            number += 1 + chassis.ssds.bit_length()
+            number += 1 + chassis.flash.ids
         for place, node in enumerate(self.nodes):
             node.number = number
             number += 1 + node.cores.bit_length() + node.gpus.bit_length()
@@ -234,17 +242,26 @@ class Inventory:
 
     def _texts(self, allocation: Allocation) -> Iterator[Text]:
         yield jgf.text(self._root, _ROOT, None)
+        shares = self.shares(allocation.pieces)
         told: set[int] = set()
-        for rank, cores, ssds, gpus in allocation.pieces:
+        for rank, cores, _, gpus in allocation.pieces:
             node = self.nodes[self.places[rank]]
-            if node.chassis is not None:
+            if node.chassis is not None and node.chassis not in told:
+                told.add(node.chassis)
                 chassis = self.chassis[node.chassis]
-                if node.chassis not in told:
-                    told.add(node.chassis)
-                    yield chassis.text
-                for index in ids(ssds):
-                    yield chassis.ssd_texts[index]
+                yield chassis.text
+                yield from chassis.texts(shares.get(node.chassis, 0))
             yield node.text(cores, gpus)
+
+    def shares(self, pieces: Iterable[Piece]) -> dict[int, int]:
+        """Put together the flash of some pieces, by the numbers of the chassis."""
+        found: dict[int, int] = {}
+        for piece in pieces:
+            if piece.ssds:
+                index = self.nodes[self.places[piece.rank]].chassis
+                assert index is not None
+                found[index] = self.chassis[index].flash.plus(found.get(index, 0), piece.ssds)
+        return found
 
     def decode(self, r: Mapping[str, Any]) -> Allocation:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
@@ -267,28 +284,16 @@ class Inventory:
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:
-        """Give the ssds of an R as bits by chassis."""
-        places = {chassis.path: index for index, chassis in enumerate(self.chassis)}
-        found: dict[int, int] = {}
+        """Give the shares of flash of an R by chassis."""
+        found: dict[int, list[Vertex]] = {}
         for vertex in jgf.decode(r["scheduling"]) if "scheduling" in r else ():
             if vertex.type != "ssd":
                 continue
-            place = places.get(vertex.parent)
-            bit = 1 << max(vertex.id, 0)
-            if place is None or not bit & self.chassis[place].ssds:
+            place = self._paths.get(vertex.parent)
+            if place is None:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
-            found[place] = found.get(place, 0) | bit
-        return found
-
-
-def _add_ssd(chassis: Chassis, vertex: Vertex) -> None:
-    if chassis.ssds and vertex.size != chassis.ssd_gib:
-        raise BadFormat(f"the ssds of {chassis.path} are not of one size")
-    chassis.ssd_gib = vertex.size
-    bit = 1 << chassis.ssds.bit_length()
-    chassis.ssds |= bit
-    if vertex.up:
-        chassis.ready |= bit
+            found.setdefault(place, []).append(vertex)
+        return {place: self.chassis[place].flash.read(ssds) for place, ssds in found.items()}
 
 
 def bits(numbers: Iterable[int]) -> int:

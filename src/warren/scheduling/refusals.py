@@ -1,9 +1,12 @@
 """Why a request is not met, in words: what would have to be there, or what it waits for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
 
+from warren.base.bytesize import gib
+from warren.base.words import asked, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.inventory import Inventory, ids
@@ -33,6 +36,8 @@ class View:
     excluded: int
     drained: int
     offline: int
+    states: Mapping[str, str]
+    """What rabbits are, by their names."""
 
     @property
     def offered(self) -> int:
@@ -57,40 +62,43 @@ def _missing(request: Request, view: View) -> str:
 
 def _missing_slots(request: Request, view: View) -> str:
     those = _those(request)
-    here = f"the cluster's nodes{those} have" if those else "the cluster has"
+    where = f" on nodes{those}" if those else ""
+    here = "they have" if those and view.offered else "the cluster has"
     cores, gpus = view.whole.total(view.offered)
-    if request.slots * request.cores > cores:
-        return f"{request.slots * request.cores} cores are asked for, and {here} {cores}."
-    if request.slots * request.gpus > gpus:
-        return f"{request.slots * request.gpus} gpus are asked for, and {here} {gpus}."
+    for wanted, there, noun in (
+        (request.slots * request.cores, cores, "core"),
+        (request.slots * request.gpus, gpus, "gpu"),
+    ):
+        if wanted > there:
+            return f"{asked(wanted, noun, where)}, and {here} {there or 'none'}."
     narrow = _too_narrow(request, view, request.cores, request.gpus, "in a slot")
     if narrow is not None:
         return narrow
     room = view.whole.slots(request, view.offered)
-    return (
-        f"{request.slots} slots with {_each(request.cores, request.gpus)} are asked for, "
-        f"and there is room for {room}{' on nodes' + those if those else ''}."
+    slots = asked(
+        request.slots, "slot", f" with {_each(request.slots, request.cores, request.gpus)}"
     )
+    return f"{slots}, and there is room for {room or 'none'}{where}."
 
 
 def _missing_nodes(request: Request, view: View) -> str:
-    asked = f"{request.all_nodes} nodes{_those(request)}"
+    wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
     there = view.offered.bit_count()
-    if request.all_nodes > there:
-        return f"{asked} are asked for, and the cluster has {there}."
+    if wanted > there:
+        return f"{asked(wanted, 'node', those)}, and the cluster has {there or 'none'}."
     cores, gpus = request.node_cores, request.node_gpus
     narrow = _too_narrow(request, view, cores, gpus, "on a node")
     if narrow is not None:
         return narrow
     able = view.whole.able(request, view.offered).bit_count()
-    if able < request.all_nodes:
-        return f"{asked} with {_each(cores, gpus)} are asked for, and the cluster has {able}."
-    largest = max(
-        (each.ssds.bit_count() * each.ssd_gib for each in view.inventory.chassis), default=0
-    )
+    if able < wanted:
+        each = f"{those} with {_each(wanted, cores, gpus)}"
+        return f"{asked(wanted, 'node', each)}, and the cluster has {able or 'none'}."
+    largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
+    flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
-        f"{asked} with {request.ssd_gib} GiB of flash each are asked for, "
-        f"and a rabbit has {largest} GiB for the nodes that are wired to it."
+        f"{asked(wanted, 'node', flash)}, "
+        f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
     )
 
 
@@ -98,9 +106,10 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
     meets = f" that meets {_words(request)}" if request.constraint else ""
     widest, most_gpus = view.whole.widest(view.offered)
     if cores > widest:
-        return f"{cores} cores {place} are asked for, and the widest node{meets} has {widest}."
+        return f"{asked(cores, 'core', f' {place}')}, and the widest node{meets} has {widest}."
     if gpus > most_gpus:
-        return f"{gpus} gpus {place} are asked for, and no node{meets} has more than {most_gpus}."
+        more = f"more than {most_gpus}" if most_gpus else "one"
+        return f"{asked(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
     return None
 
 
@@ -110,22 +119,26 @@ def busy(request: Request, view: View) -> str:
 
 
 def _wanting(request: Request, view: View) -> str:
-    those = _those(request)
     if request.nodes is None:
-        gpus = f" and {request.slots * request.gpus} gpus" if request.gpus else ""
-        where = f" on nodes{those}" if those else ""
-        return f"{request.slots * request.cores} cores{gpus}{where}"
-    wanted = request.all_nodes
-    able = view.room.able(request, view.usable).bit_count()
-    if able < wanted:
-        return f"{wanted - able} more of {wanted} nodes{those}"
+        gpus = f" and {plural(request.slots * request.gpus, 'gpu')}" if request.gpus else ""
+        where = f" on nodes{_those(request)}" if request.constraint else ""
+        return f"{plural(request.slots * request.cores, 'core')}{gpus}{where}"
+    wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
+    able = view.room.able(request, view.usable)
+    lacking = wanted - able.bit_count()
+    if lacking > 0:
+        more = f"{lacking} more of " if wanted > 1 else ""
+        return f"{more}{plural(wanted, 'node')}{those}"
     down = [
         each.rabbit
         for index, each in enumerate(view.inventory.chassis)
-        if view.room.not_ready(index)
+        if each.places & able and view.room.not_ready(index)
     ]
-    also = f"; not ready: {', '.join(down)}" if down else ""
-    return f"{request.ssd_gib} GiB of flash beside each of {wanted} nodes{those}{also}"
+    named = (f"{each} ({state})" if (state := view.states.get(each)) else each for each in down)
+    also = f"; not ready: {', '.join(named)}" if down else ""
+    flash = gib(request.ssd_gib, up=True)
+    beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
+    return f"{flash} of flash beside {beside}{those}{also}"
 
 
 def _kept_back(request: Request, view: View) -> str:
@@ -144,12 +157,18 @@ def _kept_back(request: Request, view: View) -> str:
     return "".join(f"; {word}: {_hosts(view.inventory, nodes)}" for word, nodes in told if nodes)
 
 
-def _those(request: Request) -> str:
-    return f" that meet {_words(request)}" if request.constraint else ""
+def _those(request: Request, wanted: int = 2) -> str:
+    meet = "meets" if wanted == 1 else "meet"
+    return f" that {meet} {_words(request)}" if request.constraint else ""
 
 
-def _each(cores: int, gpus: int) -> str:
-    return f"{cores} cores and {gpus} gpus each" if gpus else f"{cores} cores each"
+def _each(number: int, cores: int, gpus: int) -> str:
+    also = f" and {plural(gpus, 'gpu')}" if gpus else ""
+    return f"{plural(cores, 'core')}{also}{_apiece(number)}"
+
+
+def _apiece(number: int) -> str:
+    return "" if number == 1 else " each"
 
 
 def _words(request: Request) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from warren.scheduling.flash import lowest
 from warren.scheduling.inventory import Inventory, Piece
 from warren.scheduling.request import Part, Request
 
@@ -16,14 +17,14 @@ _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte 
 
 
 class Room:
-    """Free cores and gpus of nodes, free ssds of chassis. All are free in the beginning."""
+    """Free cores and gpus of nodes, free flash of chassis. All are free in the beginning."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._cores = [node.cores for node in inventory.nodes]
         self._gpus = [node.gpus for node in inventory.nodes]
-        self._ssds = [chassis.ssds for chassis in inventory.chassis]
-        self._ready = [chassis.ready for chassis in inventory.chassis]
+        self._ssds = [chassis.flash.whole for chassis in inventory.chassis]
+        self._ready = [chassis.flash.up for chassis in inventory.chassis]
         self._alike: dict[tuple[int, int], int] = {}
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
         self._idle = (1 << len(inventory.nodes)) - 1
@@ -53,10 +54,23 @@ class Room:
                 had = changed.get(place) or (self._cores[place], self._gpus[place])
                 changed[place] = (had[0] & ~cores, had[1] & ~gpus)
             if ssds:
-                chassis = nodes[place].chassis
-                assert chassis is not None
-                self._ssds[chassis] &= ~ssds
+                index = nodes[place].chassis
+                assert index is not None
+                flash = self._inventory.chassis[index].flash
+                self._ssds[index] = flash.less(self._ssds[index], ssds)
         self._change(changed)
+
+    def leave(self, pieces: Iterable[Piece], there: "Room") -> None:
+        """Take some pieces, but of flash only what `there` has no more.
+
+        Flash that is there no more may be other flash than is free here: of a pool it does not
+        matter which.
+        """
+        pieces = tuple(pieces)
+        self.take(piece._replace(ssds=0) for piece in pieces)
+        for index in self._inventory.shares(pieces):
+            flash = self._inventory.chassis[index].flash
+            self._ssds[index] = flash.common(self._ssds[index], there._ssds[index])
 
     def give_back(self, pieces: Iterable[Piece]) -> None:
         places, nodes = self._inventory.places, self._inventory.nodes
@@ -67,9 +81,10 @@ class Room:
                 had = changed.get(place) or (self._cores[place], self._gpus[place])
                 changed[place] = (had[0] | cores, had[1] | gpus)
             if ssds:
-                chassis = nodes[place].chassis
-                assert chassis is not None
-                self._ssds[chassis] |= ssds
+                index = nodes[place].chassis
+                assert index is not None
+                flash = self._inventory.chassis[index].flash
+                self._ssds[index] = flash.plus(self._ssds[index], ssds)
         self._change(changed)
 
     def _change(self, changed: Mapping[int, tuple[int, int]]) -> None:
@@ -104,25 +119,29 @@ class Room:
             self._idle &= ~_set(busy)
 
     def set_ready(self, chassis: int, *, ready: bool) -> None:
-        """Say whether the ssds of a chassis can be used."""
-        self._ready[chassis] = self._inventory.chassis[chassis].ssds if ready else 0
+        """Say whether the flash of a chassis can be used."""
+        self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
 
     def not_ready(self, chassis: int) -> bool:
         """Tell whether there is flash of which nothing can be used."""
-        return not self._ready[chassis] and bool(self._inventory.chassis[chassis].ssds)
+        return not self._ready[chassis] and bool(self._inventory.chassis[chassis].flash.whole)
 
     # Looking
 
-    def has(self, piece: Piece) -> bool:
-        """Tell whether all of a piece is free."""
-        place = self._inventory.places[piece.rank]
-        chassis = self._inventory.nodes[place].chassis
-        ssds = self._ssds[chassis] if chassis is not None else 0
-        return not (
-            piece.cores & ~self._cores[place]
-            or piece.gpus & ~self._gpus[place]
-            or piece.ssds & ~ssds
-        )
+    def lacks(self, pieces: Iterable[Piece]) -> Piece | None:
+        """Give the first of the pieces that is not free together with those before it."""
+        taken: dict[int, int] = {}
+        for piece in pieces:
+            place = self._inventory.places[piece.rank]
+            if piece.cores & ~self._cores[place] or piece.gpus & ~self._gpus[place]:
+                return piece
+            index = self._inventory.nodes[place].chassis
+            if piece.ssds and index is not None:
+                flash = self._inventory.chassis[index].flash
+                taken[index] = flash.plus(taken.get(index, 0), piece.ssds)
+                if not flash.has(self._ssds[index], taken[index]):
+                    return piece
+        return None
 
     def taken(self, place: int) -> tuple[int, int]:
         """Give the cores and gpus of a node that are taken, as bits."""
@@ -213,9 +232,9 @@ class Room:
             count = min(slots, _slots_of(cores.bit_count(), gpus.bit_count(), request))
             yield Piece(
                 nodes[place].rank,
-                _lowest(cores, count * request.cores),
+                lowest(cores, count * request.cores),
                 0,
-                _lowest(gpus, count * request.gpus),
+                lowest(gpus, count * request.gpus),
             )
             slots -= count
             if not slots:
@@ -232,11 +251,13 @@ class Room:
 
     def _flash_pieces(self, request: Request, able: int) -> Iterator[Piece]:
         nodes, wanted = self._inventory.nodes, request.all_nodes
-        for chosen, ssds, count in self._beside_flash(able, request.ssd_gib):
+        for chosen, index, units in self._beside_flash(able, request.ssd_gib):
+            flash = self._inventory.chassis[index].flash
+            free = self._usable(index)
             for place in _places(chosen):
                 cores, gpus = self._share(request, place)
-                own = _lowest(ssds, count)
-                ssds ^= own
+                own = flash.some(free, units)
+                free = flash.less(free, own)
                 yield Piece(nodes[place].rank, cores, own, gpus)
                 wanted -= 1
                 if not wanted:
@@ -247,21 +268,25 @@ class Room:
         cores, gpus = self._cores[place], self._gpus[place]
         if request.exclusive:
             return cores, gpus
-        return _lowest(cores, request.node_cores), _lowest(gpus, request.node_gpus)
+        return lowest(cores, request.node_cores), lowest(gpus, request.node_gpus)
 
     def _beside_flash(self, able: int, gib: int) -> Iterator[tuple[int, int, int]]:
-        """Give, by chassis, the nodes that can have flash, the free ssds, and how many each has."""
+        """Give nodes that can have flash, the number of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
-            count = chassis.pieces(gib)
+            units = chassis.flash.units(gib)
             nodes = able & chassis.places
-            if not count or not nodes:
+            if not units or not nodes:
                 continue
-            ssds = self._ssds[index] & self._ready[index]
-            enough = ssds.bit_count() // count
+            enough = chassis.flash.count(self._usable(index)) // units
             if enough < nodes.bit_count():
                 nodes = _first(nodes, enough)
             if nodes:
-                yield nodes, ssds, count
+                yield nodes, index, units
+
+    def _usable(self, index: int) -> int:
+        """Give the flash of a chassis that is free and ready."""
+        flash = self._inventory.chassis[index].flash
+        return flash.common(self._ssds[index], self._ready[index])
 
     def _bound(self, part: Part) -> int:
         """Give what no number of such parts exceeds here."""
@@ -326,15 +351,3 @@ def _first(nodes: int, count: int) -> int:
         if not count:
             return nodes & ((2 << place) - 1)
     return nodes
-
-
-def _lowest(bits: int, count: int) -> int:
-    """Keep the lowest `count` bits."""
-    if bits.bit_count() == count:
-        return bits
-    kept = 0
-    for _ in range(count):
-        low = bits & -bits
-        kept |= low
-        bits ^= low
-    return kept

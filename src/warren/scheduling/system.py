@@ -4,15 +4,13 @@ The shape is Fluxion's: cluster -> chassis (with property `rabbit`) -> ssds and
 nodes -> cores, so that a site can hand the graph to Fluxion and the reverse.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from warren.base.bytesize import GIB
 from warren.rfc import jgf, resource_set
-
-SSDS = 36
-"""Into how many schedulable pieces a rabbit's capacity is cut (as dws2jgf does)."""
+from warren.scheduling import flash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,37 +23,41 @@ class Chassis:
 
 
 def describe(
-    cluster: str, chassis: Sequence[Chassis], cores: int, ssds: int = SSDS
+    cluster: str, chassis: Sequence[Chassis], cores: int, quantum: int | None = None
 ) -> dict[str, Any]:
     """Write the system as R with its graph. Nodes get ranks in the order given.
 
-    `cores` is per node. A chassis of less than `ssds` GiB has fewer ssds, of one GiB.
+    `cores` is per node. Each rabbit's flash is one pool, or as many ssds of `quantum` GiB as
+    there is room for.
     """
     ranks = [
         resource_set.Rank(rank, host, tuple(range(cores)))
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
     return resource_set.encode(
-        ranks, scheduling=jgf.encode(map(jgf.line, _vertices(cluster, chassis, cores, ssds)))
+        ranks, scheduling=jgf.encode(map(jgf.line, _vertices(cluster, chassis, cores, quantum)))
     )
 
 
 def _vertices(
-    cluster: str, chassis: Sequence[Chassis], cores: int, ssds: int
+    cluster: str, chassis: Sequence[Chassis], cores: int, quantum: int | None
 ) -> Iterator[jgf.Vertex]:
     yield jgf.Vertex(type="cluster", path=f"/{cluster}", metadata={"name": cluster})
     rank = 0
     for number, each in enumerate(chassis):
         path = f"/{cluster}/chassis{number}"
         gib = each.capacity // GIB
-        pieces = min(ssds, gib)
-        properties = {"rabbit": each.rabbit, "ssdcount": str(pieces)}
+        size = quantum or gib
+        count = gib // size if size else 0
+        properties = {"rabbit": each.rabbit, "ssdcount": str(count)}
+        if quantum is None:
+            properties[flash.KIND] = flash.POOL
         yield jgf.Vertex(
             type="chassis", path=path, metadata={"id": number, "properties": properties}
         )
-        for index in range(pieces):
-            size: Mapping[str, Any] = {"unit": "GiB", "size": gib // pieces, "id": index}
-            yield jgf.Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=size)
+        for index in range(count):
+            metadata = {"unit": "GiB", "size": size, "id": index}
+            yield jgf.Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=metadata)
         for host in each.hosts:
             yield jgf.Vertex(
                 type="node", path=f"{path}/{host}", metadata={"name": host, "rank": rank}

@@ -1,4 +1,14 @@
-"""The journal of all jobs' events: what has happened, a sentinel, and what happens from then on."""
+"""The journal of all jobs' events: what has happened, a sentinel, and what happens from then on.
+
+What a reader may rely on (`job-manager.events-journal`): its journal begins at one moment,
+some time between its request and the sentinel. Of each job that is not over at that moment, it
+is told every durable event, each once and in order: those so far before the sentinel, in one
+entry, the others after it, one by one. Of jobs that are over by then it is told nothing, unless
+it asks for `full`, and then everything, before the sentinel.
+
+So a reader that waits for the ends of jobs which it submits itself has read the sentinel before
+it submits the first of them, or asks for `full`: what ends before that moment is never told.
+"""
 
 import asyncio
 import errno
@@ -42,9 +52,9 @@ class Wanted:
 class _Reader:
     """One reader of the journal."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, behind: int) -> None:
         self.wanted = wanted
-        self.queue: asyncio.Queue[Payload] = asyncio.Queue(_BEHIND)
+        self.queue: asyncio.Queue[Payload] = asyncio.Queue(behind)
         self.overrun = False
 
     def offer(self, entry: Payload) -> None:
@@ -57,8 +67,10 @@ class _Reader:
 class EventJournal:
     """Who reads, and what they are told."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, behind: int = _BEHIND) -> None:
+        """`behind` is how many entries a reader may fall behind."""
         self._known = known
+        self._behind = behind
         self._readers: list[_Reader] = []
 
     @property
@@ -82,10 +94,10 @@ class EventJournal:
     async def follow(self, wanted: Wanted) -> AsyncIterator[Payload]:
         """Give what a reader wants: of jobs that are over, of active ones, and from now on.
 
-        Only what is durable is told. A job whose log cannot be read any more is left out. Ends
+        What the module promises. A job whose log cannot be read any more is left out. Ends
         with EOVERFLOW for a reader that does not keep up.
         """
-        reader = _Reader(wanted)
+        reader = _Reader(wanted, self._behind)
         # What is there now is noted now, and written out when its turn comes: the logs that are
         # in memory only grow, and those on disk are done with.
         backlog = [*self._over(wanted), *self._active(wanted)]

@@ -47,6 +47,8 @@ class Ended:
         self._waiting = Waiting()
         self._going: set[JobId] = set()
         """Jobs that are being purged, or put aside."""
+        self._damaged: set[JobId] = set()
+        """Jobs of which something cannot be read, as the log says already."""
         self._unwritten: dict[JobId, bytes] = {}
         """Summaries of jobs that ended before there were any."""
         self._news = asyncio.Event()
@@ -96,7 +98,7 @@ class Ended:
                 self._waiting.ended(each.id)
 
     def _short(self, job: JobId, short: bytes) -> Inactive:
-        return Inactive(job, short, self._stored, self.put_aside)
+        return Inactive(job, short, self._stored, self._broken)
 
     async def write(self) -> None:
         """Write the summaries that an older store has not."""
@@ -106,6 +108,13 @@ class Ended:
                 if job in self._known.inactive and job not in self._going:
                     self._commits.add(put(keys.summary(job), short))
             await self._commits.done()
+
+    def _broken(self, job: JobId, reason: str, lost: bool) -> None:
+        if lost:
+            self.put_aside(job, reason)
+        elif job not in self._damaged:
+            self._damaged.add(job)
+            log.error("job is damaged", job=fluid.f58(job), reason=reason)
 
     # Going
 
@@ -166,6 +175,7 @@ class Ended:
 
     def _gone(self, job: JobId) -> Inactive | None:
         self._going.discard(job)
+        self._damaged.discard(job)
         self._waiting.forget(job)
         return self._known.inactive.pop(job, None)
 

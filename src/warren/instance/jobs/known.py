@@ -53,16 +53,17 @@ class Entry:
 class Inactive:
     """A job that is over. What its summary does not say is read when somebody asks.
 
-    A job of which something cannot be read then is put aside at that moment, and whoever asked
-    gets BadFormat: from then on nobody finds it.
+    What cannot be read then raises BadFormat: a job without a jobspec, R or log is still one
+    that was there. One whose life cannot be read is put aside at that moment, and from then
+    on nobody finds it.
     """
 
-    __slots__ = ("_lose", "_short", "_stored", "ended", "id", "queue", "result", "userid")
+    __slots__ = ("_broken", "_short", "_stored", "ended", "id", "queue", "result", "userid")
 
     def __init__(
-        self, job: JobId, short: bytes, stored: Stored, lose: Callable[[JobId, str], None]
+        self, job: JobId, short: bytes, stored: Stored, broken: Callable[[JobId, str, bool], None]
     ) -> None:
-        """`short` is a summary that can be read."""
+        """`short` is a summary that can be read; `broken` hears why and whether a job is lost."""
         told = summary.decode(short)
         assert told is not None
         self.id = job
@@ -73,7 +74,7 @@ class Inactive:
         self.queue = None if told.queue is None else intern(told.queue)
         self._short = short
         self._stored = stored
-        self._lose = lose
+        self._broken = broken
 
     @property
     def summary(self) -> Summary:
@@ -84,7 +85,7 @@ class Inactive:
 
     @property
     def job(self) -> Job:
-        return self._read(lambda: summary.job_of(self.summary, self.id))
+        return self._read(lambda: summary.job_of(self.summary, self.id), vital=True)
 
     @property
     def jobspec(self) -> Mapping[str, Any]:
@@ -102,11 +103,11 @@ class Inactive:
         """Give the summary that says that nobody may wait for the job any more."""
         return summary.waited_for(self._short)
 
-    def _read(self, read: Callable[[], T]) -> T:
+    def _read(self, read: Callable[[], T], *, vital: bool = False) -> T:
         try:
             return read()
         except UserMistake as error:
-            self._lose(self.id, str(error))
+            self._broken(self.id, str(error), vital)
             raise
 
 

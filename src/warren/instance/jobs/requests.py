@@ -42,6 +42,8 @@ class Raise(OfJob, frozen=True, kw_only=True):
     type: ExceptionType = "cancel"
     severity: Severity = 0
     note: str | None = None
+    wait_status: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    """How the job has ended, where whoever raises the exception knows better than its tasks."""
 
 
 class Kill(OfJob, frozen=True, kw_only=True):

@@ -82,7 +82,10 @@ class JobManagerService:
         demand_small(request)
         if not _ends(entry, asked):
             growing(self._manager, request)
-        self._manager.course.post(entry, "exception", _exception(request, asked))
+        context = _exception(request, asked)
+        if asked.wait_status is not None:
+            context["wait_status"] = asked.wait_status
+        self._manager.course.post(entry, "exception", context)
         await self._manager.committed()
         return {}
 
@@ -237,6 +240,7 @@ class JobManagerService:
         return {"name": asked.name, **self._manager.query(asked.name)}
 
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
+        """Give the events of jobs; from which moment on, `eventjournal` promises."""
         asked = read(request, requests.Journal)
         wanted = Wanted(
             full=asked.full,

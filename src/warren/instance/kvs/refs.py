@@ -31,7 +31,9 @@ INLINE: Final = 72
 BLOB: Final = 2**20
 """Bytes of the largest blob."""
 
-_KEPT: Final = 64 * 2**20
+KEPT: Final = 64 * 2**20
+"""Bytes of the latest blobs that are kept, of each sort."""
+
 _SLICE: Final = 0.004
 _PASSES: Final = 3
 """How often others have their turn while a digest is made, until it is made in one go."""
@@ -40,7 +42,8 @@ _PASSES: Final = 3
 class _Latest:
     """The latest blobs, up to so many bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
         self._blobs: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
 
@@ -50,7 +53,7 @@ class _Latest:
             return
         self._blobs[ref] = blob
         self._size += len(blob)
-        while self._size > _KEPT:
+        while self._size > self._kept:
             _, oldest = self._blobs.popitem(last=False)
             self._size -= len(oldest)
 
@@ -61,11 +64,11 @@ class _Latest:
 class Refs:
     """Digests and blobs."""
 
-    def __init__(self, algorithm: Algorithm, packs: Open) -> None:
+    def __init__(self, algorithm: Algorithm, packs: Open, kept: int = KEPT) -> None:
         self.algorithm: Algorithm = algorithm
         self._packs = packs
-        self._made = _Latest()
-        self._stored = _Latest()
+        self._made = _Latest(kept)
+        self._stored = _Latest(kept)
 
     # Blobs
 

@@ -118,6 +118,9 @@ class KvsService:
         if not request.cred.owner:
             size = sum(len(each.key) + len(each.value) + _OVERHEAD for each in operations)
             self._kvs.take(name, size + len(writer), self._most)
+        if not writer:
+            # What has a writer is a running job's, which has nowhere else to put it: it waits.
+            self._demand_room()
         if operations:
             await self._kvs.transact(operations, writer, sequence)
         return await self._stand(request, name)
@@ -128,6 +131,10 @@ class KvsService:
         if request.payload.get("rootref") is not False:
             told["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
         return {"rootseq": self._kvs.version(name), **told}
+
+    def _demand_room(self) -> None:
+        if self._kvs.full is not None:
+            raise RpcError(errno.ENOSPC, self._kvs.full)
 
     # Namespaces
 
@@ -140,6 +147,7 @@ class KvsService:
             raise RpcError(errno.EPROTO, "kvs.namespace-create takes a namespace and its owner")
         if not name or "." in name or flags != 0:
             raise RpcError(errno.EINVAL, "a namespace has a name without dots, and no flags")
+        self._demand_room()
         entries: dict[str, Any] = {}
         if rootref is not None:
             entries = dirents.Copied(self._kvs.blob).behind(_ref(rootref))
@@ -178,7 +186,7 @@ def _operation(
 class Asked:
     """A request for what a key has: whose, where, and in which shape."""
 
-    def __init__(self, kvs: Kvs, request: Request, known: int) -> None:
+    def __init__(self, kvs: Kvs, request: Request, known: int, largest: int = LARGEST) -> None:
         self._kvs = kvs
         self.namespace = permitted(kvs, request)
         flags = request.payload.get("flags", 0)
@@ -187,6 +195,7 @@ class Asked:
         if flags & ~known or (flags & READLINK and flags & READDIR):
             raise RpcError(errno.EINVAL, f"{request.topic} does not know the flags {flags}")
         self.flags = flags
+        self._largest = largest
         key = request.payload.get("key", ".")
         self._names = names_of(key)
         self._directory = len(self._names) > 0 and key.endswith(".")
@@ -217,7 +226,7 @@ class Asked:
         node = self.there(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
-        if len(node) > LARGEST:
+        if len(node) > self._largest:
             raise RpcError(errno.EFBIG, f"it has {len(node)} bytes: read it as a stream")
         return bytes(node)
 

@@ -29,10 +29,12 @@ _ENTRY: Final = 64
 class Snapshot:
     """One snapshot. It is being made as long as `records` is being read."""
 
-    def __init__(self, spaces: Iterable[Space], witness: Witness) -> None:
+    def __init__(self, spaces: Iterable[Space], witness: Witness, largest: int = LARGEST) -> None:
+        """`largest` is the bytes of the largest pack, and of what a record has of a directory."""
         witness.turn += 1
         self._witness = witness
         self._turn = witness.turn
+        self._largest = largest
         self._roots = [(space.name, space.root) for space in spaces]
         self._first = [
             create_namespace(space.name, space.owner) for space in spaces if space.name != PRIMARY
@@ -98,7 +100,7 @@ class Snapshot:
             if not isinstance(node, Directory | Pack):
                 filled[name] = node
                 size += _ENTRY + len(node)
-                if size > LARGEST:
+                if size > self._largest:
                     self._fill(space, path, filled)
                     filled, size = {}, 0
         if filled or not place:
@@ -149,18 +151,18 @@ class Snapshot:
         """Give the directories in one that are to be packed, as many at once as go into a pack."""
         self._thin(place)
         entries: dict[str, Any] = {}
-        room = LARGEST
+        room = self._largest
         for name, node in list(place.items()):
             if not isinstance(node, Directory) or place.get(name) is not node:
                 continue
-            left = self._left(node, LARGEST)
+            left = self._left(node, self._largest)
             if left < 0:
                 continue
             entries[name] = raw(node, self._witness.open)
-            room -= LARGEST - left
+            room -= self._largest - left
             if room < 0:
                 yield entries
-                entries, room = {}, LARGEST
+                entries, room = {}, self._largest
         if entries:
             yield entries
 

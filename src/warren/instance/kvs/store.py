@@ -12,8 +12,8 @@ import msgspec
 
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY, Operation, Record
-from warren.instance.kvs.packs import Pack
-from warren.instance.kvs.refs import Refs
+from warren.instance.kvs.packs import LARGEST, Pack
+from warren.instance.kvs.refs import KEPT, Refs
 from warren.instance.kvs.snapshot import Snapshot
 from warren.instance.kvs.tree import (
     LINKS,
@@ -28,7 +28,7 @@ from warren.instance.kvs.tree import (
 )
 from warren.instance.kvs.watches import Place, Waiter, Watches
 from warren.journal import Journal
-from warren.journal.committer import Committer
+from warren.journal.committer import Committer, rewrite_limit
 from warren.rfc.treeobj import Algorithm
 from warren.rpc.message import RpcError
 
@@ -46,12 +46,25 @@ class Found(NamedTuple):
 class Kvs:
     """All namespaces. `run` must be running for commits to come to an end."""
 
-    def __init__(self, journal: Journal, owner: int, algorithm: Algorithm = "sha1") -> None:
-        """Read the journal. Raises UserMistake where it cannot be read."""
+    def __init__(
+        self,
+        journal: Journal,
+        owner: int,
+        algorithm: Algorithm = "sha1",
+        *,
+        limit: Callable[[int], int] = rewrite_limit,
+        pack: int = LARGEST,
+        kept: int = KEPT,
+    ) -> None:
+        """Read the journal. Raises UserMistake where it cannot be read.
+
+        `limit` is that of the committer, `pack` the bytes of the largest pack, and `kept` how many
+        bytes of blobs are kept for those who ask for them.
+        """
         self._witness = Witness()
         self._spaces = {PRIMARY: Space(PRIMARY, owner, self._witness)}
         self._watches = Watches()
-        self.refs = Refs(algorithm, self._witness.open)
+        self.refs = Refs(algorithm, self._witness.open, kept)
         held = appended = 0
         for number, text in enumerate(journal.replay(), 1):
             record = ops.decoded(text, number)
@@ -64,11 +77,20 @@ class Kvs:
                 held, appended = held + appended, 0
         # What this life has not touched by the time of its first snapshot is cold.
         self._witness.turn = 1
-        self._committer = Committer(journal, self._snapshot, held, appended)
+        self._committer = Committer(journal, self._snapshot, held, appended, limit=limit)
+        self._pack = pack
 
     async def run(self) -> None:
         """Commit transactions until cancelled."""
         await self._committer.run()
+
+    @property
+    def full(self) -> str | None:
+        """Why nothing new is to be written: the disk is full, in a sentence. None if it is not.
+
+        Whatever is written nonetheless waits until there is room.
+        """
+        return self._committer.full
 
     # Writing
 
@@ -340,7 +362,7 @@ class Kvs:
     # Restarting
 
     def _snapshot(self) -> Iterator[bytes]:
-        yield from Snapshot(list(self._spaces.values()), self._witness).records()
+        yield from Snapshot(list(self._spaces.values()), self._witness, self._pack).records()
 
 
 def _unpacked(value: bytes) -> Any:

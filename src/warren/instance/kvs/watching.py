@@ -18,7 +18,7 @@ import orjson
 
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.refs import BLOB
-from warren.instance.kvs.service import Asked
+from warren.instance.kvs.service import LARGEST, Asked
 from warren.instance.kvs.store import Found, Kvs
 from warren.instance.kvs.tree import VALUE
 from warren.rfc import treeobj
@@ -45,21 +45,24 @@ _KNOWN: Final = _SHAPES | WATCH | WAITCREATE | _WAYS | STREAM | WATCH_INITIAL_SE
 class KvsWatch:
     """The `kvs-watch` service."""
 
-    def __init__(self, kvs: Kvs) -> None:
+    def __init__(self, kvs: Kvs, *, largest: int = LARGEST, part: int = BLOB) -> None:
+        """`largest` is how many bytes a value has in one answer; of a stream, each has `part`."""
         self._kvs = kvs
+        self._largest = largest
+        self._part = part
 
     def methods(self) -> Methods:
         return {"lookup": StreamingMethod(self._lookup, guest=True)}
 
     async def _lookup(self, request: Request) -> AsyncIterator[Payload]:
         await self._wait_namespace(request)
-        asked = Asked(self._kvs, request, _KNOWN)
+        asked = Asked(self._kvs, request, _KNOWN, self._largest)
         flags = asked.flags
         if flags & _WAYS and not flags & WATCH:
             raise RpcError(errno.EINVAL, "ways to watch are for those who WATCH")
         if flags & (WATCH_APPEND | STREAM) and flags & _SHAPES:
             raise RpcError(errno.EINVAL, "only values are given in parts")
-        shown = _Shown(asked)
+        shown = _Shown(asked, self._part)
         # Values are told of by their keys; of a directory, everything below it is a part.
         with self._kvs.waiter(wide=bool(flags & _SHAPES)) as waiter:
             while True:
@@ -96,8 +99,9 @@ class KvsWatch:
 class _Shown:
     """What a reader has seen: how much of a value, or its digest."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, part: int) -> None:
         self._asked = asked
+        self._part = part
         self._offset = 0
         self._digest = b""
         self.begun = False
@@ -131,6 +135,6 @@ class _Shown:
         if not node and not self.begun:
             yield b""
         while self._offset < len(node):
-            part = bytes(node[self._offset : self._offset + BLOB])
+            part = bytes(node[self._offset : self._offset + self._part])
             self._offset += len(part)
             yield part

@@ -30,6 +30,8 @@ class Answer(Enum):
 def judge(scheme: str, antecedent: Job) -> Answer:
     """Say whether a dependency on a job is met. What is met stays so, and so does what never is."""
     over = antecedent.state is State.INACTIVE
+    # One that never had its resources has not failed at what it was to do.
+    failed = over and State.RUN in antecedent.times
     match scheme:
         case "after" | "afterstart":
             met = antecedent.started
@@ -38,10 +40,9 @@ def judge(scheme: str, antecedent: Job) -> Answer:
         case "afterok":
             met = antecedent.result is Result.COMPLETED
         case "afternotok":
-            # One that never ran has not failed at what it was to do.
-            met = over and antecedent.started and antecedent.result is not Result.COMPLETED
+            met = failed and antecedent.result is not Result.COMPLETED
         case _:
-            met = over and antecedent.fatal is not None
+            met = failed and antecedent.fatal is not None
     if met:
         return Answer.MET
     return Answer.NEVER if over else Answer.WAIT

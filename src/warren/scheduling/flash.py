@@ -1,0 +1,208 @@
+"""A rabbit's flash, and shares of it: of one pool, or of quanta that are given out whole.
+
+A share is one number: of a pool its GiB, of quanta the ids of those that are in it, as bits.
+What a share means is known here alone. Of the shares of one rabbit no two have anything in
+common.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from warren.rfc.errors import BadFormat
+from warren.rfc.jgf import Vertex
+
+KIND: Final = "flash"
+"""The property of a chassis that says how its flash is given out, where it is not in quanta."""
+
+POOL: Final = "pool"
+
+
+class Flash(Protocol):
+    """The flash of one rabbit."""
+
+    @property
+    def whole(self) -> int:
+        """The share that is all of it."""
+        ...
+
+    @property
+    def up(self) -> int:
+        """The share that the graph says can be used."""
+        ...
+
+    @property
+    def gib(self) -> int:
+        """How much there is."""
+        ...
+
+    @property
+    def ids(self) -> int:
+        """How many ids its vertices take."""
+        ...
+
+    def units(self, gib: int) -> int:
+        """Give how many units make up so much flash; 0 where there is none at all."""
+        ...
+
+    def common(self, one: int, other: int) -> int:
+        """Give what is in both of two shares."""
+        ...
+
+    def count(self, share: int) -> int:
+        """Give how many units there are in a share."""
+        ...
+
+    def some(self, share: int, units: int) -> int:
+        """Give so many units of a share, which has as many."""
+        ...
+
+    def has(self, free: int, share: int) -> bool:
+        """Tell whether all of a share is free."""
+        ...
+
+    def less(self, free: int, share: int) -> int:
+        """Give what is left without a share."""
+        ...
+
+    def plus(self, free: int, share: int) -> int:
+        """Put a share to what is there."""
+        ...
+
+    def ssds(self, share: int) -> Iterator[tuple[int, int]]:
+        """Give the ssds that a share is in a graph: the id and the GiB of each."""
+        ...
+
+    def read(self, vertices: Sequence[Vertex]) -> int:
+        """Read a share that was written here. Raises BadFormat if it is not of this flash."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Flash of which each job has as many GiB as it asks for."""
+
+    gib: int = 0
+    up: int = 0
+
+    @property
+    def whole(self) -> int:
+        return self.gib
+
+    @property
+    def ids(self) -> int:
+        return 1
+
+    def units(self, gib: int) -> int:
+        return gib if self.gib else 0
+
+    def common(self, one: int, other: int) -> int:
+        return min(one, other)
+
+    def count(self, share: int) -> int:
+        return share
+
+    def some(self, share: int, units: int) -> int:
+        return units
+
+    def has(self, free: int, share: int) -> bool:
+        return share <= free
+
+    def less(self, free: int, share: int) -> int:
+        return free - share
+
+    def plus(self, free: int, share: int) -> int:
+        return free + share
+
+    def ssds(self, share: int) -> Iterator[tuple[int, int]]:
+        if share:
+            yield 0, share
+
+    def read(self, vertices: Sequence[Vertex]) -> int:
+        # However it was cut when it was given out: what counts is how much it is.
+        share = sum(vertex.size for vertex in vertices)
+        if share > self.gib:
+            path = vertices[0].parent
+            raise BadFormat(f"R names {share} GiB of flash of {path}, which has {self.gib}")
+        return share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quanta:
+    """Flash that was cut into pieces of one size."""
+
+    size: int = 0
+    """GiB of each."""
+    whole: int = 0
+    up: int = 0
+
+    @property
+    def gib(self) -> int:
+        return self.whole.bit_count() * self.size
+
+    @property
+    def ids(self) -> int:
+        return self.whole.bit_length()
+
+    def units(self, gib: int) -> int:
+        return -(-gib // self.size) if self.size else 0
+
+    def common(self, one: int, other: int) -> int:
+        return one & other
+
+    def count(self, share: int) -> int:
+        return share.bit_count()
+
+    def some(self, share: int, units: int) -> int:
+        return lowest(share, units)
+
+    def has(self, free: int, share: int) -> bool:
+        return not share & ~free
+
+    def less(self, free: int, share: int) -> int:
+        return free & ~share
+
+    def plus(self, free: int, share: int) -> int:
+        return free | share
+
+    def ssds(self, share: int) -> Iterator[tuple[int, int]]:
+        while share:
+            low = share & -share
+            yield low.bit_length() - 1, self.size
+            share ^= low
+
+    def read(self, vertices: Sequence[Vertex]) -> int:
+        share = 0
+        for vertex in vertices:
+            bit = 1 << max(vertex.id, 0)
+            if not bit & self.whole:
+                raise BadFormat(f"R names {vertex.path}, which the system does not have")
+            if vertex.size != self.size:
+                raise BadFormat(
+                    f"R names {vertex.path} of {vertex.size} GiB, which has {self.size} here"
+                )
+            share |= bit
+        return share
+
+
+def of(path: str, properties: dict[str, str], ssds: Sequence[Vertex]) -> Flash:
+    """Give the flash of a chassis whose graph has these ssds. Raises BadFormat."""
+    if properties.get(KIND) == POOL:
+        return Pool(gib=sum(ssd.size for ssd in ssds), up=sum(ssd.size for ssd in ssds if ssd.up))
+    sizes = {ssd.size for ssd in ssds}
+    if len(sizes) > 1:
+        raise BadFormat(f"the ssds of {path} are not of one size")
+    ready = sum(1 << index for index, ssd in enumerate(ssds) if ssd.up)
+    return Quanta(size=max(sizes, default=0), whole=(1 << len(ssds)) - 1, up=ready)
+
+
+def lowest(bits: int, count: int) -> int:
+    """Keep the lowest `count` bits."""
+    if bits.bit_count() == count:
+        return bits
+    kept = 0
+    for _ in range(count):
+        low = bits & -bits
+        kept |= low
+        bits ^= low
+    return kept
