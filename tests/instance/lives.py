@@ -15,7 +15,7 @@ from warren.instance import config as configuration
 from warren.instance import keys, users
 from warren.instance.config import Config
 from warren.instance.ingest import Frobnicator, Ingest, Validator
-from warren.instance.jobinfo import JobInfo
+from warren.instance.jobinfo import LARGEST, JobInfo
 from warren.instance.joblist import JobList
 from warren.instance.jobs.jobtap import Jobtap, Plugin
 from warren.instance.jobs.manager import JobManager
@@ -27,6 +27,7 @@ from warren.instance.queues import Queues
 from warren.instance.users import Who
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job
+from warren.lifecycle.selection import MOST_COMPARISONS
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, jobspec, resource_set, signed_request
 from warren.rfc.eventlog import Event
@@ -304,6 +305,8 @@ async def alive(
     clock: Clock | None = None,
     generous: bool = True,
     seconds: float = 1.0,
+    largest_lookup: int = LARGEST,
+    most_comparisons: int = MOST_COMPARISONS,
 ) -> AsyncIterator[Life]:
     """One life. What it does not leave in the journal, the next one does not know."""
     clock = clock or VirtualClock()
@@ -322,8 +325,13 @@ async def alive(
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
     bus.register("config", configuration.methods(config))
-    bus.register("job-info", JobInfo(kvs, manager).methods())
-    listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
+    bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
+    listing = JobList(
+        manager,
+        queues=bool(config.queues),
+        private=config.job_list.private,
+        most_comparisons=most_comparisons,
+    )
     bus.register("job-list", listing.methods())
     async with living(kvs.run, manager.run, scheduler.run, execution.run):
         await settle()

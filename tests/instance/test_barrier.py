@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.instance.parts import GUEST, OWNER, living, refused, settle, virtually
-from warren.instance import barrier
 from warren.instance.barrier import Barriers
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, RpcError
@@ -16,8 +15,8 @@ from warren.rpc.message import Payload, RpcError
 class Meeting:
     """Everybody who enters a barrier, as a task each."""
 
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self.barriers = Barriers()
+    def __init__(self, group: asyncio.TaskGroup, barriers: Barriers | None = None) -> None:
+        self.barriers = barriers or Barriers()
         self._bus = Bus(OWNER)
         self._bus.register("barrier", self.barriers.methods())
         self._group = group
@@ -38,12 +37,9 @@ class Meeting:
 
 
 @virtually
-async def test_a_guest_has_only_so_many_barriers_and_those_of_a_job_go_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(barrier, "_MOST", 2)
+async def test_a_guest_has_only_so_many_barriers_and_those_of_a_job_go_with_it() -> None:
     async with living() as group:
-        meeting = Meeting(group)
+        meeting = Meeting(group, Barriers(most=2))
         for name in ("f1-init", "f1-end", "f1-init"):
             assert await meeting.enter("0", name, 1, GUEST) == 0
         assert await meeting.enter("0", "f2-init", 1, GUEST) == errno.ENOSPC

@@ -50,14 +50,17 @@ ENDS = {
         *[*STARTED, "exception", stories.event("finish", status=15), "free", "clean"],
     ],
     "cancelled before": ["validate", "depend", "priority", "exception", "clean"],
+    "cancelled in its prolog": [
+        *["validate", "depend", "priority", "alloc", "exception", "free", "clean"],
+    ],
 }
 MET = {
     "after": {"well", "badly", "cancelled while running"},
     "afterstart": {"well", "badly", "cancelled while running"},
     "afterany": set(ENDS),
     "afterok": {"well"},
-    "afternotok": {"badly", "cancelled while running"},
-    "afterexcept": {"cancelled while running", "cancelled before"},
+    "afternotok": {"badly", "cancelled while running", "cancelled in its prolog"},
+    "afterexcept": {"cancelled while running", "cancelled in its prolog"},
 }
 
 

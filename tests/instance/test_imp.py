@@ -157,7 +157,7 @@ def become(body: str, user: str, **environment: str) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-c", script + body, user],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

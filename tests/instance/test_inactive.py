@@ -5,6 +5,7 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.instance.lives import PLAIN, Life, R, alive, spec
@@ -127,25 +128,45 @@ BROKEN: Mapping[str, Mapping[str, bytes]] = {
 
 @pytest.mark.parametrize("broken", BROKEN)
 @virtually
-async def test_a_job_that_is_found_broken_when_it_is_read_is_put_aside_then(broken: str) -> None:
+async def test_a_job_of_which_something_is_found_broken_is_still_there(broken: str) -> None:
     journal = await stored(PLAIN)
     async with alive(journal) as life:
         await settle()
     async with opened(journal) as kvs:
         await kvs.commit([put(keys.of(JOB, key), value) for key, value in BROKEN[broken].items()])
     async with alive(journal) as life:
-        found = over(life)
-        assert found.job.state is State.INACTIVE
-        with pytest.raises(BadFormat):
-            _ = (found.events(), found.jobspec, found.r)
+        for _ in range(2):
+            found = over(life)
+            assert found.job.state is State.INACTIVE
+            with pytest.raises(BadFormat):
+                _ = (found.events(), found.jobspec, found.r)
+            await settle()
+        purge = {"num_limit": 0, "force": True}
+        assert await life.bus.handle().rpc("job-manager.purge", purge) == {"count": 1}
+
+
+@pytest.mark.parametrize("asked", ["job-list.list", "job-list.list-id"])
+@virtually
+async def test_a_job_whose_life_cannot_be_read_is_put_aside_when_it_is_asked_for(
+    asked: str,
+) -> None:
+    journal = await stored(PLAIN)
+    async with alive(journal) as life:
+        await settle()
+        short = over(life).summary
+    lifeless = msgspec.msgpack.encode(msgspec.structs.replace(short, job=b"{}"))
+    async with opened(journal) as kvs:
+        await kvs.commit([put(keys.summary(JOB), lifeless)])
+    async with alive(journal) as life:
+        if asked == "job-list.list":
+            assert await life.bus.handle().rpc(asked) == {"jobs": []}
+        else:
+            assert await refused(life.bus.handle().rpc(asked, {"id": JOB})) == errno.ENOENT
         await settle()
 
         assert life.manager.find(JOB) is None
         assert life.kvs.names("job") == []
-        for key, value in BROKEN[broken].items():
-            assert life.kvs.get(f"{LOST}.{key}") == value
-    async with alive(journal) as life:
-        assert list(life.manager.jobs()) == []
+        assert life.kvs.get(f"{LOST}.J") == b"signed"
 
 
 @virtually

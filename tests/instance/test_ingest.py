@@ -2,6 +2,7 @@
 
 import base64
 import errno
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -197,7 +198,7 @@ async def test_a_mistake_in_a_jobspec_is_told_with_its_place(wrong: Any, words: 
 
 @virtually
 async def test_what_is_not_to_be_validated_must_still_be_a_jobspec() -> None:
-    def never(jobspec: Mapping[str, Any]) -> None:
+    def never(jobspec: Mapping[str, Any], userid: int) -> None:
         raise UserMistake("no")
 
     async with alive(validators=[never]) as life:
@@ -234,7 +235,7 @@ async def test_a_refusal_says_where_the_jobspec_is_wrong() -> None:
 
 @virtually
 async def test_a_validator_refuses_with_its_own_words() -> None:
-    def never(jobspec: Mapping[str, Any]) -> None:
+    def never(jobspec: Mapping[str, Any], userid: int) -> None:
         raise UserMistake(f"no {jobspec['tasks'][0]['command'][0]} today")
 
     async with alive(validators=[never]) as life:
@@ -248,7 +249,7 @@ async def test_a_mistake_is_told_in_the_words_that_it_is_to_be_shown_in() -> Non
     class Shown(UserMistake):
         shown = "here:\n  ^"
 
-    def never(jobspec: Mapping[str, Any]) -> None:
+    def never(jobspec: Mapping[str, Any], userid: int) -> None:
         raise Shown("somewhere")
 
     async with alive(validators=[never]) as life:
@@ -261,13 +262,25 @@ async def test_a_mistake_is_told_in_the_words_that_it_is_to_be_shown_in() -> Non
 async def test_every_validator_is_asked() -> None:
     asked: list[str] = []
 
-    def second(jobspec: Mapping[str, Any]) -> None:
+    def second(jobspec: Mapping[str, Any], userid: int) -> None:
         asked.append("second")
         raise UserMistake("no")
 
-    async with alive(validators=[lambda jobspec: asked.append("first"), second]) as life:
+    async with alive(validators=[lambda jobspec, userid: asked.append("first"), second]) as life:
         assert await ask(life, {"J": TOKEN}) == errno.EINVAL
     assert asked == ["first", "second"]
+
+
+@virtually
+async def test_a_jobspec_that_is_nested_without_end_is_refused() -> None:
+    async with alive() as life:
+        asked = spec()
+        deep: list[Any] = []
+        for _ in range(500):
+            deep = [deep]
+        asked["attributes"]["user"] = {"deep": deep}
+        token = signed_request.wrap(json.dumps(asked).encode(), OWNER)
+        assert await ask(life, {"J": token}) == errno.EINVAL
 
 
 # What is kept

@@ -9,7 +9,7 @@ import pytest
 
 from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
-from warren.instance import jobinfo, keys
+from warren.instance import keys
 from warren.instance.jobinfo import CURRENT, INITIAL_SENTINEL, JSON_DECODE, WAITCREATE
 from warren.instance.kvs import append, create_namespace, graft, link, put
 from warren.journal import MemoryJournal
@@ -89,13 +89,12 @@ async def test_a_lookup_gives_what_it_is_asked_for() -> None:
 
 
 @virtually
-async def test_a_key_is_looked_up_once_and_no_more_is_given_than_fits_a_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_key_is_looked_up_once_and_no_more_is_given_than_fits_a_message() -> None:
     async with alive() as life:
         job = await life.submit()
         size = len(life.kvs.lookup(keys.of(job, "J")))
-        monkeypatch.setattr(jobinfo, "LARGEST", size)
+    async with alive(largest_lookup=size) as life:
+        job = await life.submit()
         handle = life.bus.handle()
         asked = {"id": job, "keys": ["J"] * 100}
         assert (await handle.rpc("job-info.lookup", asked)).keys() == {"id", "J"}
@@ -263,6 +262,42 @@ async def update(life: Life, job: JobId, name: str, **context: Any) -> None:
     life.manager.post(job, name, context)
     await life.manager.committed()
     await settle()
+
+
+@pytest.mark.parametrize(
+    ("key", "damage", "words"),
+    [
+        ("jobspec", b"{", "the job's jobspec is damaged: "),
+        ("R", b"\xff", "the job's R is damaged: "),
+        ("R", b"[]", "the job's eventlog is damaged: "),
+        ("eventlog", b'{"resource-update":1}\n', "the job's eventlog is damaged: "),
+        ("eventlog", b"\xff resource-update\n", "the job's eventlog is damaged: "),
+    ],
+)
+@virtually
+async def test_what_cannot_be_read_of_a_job_is_told_as_damaged(
+    key: str, damage: bytes, words: str
+) -> None:
+    async with alive(seconds=10) as life:
+        job = await life.submit(duration=60.0)
+        await life.until(job, "start")
+        life.manager.post(job, "resource-update", {"expiration": 2000})
+        await life.until(job)
+        await life.kvs.commit([put(keys.of(job, key), damage)])
+        wanted = "R" if key == "eventlog" else key
+        ask = life.bus.handle()
+
+        lookup = {"id": job, "keys": [wanted], "flags": CURRENT}
+        update = {"id": job, "key": wanted}
+        for asking in (
+            ask.rpc("job-info.lookup", lookup),
+            ask.rpc("job-info.update-lookup", update),
+            anext(ask.stream("job-info.update-watch", update)),
+        ):
+            with pytest.raises(RpcError, match=words):
+                await asking
+        as_written = await ask.rpc("job-info.lookup", {"id": job, "keys": [key]})
+        assert as_written[key] == damage.decode(errors="replace")
 
 
 @virtually

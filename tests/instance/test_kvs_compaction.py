@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.instance.parts import GUEST, OWNER, compacted, living, opened, virtually
 from warren.base.errors import UserMistake
-from warren.instance.kvs import Kvs, append, create_namespace, graft, link, put, snapshot, unlink
+from warren.instance.kvs import Kvs, append, create_namespace, graft, link, put, unlink
 from warren.instance.kvs.packs import Pack
 from warren.instance.kvs.tree import Directory
-from warren.journal import MemoryJournal, committer
+from warren.journal import MemoryJournal
 from warren.journal.sqlite import SqliteJournal
 from warren.rfc import fluid
 
@@ -36,11 +36,16 @@ def ref(kvs: Kvs) -> tuple[str, int]:
     return kvs.refs.ref_now(kvs.root("primary")), kvs.version("primary")
 
 
+def as_much_again(held: int) -> int:
+    """Let a journal grow by what it holds before it is compacted: at once, if it never was."""
+    return held
+
+
 class Dying(MemoryJournal):
     """A journal of a process that dies when so many records of a rewrite are taken."""
 
     def __init__(self, records: list[bytes], after: int) -> None:
-        super().__init__()
+        super().__init__(row=1)
         self.records = records
         self.after = after
 
@@ -55,21 +60,16 @@ class Dying(MemoryJournal):
 
 
 @virtually
-async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(snapshot, "LARGEST", 1000)
-    monkeypatch.setattr("warren.journal._ROW", 1)
+async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is_lost() -> None:
     first = MemoryJournal()
     async with opened(first) as kvs:
         for job in jobs(12):
             await lived(kvs, job)
-    whole = len(compacted(Kvs(first, OWNER)).records)
+    whole = len(compacted(Kvs(first, OWNER, pack=1000)).records)
     assert whole > 5
     for after in range(whole + 2):
         journal = Dying(list(first.records), after)
-        kvs = Kvs(journal, OWNER)
-        kvs._committer._limit = 0
+        kvs = Kvs(journal, OWNER, pack=1000, limit=as_much_again)
         running = asyncio.ensure_future(kvs.run())
         expected = ref(kvs)
         for number, job in enumerate(jobs(12)):
@@ -77,7 +77,6 @@ async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is
                 break
             asked = asyncio.ensure_future(kvs.commit([append(f"{job}.eventlog", b"%d" % number)]))
             await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-            kvs._committer._limit = 1 << 30  # one compaction is enough
             expected = ref(kvs)
         running.cancel()
         await asyncio.wait({running})
@@ -86,20 +85,14 @@ async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is
 
 
 @virtually
-async def test_commits_are_made_while_a_long_compaction_takes_its_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(snapshot, "LARGEST", 1000)
-    monkeypatch.setattr("warren.journal._ROW", 1)
-    journal = MemoryJournal()
+async def test_commits_are_made_while_a_long_compaction_takes_its_time() -> None:
+    journal = MemoryJournal(row=1)
     async with opened(journal) as kvs:
         for job in jobs(60):
             await lived(kvs, job)
-    kvs = Kvs(journal, OWNER)
-    kvs._committer._limit = 0
+    kvs = Kvs(journal, OWNER, pack=1000, limit=as_much_again)
     async with living(kvs.run):
         await kvs.commit([put("begin", b"")])
-        kvs._committer._limit = 1 << 30
         await asyncio.sleep(0)
         done = 0
         while kvs._witness.snapshot is not None:
@@ -112,25 +105,22 @@ async def test_commits_are_made_while_a_long_compaction_takes_its_time(
 
 
 @virtually
-async def test_what_nobody_touches_is_packed_and_opened_by_who_writes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(snapshot, "LARGEST", 4000)
+async def test_what_nobody_touches_is_packed_and_opened_by_who_writes() -> None:
     journal = MemoryJournal()
-    async with opened(journal) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
         for job in jobs(50):
             await lived(kvs, job)
         before = ref(kvs)
         loud = sum(map(len, journal.records))
     seventh = jobs(50)[7]
-    async with opened(journal) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
         small = compacted(kvs)
         assert packed(kvs) == 50
         assert ref(kvs) == before
         assert sum(map(len, small.records)) < loud / 5
         assert kvs.get(f"{seventh}.guest.output") == b"hello\n"
         assert packed(kvs) == 50
-    async with opened(small) as kvs:
+    async with opened(kvs=Kvs(small, OWNER, pack=4000)) as kvs:
         assert packed(kvs) == 50
         assert ref(kvs) == before
         await kvs.commit([append(f"{seventh}.eventlog", b"memo\n")])
@@ -143,13 +133,12 @@ async def test_what_nobody_touches_is_packed_and_opened_by_who_writes(
 
 
 @virtually
-async def test_what_is_left_of_a_pack_is_packed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "LARGEST", 4000)
+async def test_what_is_left_of_a_pack_is_packed_anew() -> None:
     journal = MemoryJournal()
-    async with opened(journal) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
         for job in jobs(50):
             await lived(kvs, job)
-    async with opened(journal) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
         compacted(kvs)
         counts = [found.count for found in packs(kvs.root("primary"))]
         await kvs.commit([unlink(job) for index, job in enumerate(jobs(50)) if index % 4])
@@ -189,12 +178,10 @@ def packed(kvs: Kvs) -> int:
 
 
 @virtually
-async def test_a_journal_is_compacted_when_as_much_has_come_as_it_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(committer, "_COMPACT_BYTES", 10_000)
+async def test_a_journal_is_compacted_when_as_much_has_come_as_it_holds() -> None:
     journal = MemoryJournal()
-    async with opened(journal) as kvs:
+    limited = Kvs(journal, OWNER, limit=lambda held: max(10_000, held))
+    async with opened(kvs=limited) as kvs:
         for number in range(500):
             await kvs.commit([put("a.b", b"%d" % number * 50)])
             await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.harness import virtual
@@ -24,7 +24,6 @@ from warren.instance.kvs import (
     link,
     packs,
     put,
-    snapshot,
 )
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import unlink
@@ -231,48 +230,43 @@ async def do(kvs: Kvs, oracle: Oracle, transaction: Sequence[Operation], strict:
     assert refused == expected
 
 
-@pytest.fixture(params=[packs.LARGEST, 150], ids=["roomy", "narrow"])
-def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packs of the size that they have, and packs in which little has room."""
-    monkeypatch.setattr(snapshot, "LARGEST", request.param)
+each_size = pytest.mark.parametrize("pack", [packs.LARGEST, 150], ids=["roomy", "narrow"])
+"""Packs of the size that they have, and packs in which little has room."""
+
+anyhow: Callable[[Any], Any] = settings(deadline=None, max_examples=60)
 
 
-anyhow: Callable[[Any], Any] = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-@pytest.mark.usefixtures("narrow")
-@given(st.lists(transactions, max_size=8), st.booleans())
+@each_size
+@given(history=st.lists(transactions, max_size=8), compact=st.booleans())
 @anyhow
 def test_a_kvs_says_what_a_dictionary_says_before_and_after_every_restart(
-    history: list[tuple[list[Operation], bool]], compact: bool
+    pack: int, history: list[tuple[list[Operation], bool]], compact: bool
 ) -> None:
     async def main() -> None:
         journal, oracle = MemoryJournal(), Oracle()
         for transaction, strict in history:
-            async with opened(journal) as kvs:
+            async with opened(kvs=Kvs(journal, OWNER, pack=pack)) as kvs:
                 agree(kvs, oracle)
                 await do(kvs, oracle, transaction, strict)
                 agree(kvs, oracle)
                 versions = [kvs.version(name) for name in kvs.namespaces()]
             if compact:
                 journal = compacted(kvs)
-            again = Kvs(journal, OWNER)
+            again = Kvs(journal, OWNER, pack=pack)
             assert [again.version(name) for name in kvs.namespaces()] == versions
         agree(Kvs(journal, OWNER), oracle)
 
     virtual.run(main())
 
 
-@pytest.mark.usefixtures("narrow")
+@each_size
 @given(
-    st.lists(st.tuples(growing, st.integers(1, 2)), min_size=6, max_size=16),
-    st.integers(2, 8),
+    history=st.lists(st.tuples(growing, st.integers(1, 2)), min_size=6, max_size=16),
+    settled=st.integers(2, 8),
 )
 @anyhow
 def test_a_snapshot_says_what_was_when_it_began_whatever_changes_meanwhile(
-    history: list[tuple[tuple[list[Operation], bool], int]], settled: int
+    pack: int, history: list[tuple[tuple[list[Operation], bool], int]], settled: int
 ) -> None:
     """Some transactions are followed by reading some more records of a snapshot."""
 
@@ -281,7 +275,7 @@ def test_a_snapshot_says_what_was_when_it_began_whatever_changes_meanwhile(
         begun: Iterator[bytes] | None = None
         fewer: list[bytes] = []
         replaced = 0
-        async with opened(journal) as kvs:
+        async with opened(kvs=Kvs(journal, OWNER, pack=pack)) as kvs:
             for number, ((transaction, strict), records) in enumerate(history):
                 await do(kvs, oracle, transaction, strict)
                 agree(kvs, oracle)
@@ -300,7 +294,7 @@ def test_a_snapshot_says_what_was_when_it_began_whatever_changes_meanwhile(
             if begun is not None:
                 journal.records[:replaced] = [*fewer, *begun]
             version = {name: kvs.version(name) for name in kvs.namespaces()}
-        again = Kvs(journal, OWNER)
+        again = Kvs(journal, OWNER, pack=pack)
         agree(again, oracle)
         assert {name: again.version(name) for name in again.namespaces()} == version
         agree(Kvs(compacted(again), OWNER), oracle)

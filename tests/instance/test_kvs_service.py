@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.harness import virtual
 from tests.instance.parts import GUEST, OWNER, living, opened, refused, settle, virtually
 from warren.instance.content import Content
-from warren.instance.kvs import Kvs, append, create_namespace, link, put, refs
+from warren.instance.kvs import Kvs, append, create_namespace, link, put
 from warren.instance.kvs.operations import symlink
 from warren.instance.kvs.service import KvsService
 from warren.journal import MemoryJournal
@@ -29,9 +29,11 @@ Ask = Callable[[int], Handle]
 
 
 @asynccontextmanager
-async def serving(journal: MemoryJournal | None = None) -> AsyncIterator[tuple[Kvs, Ask]]:
+async def serving(
+    journal: MemoryJournal | None = None, kvs: Kvs | None = None
+) -> AsyncIterator[tuple[Kvs, Ask]]:
     """A KVS with a namespace of the guest's, and a way for everybody to ask it."""
-    async with opened(journal) as kvs:
+    async with opened(journal, kvs) as kvs:
         await kvs.commit([create_namespace("job-1", GUEST), put("a", b"mine", "job-1")])
         await kvs.commit([put("a", b"the owner's")])
         bus = Bus(OWNER)
@@ -409,11 +411,8 @@ async def test_blobs_go_by_their_digests() -> None:
 
 
 @virtually
-async def test_the_latest_blobs_are_kept_and_what_was_committed_stays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(refs, "_KEPT", 1000)
-    async with serving() as (kvs, user):
+async def test_the_latest_blobs_are_kept_and_what_was_committed_stays() -> None:
+    async with serving(kvs=Kvs(MemoryJournal(), OWNER, kept=1000)) as (kvs, user):
         ask = user(OWNER).rpc
         first = await ask("content.store", blobbed(b"first" * 50))
         kept = [step("kept", treeobj.valref([first["ref"]]))]

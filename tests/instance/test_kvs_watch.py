@@ -68,11 +68,11 @@ class Watcher:
 
 
 @asynccontextmanager
-async def watching() -> AsyncIterator[tuple[Kvs, Bus, asyncio.TaskGroup]]:
+async def watching(**sizes: int) -> AsyncIterator[tuple[Kvs, Bus, asyncio.TaskGroup]]:
     """A KVS that is watched; afterwards nobody is waited for any more."""
     async with opened() as kvs:
         bus = Bus(OWNER)
-        bus.register("kvs-watch", KvsWatch(kvs).methods())
+        bus.register("kvs-watch", KvsWatch(kvs, **sizes).methods())
         async with living() as group:
             yield kvs, bus, group
             for task in list(group._tasks):  # type: ignore[attr-defined]
@@ -142,10 +142,8 @@ async def test_who_watches_appends_is_told_what_was_appended() -> None:
 
 
 @virtually
-async def test_a_long_value_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren.instance.kvs.watching.BLOB", 4)
-    monkeypatch.setattr("warren.instance.kvs.service.LARGEST", 6)
-    async with watching() as (kvs, bus, group):
+async def test_a_long_value_comes_in_parts() -> None:
+    async with watching(largest=6, part=4) as (kvs, bus, group):
         await changed(kvs, [put("a", b"123456789"), put("empty", b"")])
         whole, parts, empty = (
             Watcher(bus, group, key, flags)

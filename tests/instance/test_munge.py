@@ -191,9 +191,8 @@ def test_the_library_is_loaded_once_and_not_before_it_is_needed(library: FakeLib
     assert loads == [1]
 
 
-def test_a_machine_without_libmunge_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(munge, "_LIBRARY", "libnowhere.so.2")
-    found = munge.of_this_machine()
+def test_a_machine_without_libmunge_is_told_so() -> None:
+    found = munge.of_this_machine(name="libnowhere.so.2")
     with pytest.raises(
         NotInstalled, match=r"cannot be signed by MUNGE on this machine: libnowhere\.so\.2 cannot"
     ):

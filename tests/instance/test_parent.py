@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from warren.instance.exec.launcher import Refused, RemoteLauncher
 from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.processes import marked, parents
+from warren.instance.shell.signals import PASSED
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.server import serve
@@ -55,10 +56,14 @@ class Site:
         self._parents.append(started)
         return started
 
+    def parent_process(self) -> int:
+        """Give the process of the parent itself, below the one that was started."""
+        return int((self.place / "parent").read_text())
+
     def end(self) -> None:
         for parent in self._parents:
             parent.terminate()
-            parent.wait(10)
+            parent.wait(120)
 
     async def shell(self, job: int, rank: int, but: int = 0) -> list[int]:
         """Wait for a shell, and give its process and what it has left behind."""
@@ -77,7 +82,7 @@ class Site:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what other processes are about to do."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -114,7 +119,7 @@ async def start(launcher: RemoteLauncher, job: int, rank: int = 0, host: str = "
 
 def lived(life: Callable[[], Awaitable[Any]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             await life()
 
     asyncio.run(main())
@@ -218,6 +223,19 @@ def test_a_signal_goes_to_the_shells_of_its_job(site: Site) -> None:
     lived(main)
 
 
+def test_a_signal_for_tasks_does_not_kill_a_shell_that_cannot_pass_it_on_yet(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB)
+            await launcher.kill(JOB, PASSED + signal.SIGINT)
+            site.let_end(JOB, 0, 3)
+            assert await launcher.wait(JOB, 0) == 3 << 8
+
+    lived(main)
+
+
 def test_a_kill_reaches_what_the_shells_have_started(site: Site) -> None:
     site.parent()
 
@@ -308,7 +326,7 @@ def test_a_shell_that_cannot_be_says_why(site: Site) -> None:
 def test_where_no_process_can_be_made_the_job_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    parent = ShellParent(tmp_path / "local", "A=b", NoShell(), str(tmp_path))
+    parent = ShellParent(tmp_path / "local", NoShell(), str(tmp_path))
     if parent._cgroups is None and "make" in failing:
         pytest.skip("this user makes no cgroups here")
 
@@ -405,23 +423,85 @@ def test_shells_end_with_their_parent(site: Site) -> None:
     lived(main)
 
 
-def test_a_new_parent_ends_what_is_left_of_an_old_one_and_its_shells_are_lost(site: Site) -> None:
-    parent = site.parent()
+def bystanders(site: Site) -> list["subprocess.Popen[bytes]"]:
+    """Start processes that have what anybody can have: the instance's address, a task's names."""
+    addressed = {"FLUX_URI": f"local://{site.socket}"}
+    task = {"FLUX_JOB_ID": "ƒ7", "FLUX_TASK_RANK": "0", "FLUX_KVS_NAMESPACE": "job-7"}
+    return [
+        subprocess.Popen(["sleep", "1000"], env={**os.environ, **variables})
+        for variables in (addressed, {**addressed, **task})
+    ]
+
+
+@pytest.mark.parametrize("host", ["messy", "scrubbed"])
+def test_what_is_left_of_a_parent_that_was_killed_ends_and_its_shells_are_lost(
+    site: Site, host: str
+) -> None:
+    guard = site.parent()
 
     async def main() -> None:
         async with instance(site) as launcher:
-            await start(launcher, JOB, host="messy")
+            await start(launcher, JOB, host=host)
             shell, left = await site.shell(JOB, 0)
             waiting = asyncio.ensure_future(launcher.wait(JOB, 0))
-            parent.kill()
+            os.kill(site.parent_process(), signal.SIGKILL)
+            assert await asyncio.to_thread(guard.wait, 10) == 128 + signal.SIGKILL
+            assert not {shell, left} & parents().keys()
+
+            site.parent()
+            with pytest.raises(ShellsLost, match="parent process was restarted"):
+                await waiting
+            assert await launcher.known() == {}
+
+    lived(main)
+
+
+def test_a_new_parent_ends_what_is_left_in_cgroups_and_nobody_who_only_names_the_instance(
+    site: Site,
+) -> None:
+    guard = site.parent()
+    others = bystanders(site)
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, host="scrubbed")
+            shell, left = await site.shell(JOB, 0)
+            guard.kill()
+            guard.wait()
+            os.kill(site.parent_process(), signal.SIGKILL)
             await gone(shell)
             assert left in parents()
 
             site.parent()
             with pytest.raises(ShellsLost, match="parent process was restarted"):
-                await waiting
-            assert left not in parents()
-            assert await launcher.known() == {}
+                await launcher.wait(JOB, 0)
+            assert (left in parents()) is (site.way != "cgroups")
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+            assert [other.poll() for other in others] == [None, None]
+
+    try:
+        lived(main)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_a_parent_goes_on_without_the_process_above_it(site: Site) -> None:
+    guard = site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB)
+            await site.shell(JOB, 0)
+            guard.kill()
+            guard.wait()
+            site.let_end(JOB, 0, 3)
+            assert await launcher.wait(JOB, 0) == 3 << 8
+            parent = site.parent_process()
+            os.kill(parent, signal.SIGTERM)
+            await gone(parent)  # nobody else waits for it
 
     lived(main)
 

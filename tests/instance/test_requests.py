@@ -16,7 +16,6 @@ from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
 from warren.instance import keys
-from warren.instance.jobs import requests
 from warren.instance.jobs.plugins import builtin
 from warren.instance.kvs import put
 from warren.journal import MemoryJournal
@@ -223,15 +222,15 @@ async def test_a_job_that_has_its_resources_has_no_urgency() -> None:
 
 
 @virtually
-async def test_a_user_adds_only_so_much_to_a_jobs_log_but_ends_it_always(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_user_adds_only_so_much_to_a_jobs_log_but_ends_it_always() -> None:
     async with alive(generous=False, plugins=builtin(VirtualClock(), OWNER)) as life:
         job = await queued(life)
         large = ask(life, "memo", GUEST, id=job, memo={"a": "x" * 2**14})
         assert await refused(large) == errno.EFBIG
 
-        monkeypatch.setattr(requests, "_MOST_EVENTS", len(life.names(job)))
+        for _ in range(1000):
+            life.manager.post(job, "memo", {"a": 1})
+        await settle()
         for method in OF_ONE:
             asked = ask(life, method, GUEST, id=job, **OF_ONE[method])
             assert await refused(asked) == errno.ENOSPC

@@ -18,6 +18,7 @@ from warren.instance.scheduler import FirstCome
 from warren.journal import Journal, MemoryJournal
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
+from warren.rpc.bus import Bus
 from warren.scheduling.graph import Graph
 from warren.scheduling.system import Chassis, describe
 
@@ -354,6 +355,29 @@ async def test_who_waits_is_told_when_the_node_it_waits_for_is_drained() -> None
             (2, "waits for 1 more of 4 nodes"),
             (2, "waits for 1 more of 4 nodes; drained: node0"),
         ]
+
+
+@virtually
+async def test_those_behind_the_first_learn_what_they_wait_for_when_they_ask() -> None:
+    async with opened() as desk:
+        desk.scheduler.set_drained([0])
+        for job in (1, 2):
+            desk.ask(job, nodes=4)
+        desk.ask(3, nodes=1)
+        desk.ask(4, nodes=1)
+        await settle()
+        assert desk.told == [(1, "waits for 1 more of 4 nodes; drained: node0")]
+        bus = Bus(OWNER)
+        bus.register("sched", desk.scheduler.methods())
+        answer = await bus.handle(OWNER + 1).rpc("sched.waits", {"ids": [1, 2, 3, 99]})
+
+    assert answer == {
+        "waits": {
+            "1": "waits for 3 more of 4 nodes; drained: node0",
+            "2": "waits for 3 more of 4 nodes; drained: node0",
+        }
+    }
+    assert desk.served == [3, 4]
 
 
 def flash(gib: int) -> Any:

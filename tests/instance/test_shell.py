@@ -352,7 +352,8 @@ class Recording:
         raise RpcError(errno.ENOSYS)
         yield {}
 
-    async def offer(self, service: str, methods: Methods) -> None:
+    async def offer(self, service: str, methods: Methods, offered: asyncio.Event) -> None:
+        offered.set()
         await asyncio.Event().wait()
 
     @property

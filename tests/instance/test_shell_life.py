@@ -2,20 +2,25 @@
 
 import asyncio
 import errno
+import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from tests.harness.lines import Line
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import Chattering, Waiting
 from warren.instance.shell.ends import FirstExit
+from warren.instance.shell.input import Stdin
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.instance.shell.signals import BeforeTheEnd, Kill
-from warren.instance.simulated import Play
+from warren.instance.shell.tasks import NOTHING, Inherited, Task
+from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result
 from warren.rfc import stdio
 from warren.rfc.fluid import JobId, f58plain
@@ -184,6 +189,7 @@ async def test_a_job_that_does_not_run_without_all_its_tasks_ends_with_the_first
 
         note = "the first task to exit, 0, ended with exit code 3"
         assert instance.failures(job) == [("exec", note)]
+        assert instance.job(job).status == 3 << 8
 
 
 @virtually
@@ -195,6 +201,46 @@ async def test_tasks_that_end_in_time_are_let_be() -> None:
 
         assert instance.failures(job) == []
         assert instance.took(job) < 21
+
+
+def one_after_the_other(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    """Each task ends two seconds after the one before it."""
+    return Play(seconds=1 + 2 * int(environment["FLUX_TASK_RANK"]))
+
+
+@pytest.mark.parametrize("tasks", [2, 4])
+@virtually
+async def test_time_in_which_no_shell_can_say_that_its_tasks_have_ended_does_not_count(
+    tasks: int,
+) -> None:
+    async with machine(one_after_the_other) as m:
+        with_usual(m)
+        async with m.instance() as instance:
+            job = await submit(instance, nodes=2, tasks=tasks, cores=1)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(100)
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            assert instance.failures(job) == []
+            assert instance.job(job).result is Result.COMPLETED
+
+
+@virtually
+async def test_tasks_that_do_run_on_are_ended_when_the_instance_is_back() -> None:
+    async with machine(unequal) as m:
+        with_usual(m)
+        async with m.instance() as instance:
+            job = await submit(instance, command=["app", "0"], nodes=2)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+        await asyncio.sleep(100)
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            note = "the first task exited 30s ago, and others still run (exit-timeout)"
+            assert instance.failures(job) == [("exec", note)]
+            assert instance.took(job) < 110
 
 
 # Signals
@@ -239,6 +285,182 @@ async def test_the_job_service_is_the_users_and_understands_what_it_is_told() ->
         await instance.until(job)
 
         assert instance.job(job).status == 128 + signal.SIGKILL << 8
+
+
+def late(rank: int) -> SimulatedSpawner:
+    """Make a spawner of tasks that are started a minute late, and run long."""
+
+    class Late(SimulatedSpawner):
+        async def start(self, *about: Any) -> Task:
+            await asyncio.sleep(60)
+            return await super().start(*about)
+
+    return Late(lambda command, environment: Play(seconds=1000))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@virtually
+async def test_a_signal_that_comes_before_the_tasks_is_theirs_when_they_start(nodes: int) -> None:
+    async with machine() as m, m.instance() as instance:
+        m.spawner = late
+        with_usual(m)
+        job = await submit(instance, nodes=nodes)
+        await instance.until(job, "start")
+        await instance.bus.handle().rpc("job-manager.kill", {"id": job, "signum": 2})
+        await instance.until(job)
+
+        assert instance.job(job).status == 128 + signal.SIGINT << 8
+        assert instance.took(job) < 70
+
+
+# Input
+
+
+class Reader(SimulatedSpawner):
+    """A spawner of tasks that print all that they read."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda command, environment: Play())
+
+    async def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
+    ) -> Task:
+        assert inherited.stdin is not None
+        reading = os.dup(inherited.stdin)
+        os.set_blocking(reading, False)
+        return self._Task(reading)
+
+    class _Task:
+        def __init__(self, reading: int) -> None:
+            self._reading = reading
+            self._over = asyncio.Event()
+
+        async def read(self, stream: str) -> bytes:
+            while stream == "stdout" and not self._over.is_set():
+                try:
+                    chunk = os.read(self._reading, 100)
+                except BlockingIOError:
+                    await asyncio.sleep(0.1)
+                    continue
+                if chunk:
+                    return chunk
+                os.close(self._reading)
+                self._over.set()
+            return b""
+
+        async def wait(self) -> int:
+            await self._over.wait()
+            return 0
+
+        def signal(self, signum: int) -> None:
+            return None
+
+
+class SlowlyBegun(ShellPlugin):
+    """A plugin that takes its time between the shells' meeting and their tasks."""
+
+    async def post_init(self, shell: RunningShell) -> None:
+        await asyncio.sleep(60)
+
+
+def with_input(m: Machine) -> None:
+    m.plugins = lambda rank: [Stdin(), SlowlyBegun()]
+    m.spawner = lambda rank: Reader()
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@virtually
+async def test_input_that_comes_before_the_tasks_waits_for_them(nodes: int) -> None:
+    async with machine() as m, m.instance() as instance:
+        with_input(m)
+        job = await submit(instance, nodes=nodes)
+        await instance.until(job, "shell.init", "guest.exec.eventlog")
+        topic = f"1000-shell-{f58plain(job)}.stdin"
+        await instance.bus.handle().rpc(topic, {"data": "all of it", "eof": True})
+        async with asyncio.timeout(1000):
+            await instance.until(job)
+
+        assert instance.printed(job) == {str(rank): b"all of it" for rank in range(nodes)}
+
+
+class Deaf(SimulatedSpawner):
+    """A spawner of tasks that read nothing for a while, and whose pipes outlive them."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda command, environment: Play(seconds=60))
+        self.pipes: list[int] = []
+
+    async def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        inherited: Inherited = NOTHING,
+    ) -> Task:
+        assert inherited.stdin is not None
+        self.pipes.append(os.dup(inherited.stdin))
+        return await super().start(command, environment, cwd, inherited)
+
+
+@virtually
+async def test_a_task_that_ends_with_its_pipe_full_holds_up_no_input() -> None:
+    deaf = Deaf()
+    async with machine() as m, m.instance() as instance:
+        m.plugins = lambda rank: [Stdin()]
+        m.spawner = lambda rank: deaf
+        job = await submit(instance)
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        topic = f"1000-shell-{f58plain(job)}.stdin"
+        async with asyncio.timeout(1000):
+            await instance.bus.handle().rpc(topic, {"data": "x" * 2**17, "eof": True})
+            await instance.until(job)
+    for pipe in deaf.pipes:
+        os.close(pipe)
+
+
+@virtually
+async def test_what_the_log_of_a_job_says_is_served_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    offering = Line._offering
+
+    async def slow(self: Line, service: str) -> AsyncIterator[Payload]:
+        await asyncio.sleep(60)
+        async with aclosing(offering(self, service)) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                yield answer
+
+    monkeypatch.setattr(Line, "_offering", slow)
+    async with machine() as m, m.instance() as instance:
+        with_input(m)
+        job = await submit(instance)
+        await instance.until(job, "shell.init", "guest.exec.eventlog")
+        await instance.bus.handle().rpc(f"1000-shell-{f58plain(job)}.stdin", {"eof": True})
+        async with asyncio.timeout(1000):
+            await instance.until(job)
+
+
+@virtually
+async def test_input_that_is_sent_again_is_read_once() -> None:
+    async with machine() as m, m.instance() as instance:
+        with_input(m)
+        job = await submit(instance, nodes=2)
+        await instance.until(job, "shell.init", "guest.exec.eventlog")
+        handle, topic = instance.bus.handle(), f"1000-shell-{f58plain(job)}.stdin"
+        first = {"data": "one ", "writer": "somebody", "sequence": 1}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):  # whose connection is lost
+                await handle.rpc(topic, first)
+        await handle.rpc(topic, first)
+        await handle.rpc(topic, {"data": "two", "writer": "somebody", "sequence": 2, "eof": True})
+        async with asyncio.timeout(1000):
+            await instance.until(job)
+
+        assert instance.printed(job) == {"0": b"one two", "1": b"one two"}
 
 
 # Plugins

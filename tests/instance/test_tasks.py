@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from warren.instance.shell.processes import descendants, marked, parents
+from warren.instance.shell.processes import descendants, marked, parents, send
 
 
 def spawning(program: str, *words: str) -> Any:
@@ -37,7 +38,7 @@ async def main(*words):
 print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
 """
     command = [sys.executable, "-W", "error", "-c", script, *words]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert said.returncode == 0, said.stderr
     assert said.stderr == ""
     return json.loads(said.stdout)
@@ -193,6 +194,30 @@ def test_processes_are_found_by_a_whole_entry_of_their_environment(mark: dict[st
         finally:
             wanted.kill()
             other.kill()
+
+
+def test_a_signal_goes_to_nobody_who_is_not_meant_any_more() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        answers = iter([[process.pid], []])
+
+        assert send(lambda: next(answers), signal.SIGKILL) == set()
+        assert process.poll() is None
+        assert send(lambda: [process.pid], signal.SIGKILL) == {process.pid}
+
+
+def test_what_an_ended_task_has_left_in_its_group_gets_the_signals_of_the_group() -> None:
+    program = """
+    from warren.instance.shell.processes import parents
+    task = await spawner.start(["sh", "-c", "sleep 1000 & echo $!"], os.environ, None)
+    left = int(await task.read("stdout"))
+    assert await task.wait() == 0
+    assert left in parents()
+    task.signal(signal.SIGKILL)
+    while left in parents():
+        await asyncio.sleep(0.01)
+    task.signal(signal.SIGKILL)
+    """
+    assert spawning(program) is None
 
 
 def test_nobody_finds_itself_by_its_mark() -> None:

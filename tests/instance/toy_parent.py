@@ -2,8 +2,9 @@
 
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
-it leaves a process behind, whose id it writes down as well; on one called `scrubbed`
-that process has nothing by which it could be known. WAY says whether there are `cgroups`.
+it leaves a process behind, whose id it writes down as well, with MARKER in its environment; on
+one called `scrubbed` that process has nothing by which it could be known. WAY says whether
+there are `cgroups`. The parent writes its own process id into a file named `parent`.
 """
 
 import os
@@ -12,12 +13,13 @@ import sys
 import time
 from pathlib import Path
 
-from warren.instance.shell import parent
+from warren.instance.shell.guard import guarded
 from warren.instance.shell.imp import Refused
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.processes import die_with_parent
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+patience = float(sys.argv[5])
 
 
 class ToyShell:
@@ -53,8 +55,15 @@ class ToyShell:
         return int(end.read_text())
 
 
-parent._PATIENCE = float(sys.argv[5])  # type: ignore[misc]
-here = ShellParent(socket, marker, ToyShell(), str(directory))
-if sys.argv[4] != "cgroups":
-    here._cgroups = None
-here.run()
+def live() -> int:
+    unfinished = directory / "parent.new"
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(directory / "parent")
+    here = ShellParent(socket, ToyShell(), str(directory), patience=patience)
+    if sys.argv[4] != "cgroups":
+        here._cgroups = None
+    here.run()
+    return 0
+
+
+sys.exit(guarded(live, lambda: (directory / "parent").unlink(), patience))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
     while not condition():

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from warren.instance.exec.perilog import CannotRun, Command
-from warren.instance.shell.processes import marked
+from warren.instance.shell.processes import kill, marked
 
 log = structlog.get_logger()
 
@@ -36,7 +36,10 @@ class ProcessCommands:
     """A `Commands`."""
 
     def __init__(self, mark: tuple[str, str]) -> None:
-        """`mark` is a variable that all processes of the cluster have, and its value."""
+        """`mark` is a variable that all processes of the cluster have, and its value.
+
+        What carries it is killed by `clear`: it is a secret that no user comes by.
+        """
         name, value = mark
         self._marks = {name: value, _MARK: value}
         self._marker = f"{_MARK}={value}"
@@ -71,10 +74,15 @@ class ProcessCommands:
         return _Process(process, output, {"command": argv[0], **environment})
 
     async def clear(self) -> None:
-        while left := await asyncio.to_thread(marked, self._marker):
-            for process in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
+        def left() -> list[int]:
+            return marked(self._marker)
+
+        def any_left() -> bool:
+            # All at a time, so that none has a last word about the end of another.
+            kill(left)
+            return bool(left())
+
+        while await asyncio.to_thread(any_left):  # noqa: ASYNC110 - nothing tells of their ends
             await asyncio.sleep(0.01)
 
 

@@ -7,7 +7,9 @@ from warren.instance.shell.input import Stdin
 from warren.instance.shell.limits import Gpus, ResourceLimits
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.pmi import Pmi
+from warren.instance.shell.programs import Programs
 from warren.instance.shell.signals import BeforeTheEnd, Kill
+from warren.instance.shell.templates import Variables
 from warren.instance.shell.tmpdir import Tmpdir
 
 
@@ -15,6 +17,8 @@ def builtin(tmp: Path) -> list[ShellPlugin]:
     """Make them for one shell. Jobs have their directories below `tmp`, which all may write."""
     return [
         Tmpdir(tmp),
+        Programs(),
+        Variables(),
         Stdin(),
         Pmi(),
         Gpus(),

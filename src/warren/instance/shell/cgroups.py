@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from warren.instance.shell.processes import send
+
 _FROZEN_LOOKS: Final = 50
 _PAUSE: Final = 0.001
 
@@ -34,8 +36,7 @@ class Cgroup:
         found: list[int] = []
         for place in self._below():
             with suppress(OSError):
-                # Those of other process namespaces are shown as 0.
-                found += filter(None, map(int, (place / "cgroup.procs").read_text().split()))
+                found += _processes(place)
         return found
 
     def kill(self) -> None:
@@ -60,6 +61,13 @@ class Cgroup:
                     os.rmdir(place)
             return not self._path.exists()
         return True
+
+    def inner(self) -> Iterator[tuple[str, "Cgroup"]]:
+        """Give the cgroups that are directly in it, by name."""
+        with suppress(OSError):
+            for entry in self._path.iterdir():
+                if entry.is_dir():
+                    yield entry.name, Cgroup(entry)
 
     def _below(self) -> list[Path]:
         """Give the cgroup and those in it, the innermost first."""
@@ -115,6 +123,17 @@ def left(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
     ]
 
 
+def jobs(cluster: str) -> dict[int, int]:
+    """Give the processes of a cluster's jobs, and the jobs: `make` had names `JOB-RANK`."""
+    return {
+        process: int(job)
+        for base in left(cluster)
+        for name, cgroup in base.inner()
+        if (job := name.partition("-")[0]).isdecimal()
+        for process in cgroup.processes()
+    }
+
+
 def _name(cluster: str) -> str:
     return f"warren-{hashlib.sha256(cluster.encode()).hexdigest()[:16]}"
 
@@ -157,15 +176,17 @@ def _kill_one(place: Path) -> None:
             if _is_frozen(place):
                 break
             time.sleep(_PAUSE)
-        for process in map(int, (place / "cgroup.procs").read_text().split()):
-            with suppress(ProcessLookupError):
-                if process:
-                    os.kill(process, signal.SIGKILL)
+        send(lambda: _processes(place), signal.SIGKILL)
     except OSError:
         return  # it was removed
     finally:
         with suppress(OSError):
             _write(place / running[0], running[1])
+
+
+def _processes(place: Path) -> list[int]:
+    # Those of other process namespaces are shown as 0.
+    return list(filter(None, map(int, (place / "cgroup.procs").read_text().split())))
 
 
 def _is_frozen(place: Path) -> bool:

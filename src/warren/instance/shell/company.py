@@ -131,10 +131,13 @@ class Shells:
         for left in self._left.values():
             await left.wait()
 
-    async def ask(self, rank: int, method: str, payload: Payload) -> None:
-        """Ask another shell, as the leader, and wait for its answer, or until it has left."""
+    async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
+        """Ask another shell, as the leader, and give its answer; None when it has left."""
         asked = self._handle.rpc(f"{self.service(rank)}.{method}", payload)
-        await _first(asked, self._left[rank].wait(), self._given_up())
+        return await _first(asked, self._gone(rank), self._given_up())  # type: ignore[no-any-return]
+
+    async def _gone(self, rank: int) -> None:
+        await self._left[rank].wait()
 
     async def _given_up(self) -> None:
         """Wait until there is no hope for the answer of a shell that has not left.

@@ -1,13 +1,15 @@
 """When one task has ended, the others may not go on for ever (options exit-timeout, -on-error).
 
 Each shell sees to its own tasks, and the leader also to the time since all tasks of another
-node have ended.
+node have ended. When the time is up, what counts is which tasks run then.
 """
 
 import asyncio
 
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.rfc import duration
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request
 
 
 class FirstExit(ShellPlugin):
@@ -15,6 +17,13 @@ class FirstExit(ShellPlugin):
 
     def __init__(self) -> None:
         self._seen = False
+        self._running = 0
+        """How many of this node's tasks have not ended."""
+
+    async def init(self, shell: RunningShell) -> None:
+        self._running = len(shell.part.ranks)
+        if shell.part.rank != 0:
+            shell.serve("running", Method(lambda request: self._serve(shell, request), guest=True))
 
     async def start(self, shell: RunningShell) -> None:
         part = shell.part
@@ -22,6 +31,7 @@ class FirstExit(ShellPlugin):
             shell.background(self._watch_others(shell))
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+        self._running -= 1
         if self._seen or shell.ending:
             return
         self._seen = True
@@ -29,18 +39,38 @@ class FirstExit(ShellPlugin):
         others = part.size if part.rank == 0 else len(part.ranks)
         if status != 0 and options.exit_on_error:
             how = f"signal {status & 0x7F}" if status & 0x7F else f"exit code {status >> 8}"
-            await shell.fail(f"the first task to exit, {task.rank}, ended with {how}")
+            # The others are ended for it: how that goes is not what the job has ended with.
+            note = f"the first task to exit, {task.rank}, ended with {how}"
+            await shell.fail(note, wait_status=status)
         elif options.exit_timeout is not None and others > 1:
-            shell.background(_limit(shell, options.exit_timeout))
+            shell.background(self._limit(shell, options.exit_timeout))
 
     async def _watch_others(self, shell: RunningShell) -> None:
         await shell.company.first_left.wait()
         timeout = shell.part.options.exit_timeout
         assert timeout is not None
-        await _limit(shell, timeout)
+        await self._limit(shell, timeout)
 
+    async def _limit(self, shell: RunningShell, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if await self._some_run(shell):
+            spelled = duration.format_fsd(seconds)
+            words = f"the first task exited {spelled} ago, and others still run (exit-timeout)"
+            await shell.fail(words)
 
-async def _limit(shell: RunningShell, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    spelled = duration.format_fsd(seconds)
-    await shell.fail(f"the first task exited {spelled} ago, and others still run (exit-timeout)")
+    async def _some_run(self, shell: RunningShell) -> bool:
+        """Tell whether tasks run here, or at the leader whether they do anywhere.
+
+        Nodes are asked, and waited for: that one has not said that its tasks have ended may be
+        because nobody could be reached.
+        """
+        if self._running or shell.part.rank != 0:
+            return self._running > 0
+        others = range(1, len(shell.part.hosts))
+        asked = (shell.company.ask(other, "running", {}) for other in others)
+        answers = await asyncio.gather(*asked)
+        return any(answer["running"] for answer in answers if answer is not None)
+
+    async def _serve(self, shell: RunningShell, request: Request) -> Payload:
+        shell.permit(request)
+        return {"running": self._running}

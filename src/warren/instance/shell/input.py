@@ -4,16 +4,19 @@ The leader takes what comes to `<service>.stdin`, writes it to `guest.input`, fe
 has the other shells feed theirs; then it answers. So who sends one piece after the other
 is never ahead of the slowest reader by more than a piece and a pipe. A task that has
 ended, or has closed its input, reads nothing and holds up nobody.
+
+A piece whose answer was lost may be sent again: it bears a `sequence` among those of its
+`writer`, and is fed once.
 """
 
 import asyncio
 import binascii
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
@@ -35,10 +38,16 @@ class Stdin(ShellPlugin):
     def __init__(self) -> None:
         self._writers: dict[int, int] = {}
         """The ends of pipes that this node's tasks read from, by rank."""
+        self._full: dict[int, asyncio.Future[None]] = {}
+        """What waits for room in those pipes, by rank."""
+        self._begun = asyncio.Event()
+        """Set when this node's tasks are there, or could not be started."""
         self._files: list[int] = []
         self._taken = 0
         self._number = 0
         """Of the last piece that was passed on, or taken."""
+        self._sequences: dict[str, int] = {}
+        """Of the last piece of each writer that was taken."""
         self._closed = False
         self._one_by_one = asyncio.Lock()
 
@@ -75,6 +84,7 @@ class Stdin(ShellPlugin):
 
     async def start(self, shell: RunningShell) -> None:
         self._files.clear()
+        self._begun.set()
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         self._close(task.rank)
@@ -90,20 +100,40 @@ class Stdin(ShellPlugin):
 
     async def _serve(self, shell: RunningShell, request: Request) -> Payload:
         shell.permit(request)
-        chunk, ranks, eof = _asked(request.payload)
         if shell.part.rank == 0:
-            async with self._one_by_one:
-                await self._take(shell, request.payload, chunk, ranks, eof=eof)
+            work = self._take_once(shell, request.payload)
         else:
-            number = request.payload.get("number")
-            if not isinstance(number, int):
-                raise RpcError(errno.EPROTO, "stdin goes to the leader of the job's shells")
-            async with self._one_by_one:
-                # What comes again, since the answer was lost, was fed before.
-                if number > self._number:
-                    self._number = number
-                    await self._feed(ranks, chunk, eof=eof)
+            work = self._take_passed(request.payload)
+        # Whoever sends it may go, or lose the connection: what was begun is fed to its end.
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        shell.background(_told(work, over))
+        await asyncio.shield(over)
         return {}
+
+    async def _take_passed(self, payload: Payload) -> None:
+        """Take a piece from the leader."""
+        chunk, ranks, eof = _asked(payload)
+        number = payload.get("number")
+        if not isinstance(number, int):
+            raise RpcError(errno.EPROTO, "stdin goes to the leader of the job's shells")
+        async with self._one_by_one:
+            # What comes again, since the answer was lost, was fed before.
+            if number > self._number:
+                self._number = number
+                await self._feed(ranks, chunk, eof=eof)
+
+    async def _take_once(self, shell: RunningShell, payload: Payload) -> None:
+        """Take a piece as the leader, unless it was taken before."""
+        chunk, ranks, eof = _asked(payload)
+        writer, sequence = payload.get("writer"), payload.get("sequence")
+        async with self._one_by_one:
+            if isinstance(writer, str) and isinstance(sequence, int):
+                if sequence <= self._sequences.get(writer, 0):
+                    return
+                await self._take(shell, payload, chunk, ranks, eof=eof)
+                self._sequences[writer] = sequence
+            else:
+                await self._take(shell, payload, chunk, ranks, eof=eof)
 
     async def _take(
         self,
@@ -137,6 +167,7 @@ class Stdin(ShellPlugin):
                 feeding.create_task(shell.company.ask(other, STREAM, passed))
 
     async def _feed(self, ranks: Iterable[int] | None, chunk: bytes, *, eof: bool) -> None:
+        await self._begun.wait()
         wanted = self._writers if ranks is None else [r for r in ranks if r in self._writers]
         async with asyncio.TaskGroup() as writing:
             for rank in list(wanted):
@@ -148,28 +179,44 @@ class Stdin(ShellPlugin):
             try:
                 view = view[os.write(self._writers[rank], view) :]
             except BlockingIOError:
-                await _writable(self._writers[rank])
+                await self._room(rank)
             except BrokenPipeError:
                 self._close(rank)
         if eof:
             self._close(rank)
+
+    async def _room(self, rank: int) -> None:
+        """Wait until something can be written, or until the task reads no more."""
+        loop = asyncio.get_running_loop()
+        descriptor = self._writers[rank]
+        self._full[rank] = room = loop.create_future()
+        loop.add_writer(descriptor, _set, room)
+        try:
+            await room
+        finally:
+            del self._full[rank]
+            if self._writers.get(rank) == descriptor:
+                loop.remove_writer(descriptor)
 
     def _close(self, rank: int) -> None:
         descriptor = self._writers.pop(rank, None)
         if descriptor is not None:
             asyncio.get_running_loop().remove_writer(descriptor)
             os.close(descriptor)
+        if rank in self._full:
+            # The loop does not look at the pipe any more: it would never say so.
+            _set(self._full[rank])
 
 
-async def _writable(descriptor: int) -> None:
-    """Wait until something can be written, or until nobody reads any more."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_writer(descriptor, _set, ready)
+async def _told(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
+    """Do something, and tell how it has ended, if somebody is there still."""
     try:
-        await ready
-    finally:
-        loop.remove_writer(descriptor)
+        await work
+    except RpcError as error:
+        over.set_exception(error)
+        over.exception()  # nobody may ask any more
+    else:
+        over.set_result(None)
 
 
 def _set(ready: "asyncio.Future[None]") -> None:

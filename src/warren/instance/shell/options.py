@@ -68,6 +68,8 @@ class Options:
     """A type of resource, and how many tasks there are for each."""
     pmi: bool = True
     gpus: Literal["on", "off", "per-task"] = "on"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables whose values are templates."""
 
 
 NO_OPTIONS: Final = Options()
@@ -99,6 +101,7 @@ def read(given: Any) -> Options:
         per_resource=per_resource(given.get("per-resource"), "shell option per-resource"),
         pmi=_pmi(given.get("pmi")),
         gpus=_one_of(given, "gpu-affinity", ("on", "off", "per-task"), "on"),  # type: ignore[arg-type]
+        variables=_texts(given, "env-expand"),
     )
 
 
@@ -244,6 +247,14 @@ def _text(holder: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or "\0" in value:
         _refuse(f"{where}{key}", f"is {value!r}, not a path")
     return value
+
+
+def _texts(holder: Mapping[str, Any], key: str) -> Mapping[str, str]:
+    given = _object(holder, key)
+    for name, value in given.items():
+        if not name or not isinstance(value, str) or set("\0=") & set(name) or "\0" in value:
+            _refuse(f"{key}.{name}", f"is {value!r}, not the value of a variable")
+    return given
 
 
 def _one_of(

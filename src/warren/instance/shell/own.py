@@ -9,6 +9,7 @@ it learns from WARREN_SHELL_RANK and WARREN_SHELL_SIZE.
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from warren.instance import keys
@@ -22,9 +23,16 @@ STREAMS: Final = ("stdout", "stderr")
 
 
 async def run(
-    shell: RunningShell, spawner: Spawner, tasks: dict[int, Task], program: Any, uri: str
+    shell: RunningShell,
+    spawner: Spawner,
+    begun: Callable[[int, Task], None],
+    program: Any,
+    uri: str,
 ) -> int:
-    """Run a job's own shell to its end, and give its exit code. Raises CannotRun."""
+    """Run a job's own shell to its end, and give its exit code. Raises CannotRun.
+
+    `begun` is called with the process that signals go to.
+    """
     if not isinstance(program, str) or not program:
         raise CannotRun("attributes.system.exec.job_shell is not the path of a program")
     part = shell.part
@@ -41,7 +49,7 @@ async def run(
         task = await spawner.start([program, str(part.job)], environment, cwd)
     except CannotStart as error:
         raise CannotRun(f"the job's own shell: {error}") from error
-    tasks[0] = task  # to whom signals go
+    begun(0, task)
     async with asyncio.TaskGroup() as reading:
         for stream in STREAMS:
             reading.create_task(_keep(shell, task, stream))

@@ -3,7 +3,8 @@
 It has loaded everything that a shell needs, so that starting one is a fork. It
 serves `shells` on the instance's bus, and tells `job-exec` of every end; after a
 restart of the instance it connects again and tells what it has. Shells die with
-their parent, and a new parent ends what it finds of an old one's.
+their parent, and a new parent ends what it finds in the cgroups of an old one's; what there
+is without cgroups comes to the process above (`guard`).
 
 A shell has ended when nothing is left of what it has started. What does not die is told
 of, and waited for beside all else.
@@ -29,7 +30,8 @@ import msgspec
 from warren.base.errors import WarrenError
 from warren.instance.shell import cgroups
 from warren.instance.shell.cgroups import Cgroup
-from warren.instance.shell.processes import adopt_orphans, descendants, kill, marked
+from warren.instance.shell.processes import adopt_orphans, descendants, end, kill
+from warren.instance.shell.signals import HELD
 from warren.rpc import message, sockets
 from warren.rpc.message import Message, RpcError
 
@@ -46,8 +48,7 @@ _NOTE: Final = 1000
 _SOON, _LATE = 0.005, 1.0
 """Seconds after which what has been killed is looked at again, at first and at last."""
 
-_PATIENCE: Final = 10.0
-"""Seconds that what has been killed has to die before it is told of."""
+PATIENCE: Final = 10.0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ class Shell(Protocol):
         ...
 
     def live(self, order: Order, request: bytes | None) -> int:
-        """Be the shell, and give its exit code."""
+        """Be the shell, and give its exit code. The signals HELD are blocked at first."""
         ...
 
     def clean(self, order: Order) -> int | None:
@@ -126,25 +127,25 @@ class ShellParent:
     def __init__(
         self,
         path: Path,
-        marker: str | None,
         shell: Shell,
         cluster: str,
         *,
         place: str = "",
         lasting: bool = True,
+        patience: float = PATIENCE,
     ) -> None:
-        """`marker` is an environment entry, `NAME=value`, that all tasks of this instance carry.
+        """`cluster` is what no other cluster on the machine is called.
 
-        `cluster` is what no other cluster on the machine is called; `place` what the parent
-        of no other node of the instance is called, where each node has one of its own. One
-        that is not `lasting` ends when the instance has gone.
+        `place` is what the parent of no other node of the instance is called, where each node
+        has one of its own. One that is not `lasting` ends when the instance has gone.
+        `patience` is how many seconds what has been killed has to die before it is told of.
         """
         self._path = path
-        self._marker = marker
         self._shell = shell
         self._cluster = cluster
         self._place = place
         self._lasting = lasting
+        self._grace = patience
         self._cgroups = cgroups.of_this_machine(cluster)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
@@ -275,10 +276,12 @@ class ShellParent:
         place = (order.id, order.rank)
         if place in self._shells:
             return
-        cgroup = None
+        cgroup, process = None, -1
         try:
             if self._cgroups is not None:
                 cgroup = self._cgroups.make(f"{order.id}-{order.rank}")
+            # They would kill a shell that has no handlers yet.
+            signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
             process = os.fork()
         except OSError as error:
             if cgroup is not None:
@@ -288,6 +291,9 @@ class ShellParent:
             self._shells[place] = shell
             self._tell(shell)
             return
+        finally:
+            if process != 0:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
         if process == 0:
             self._become_shell(order, cgroup)
         self._shells[place] = self._living[process] = _Shell(order, process, cgroup)
@@ -358,7 +364,7 @@ class ShellParent:
             self._kill_all(shell)
             dying.next = now + dying.pause
             dying.pause = min(dying.pause * 2, _LATE)
-            if now - dying.since > _PATIENCE:
+            if now - dying.since > self._grace:
                 shell.left = self._left(shell)
                 self._tell(shell)
 
@@ -412,24 +418,18 @@ class ShellParent:
 
     def _clear(self) -> None:
         """Kill every process of this instance's jobs that is left, until none is, or none dies."""
-        end = time.monotonic() + _PATIENCE
-        pause = _SOON
-        while left := self._left_at_all():
-            if time.monotonic() > end:
-                print("processes do not die:", *left, file=sys.stderr, flush=True)
-                return
-            for cgroup in cgroups.left(self._cluster):
-                cgroup.kill()
-            kill(self._left_at_all)
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                    pass
-            time.sleep(pause)
-            pause = min(pause * 2, 0.1)
+        left = end(self._left_at_all, self._grace, self._kill_left)
+        if left:
+            print("processes do not die:", *left, file=sys.stderr, flush=True)
 
-    def _left_at_all(self) -> list[int]:
-        found = {*(marked(self._marker) if self._marker else ()), *descendants(os.getpid())}
+    def _kill_left(self) -> None:
+        for cgroup in cgroups.left(self._cluster):
+            cgroup.kill()
+        kill(self._left_at_all)
+
+    def _left_at_all(self) -> set[int]:
+        found = set(descendants(os.getpid()))
         for cgroup in cgroups.left(self._cluster):
             if not cgroup.remove():
                 found.update(cgroup.processes())
-        return sorted(found)
+        return found

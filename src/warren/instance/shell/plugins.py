@@ -23,8 +23,11 @@ ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
 class Connection(Handle, Protocol):
     """A shell's way to the instance, which outlives restarts of the instance."""
 
-    async def offer(self, service: str, methods: Methods) -> None:
-        """Keep a service on offer, over every connection that there is. Runs until cancelled."""
+    async def offer(self, service: str, methods: Methods, offered: asyncio.Event) -> None:
+        """Keep a service on offer, over every connection that there is. Runs until cancelled.
+
+        `offered` is set when it can be asked for the first time.
+        """
         ...
 
 
@@ -45,8 +48,8 @@ class Company(Protocol):
         """
         ...
 
-    async def ask(self, rank: int, method: str, payload: Payload) -> None:
-        """Ask another shell, as the leader, and wait for its answer, or until it has left."""
+    async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
+        """Ask another shell, as the leader, and give its answer; None when it has left."""
         ...
 
 
@@ -114,8 +117,8 @@ class RunningShell(Protocol):
         """Tell the job's author, in the job's output, if it is to be that verbose."""
         ...
 
-    async def fail(self, note: str) -> None:
-        """Raise a fatal exception of type exec on the job."""
+    async def fail(self, note: str, wait_status: int | None = None) -> None:
+        """Raise a fatal exception of type exec on the job, which has ended so if that is said."""
         ...
 
 

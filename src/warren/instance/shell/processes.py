@@ -3,8 +3,9 @@
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,12 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _prctl: Final = ctypes.CDLL(None).prctl
 """Found once, before any shell is forked."""
+
+_AT_ONCE: Final = 256
+"""Processes that are held at a time: each takes a descriptor."""
+
+_SOON, _LATE = 0.005, 0.1
+"""Seconds after which what has been killed is looked at again, at first and at last."""
 
 
 def parents() -> dict[int, int]:
@@ -40,21 +47,68 @@ def descendants(ancestor: int, but: Collection[int] = ()) -> list[int]:
     return found
 
 
-def kill(processes: Callable[[], Sequence[int]]) -> None:
+def send(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
+    """Send a signal to the processes that `processes` gives, and give those that it went to.
+
+    It never goes to a process that has got the number of one that has ended: `processes` is
+    asked again when there are handles. What has one of these numbers then, and still when
+    the signal is sent, is what the second answer is about.
+    """
+    sent: set[int] = set()
+    numbers = list(processes())
+    for start in range(0, len(numbers), _AT_ONCE):
+        with ExitStack() as handles:
+            held = {}
+            for number in numbers[start : start + _AT_ONCE]:
+                with suppress(ProcessLookupError):
+                    held[number] = os.pidfd_open(number)
+                    handles.callback(os.close, held[number])
+            for number in held.keys() & set(processes()):
+                with suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(held[number], signum)
+                sent.add(number)
+    return sent
+
+
+def kill(processes: Callable[[], Collection[int]]) -> None:
     """Kill processes that may be about to start others: `processes` is asked until none is new."""
     stopped: set[int] = set()
-    while new := set(processes()) - stopped:
-        for process in new:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGSTOP)
-        stopped |= new
-    for process in stopped:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
+
+    def running() -> set[int]:
+        return set(processes()) - stopped
+
+    while new := send(running, signal.SIGSTOP):
+        stopped.update(new)
+    send(processes, signal.SIGKILL)
+
+
+def end(
+    processes: Callable[[], Collection[int]], seconds: float, kill: Callable[[], None]
+) -> list[int]:
+    """Kill processes until there are none, and bury those of them that are our children.
+
+    Give those that do not die for so many seconds. `kill` kills what there is, once.
+    """
+    last = time.monotonic() + seconds
+    pause = _SOON
+    while left := processes():
+        if time.monotonic() > last:
+            return sorted(left)
+        kill()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        time.sleep(pause)
+        pause = min(pause * 2, _LATE)
+    return []
 
 
 def marked(marker: str) -> list[int]:
-    """Give the living processes, but for this one, that carry an environment entry `NAME=value`."""
+    """Give the living processes, but for this one, that carry an environment entry `NAME=value`.
+
+    Anybody can carry what anybody knows: what is found is to be killed only if the entry is a
+    secret of those who start such processes.
+    """
     wanted = marker.encode()
     found = []
     for process in parents():

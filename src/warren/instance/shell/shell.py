@@ -63,6 +63,8 @@ class Shell:
     _methods: dict[str, Method] = field(default_factory=dict)
     _tasks: dict[int, Task] = field(default_factory=dict)
     """The tasks of this node by rank."""
+    _signals: dict[tuple[int, frozenset[int] | None], None] = field(default_factory=dict)
+    """What tasks were sent: those that start later get it, too."""
     _early: list[Event] | None = field(default_factory=list)
     """What was said before the log of the output was begun: its header comes first."""
     _sequence: int = 0
@@ -102,7 +104,7 @@ class Shell:
         self.environment.update(part.environment)
         theirs = jobspec.system(part.jobspec).get("exec", {}).get("job_shell")
         if theirs is not None:
-            return await own.run(self, self.spawner, self._tasks, theirs, self.uri)
+            return await own.run(self, self.spawner, self._begun, theirs, self.uri)
         self._company = Shells(self.handle, part)
         written = await self._prepare()
         try:
@@ -132,7 +134,8 @@ class Shell:
         if part.rank == 0:
             written.truncate()
         if self._methods or len(part.hosts) > 1:
-            self._offer()
+            # Before the log says that there is such a service: who reads that asks at once.
+            await self._offer()
         if part.rank == 0:
             await self._open()
         if len(part.hosts) > 1:
@@ -150,11 +153,14 @@ class Shell:
             self._part = replace(self.part, cwd=_ELSEWHERE)
             await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_ELSEWHERE}")
 
-    def _offer(self) -> None:
+    async def _offer(self) -> None:
         methods: dict[str, Method | StreamingMethod] = dict(self._methods)
         if self.part.rank == 0:
             methods.update(self.company.methods())
-        self.background(self.handle.offer(self.company.service(self.part.rank), methods))
+        offered = asyncio.Event()
+        service = self.company.service(self.part.rank)
+        self.background(self.handle.offer(service, methods, offered))
+        await offered.wait()
 
     async def _open(self) -> None:
         """Begin the logs of the job, all at once."""
@@ -223,9 +229,8 @@ class Shell:
         )
         task = None
         try:
-            task = self._tasks[rank] = await self.spawner.start(
-                start.command, start.environment, part.cwd, inherited
-            )
+            task = await self.spawner.start(start.command, start.environment, part.cwd, inherited)
+            self._begun(rank, task)
         except CannotStart as error:
             await self._say(ERROR, str(error))
             await written.closed(index)
@@ -261,9 +266,11 @@ class Shell:
         self._background.append(self._group_of().create_task(work))
 
     def signal(self, signum: int, ranks: Iterable[int] | None = None) -> None:
-        for rank in self._tasks if ranks is None else ranks:
-            if rank in self._tasks:
-                self._tasks[rank].signal(signum)
+        wanted = None if ranks is None else frozenset(ranks)
+        self._signals[signum, wanted] = None
+        for rank, task in self._tasks.items():
+            if wanted is None or rank in wanted:
+                task.signal(signum)
 
     async def append(self, key: str, events: Sequence[Event]) -> None:
         if events:
@@ -277,12 +284,21 @@ class Shell:
         else:
             await self._say(level, message)
 
-    async def fail(self, note: str) -> None:
-        request = {"id": self.job, "type": "exec", "severity": 0, "note": note}
+    async def fail(self, note: str, wait_status: int | None = None) -> None:
+        request: dict[str, Any] = {"id": self.job, "type": "exec", "severity": 0, "note": note}
+        if wait_status is not None:
+            request["wait_status"] = wait_status
         with suppress(RpcError):  # a job that is over has failed enough
             await self.handle.rpc("job-manager.raise", request)
 
     # Inside
+
+    def _begun(self, rank: int, task: Task) -> None:
+        """Let signals go to a task, also those that came before it was there."""
+        self._tasks[rank] = task
+        for signum, ranks in self._signals:
+            if ranks is None or rank in ranks:
+                task.signal(signum)
 
     async def _call(self, point: str, *about: Any) -> None:
         for called in plugins.at(point, self.plugins):

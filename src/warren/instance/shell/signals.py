@@ -18,6 +18,10 @@ Real-time signals begin there: nobody else sends them to shells.
 """
 
 
+HELD: Final = frozenset(range(PASSED + 1, signal.NSIG))
+"""Signals for tasks that a new shell does not get before it can take them."""
+
+
 class Kill(ShellPlugin):
     """Serves `<service>.kill {signum, ranks?}`. The leader passes it on to all shells."""
 

@@ -12,7 +12,7 @@ from shutil import which
 from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
-from warren.instance.shell.processes import adopt_orphans, descendants
+from warren.instance.shell.processes import adopt_orphans, descendants, send
 
 _CHUNK: Final = 2**16
 _SH: Final = "/bin/sh"
@@ -96,11 +96,15 @@ class ProcessTask:
         return self._status
 
     def signal(self, signum: int) -> None:
-        with suppress(ProcessLookupError):
-            if self._group:
-                os.killpg(self._process, signum)
-            elif self._status is None:
-                os.kill(self._process, signum)
+        if self._status is None:  # nobody has its number, or its group's, before it is buried
+            with suppress(ProcessLookupError):
+                (os.killpg if self._group else os.kill)(self._process, signum)
+        elif self._group:
+            send(self._left_in_group, signum)
+
+    def _left_in_group(self) -> list[int]:
+        """Give what the task has left in its group, which is below us as all that it starts."""
+        return [each for each in descendants(os.getpid()) if _group_of(each) == self._process]
 
     def end(self, status: int) -> None:
         """Say that the process has ended, with its wait status."""
@@ -171,9 +175,7 @@ class ProcessSpawner:
 
     async def clean_up(self) -> None:
         while self._bury():
-            for process in descendants(os.getpid()):
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            send(lambda: descendants(os.getpid()), signal.SIGKILL)
             await asyncio.sleep(0.01)
 
     def _bury(self) -> bool:
@@ -191,6 +193,13 @@ class ProcessSpawner:
                     task.end(status)
         except ChildProcessError:
             return False
+
+
+def _group_of(process: int) -> int | None:
+    try:
+        return os.getpgid(process)
+    except ProcessLookupError:
+        return None
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""Templates in paths and commands: `out-{{id}}-{{taskid}}`, filled in as flux does.
+"""Templates in paths, commands and variables: `out-{{id}}-{{taskid}}`, filled in as flux does.
 
 A name that is not known stays as it was written, braces and all: what follows may know it.
 """
@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from warren.instance.shell.part import Part
-from warren.rfc import fluid, jobspec
+from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.rfc import fluid, idset, jobspec, resource_set
+from warren.rfc.resource_set import Rank
 
 _TAG: Final = re.compile(r"\{\{\s*([a-z0-9_.]+)\s*\}\}")
 _OF_JOB: Final[Mapping[str, Callable[[Part], str]]] = {
@@ -24,10 +26,27 @@ _OF_NODE: Final[Mapping[str, Callable[[Part], str]]] = {
     "node.name": lambda part: part.host,
     "nodeid": lambda part: str(part.rank),
     "hostname": lambda part: part.host,
+    "node.broker_rank": lambda part: str(_resources(part).rank),
+    "node.cores": lambda part: idset.encode(_resources(part).cores),
+    "node.ncores": lambda part: str(len(_resources(part).cores)),
+    "node.gpus": lambda part: idset.encode(_resources(part).gpus),
     "tmpdir": lambda part: part.environment.get("FLUX_JOB_TMPDIR", ""),
 }
 _OF_TASK: Final = ("taskid", "task.id", "task.rank")
 _OF_PLACE: Final = ("localid", "task.index", "task.localid")
+
+
+def _resources(part: Part) -> Rank:
+    """Give what the job has of this node."""
+    return resource_set.decode(part.r)[part.rank]
+
+
+class Variables(ShellPlugin):
+    """Fills in those variables of the environment that are templates (`env-expand`)."""
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        for name, template in shell.part.options.variables.items():
+            task.environment[name] = filled(template, shell.part, task.index)
 
 
 def shared(template: str) -> bool:
@@ -39,7 +58,12 @@ def filled(template: str, part: Part, task: int = 0) -> str:
     """Fill in a template for a task, which is counted among those of its node."""
     if "{{" not in template:
         return template
-    return _TAG.sub(lambda tag: _value(tag[1], part, task) or tag[0], template)
+
+    def value(tag: re.Match[str]) -> str:
+        found = _value(tag[1], part, task)
+        return tag[0] if found is None else found
+
+    return _TAG.sub(value, template)
 
 
 def _value(name: str, part: Part, task: int) -> str | None:

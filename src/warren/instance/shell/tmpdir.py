@@ -4,6 +4,9 @@ It is made before the tasks start and removed when the shell ends. A shell that 
 cannot remove it: the parent of shells does (`remove`), or the next one (`sweep`), when no
 shell lives. Where shells are of several users, nobody but root makes names there, which all
 can foresee: the parent makes a user's directory for him (`give`), and takes it away.
+
+Where root has mounted a file system on the root of them all, each is one as well, in memory and
+of a size: no job fills the disk by it, or takes the room of another job (ADR 030).
 """
 
 import os
@@ -14,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from warren.instance.shell import bounded
 from warren.instance.shell.archive import BadArchive, extract
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
@@ -47,7 +51,7 @@ class Tmpdir(ShellPlugin):
                 raise CannotRun(f"files of the job: {error.filename}: {error.strerror}") from error
 
     def exit(self, shell: RunningShell) -> None:
-        if self._made is not None:
+        if self._made is not None and not self._made.is_mount():
             _remove(self._made)
 
 
@@ -56,13 +60,16 @@ def place(root: Path, job: int, rank: int) -> Path:
     return root / f"jobtmp-{rank}-{fluid.f58plain(job)}"
 
 
-def give(root: Path, job: int, rank: int, userid: int, group: int) -> None:
-    """As root: make the directory of another user's shell. Raises OSError."""
+def give(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
+    """As root: make the directory of a user's shell, of so many bytes. Raises OSError."""
     path = place(root, job, rank)
     if path.exists():  # of a shell before this one
+        _detach(path)
         subprocess.run(_removal(path), check=False)
     path.mkdir(0o700)
     os.chown(path, userid, group)
+    if root.is_mount():
+        bounded.mount(path, limit, userid, group)
 
 
 def remove(root: Path, job: int, rank: int) -> int | None:
@@ -71,6 +78,7 @@ def remove(root: Path, job: int, rank: int) -> int | None:
     Gives the process that is at it where that may take long, which is to be waited for.
     """
     path = place(root, job, rank)
+    _detach(path)
     try:
         path.rmdir()  # nearly always empty
     except FileNotFoundError:
@@ -86,10 +94,18 @@ def remove(root: Path, job: int, rank: int) -> int | None:
 def sweep(root: Path) -> None:
     """Remove what all shells have left, of which none lives."""
     for path in root.glob("jobtmp-*"):
+        _detach(path)
         if os.geteuid() == 0:
             subprocess.run(_removal(path), check=False)
         else:
             _remove(path)
+
+
+def _detach(path: Path) -> None:
+    """Let a directory's own file system go, with all that is in it, if it has one."""
+    if os.geteuid() == 0 and path.is_mount():
+        with suppress(OSError):  # then what is in it is removed
+            bounded.detach(path)
 
 
 def _removal(path: Path) -> list[str]:
@@ -106,6 +122,8 @@ def _make(path: Path) -> None:
     except FileExistsError:
         if path.lstat().st_uid != os.geteuid():
             raise
+        if path.is_mount():
+            return  # given just now, with nothing in it
         # Of a shell before this one; or given to us where we may make none.
         _remove(path)
         with suppress(FileExistsError):

@@ -1,0 +1,56 @@
+"""The process above the parent of shells, to which all comes that loses its own parent below it.
+
+A task that has left its session and cleared its environment cannot be known where there are no
+cgroups, once its shell and the parent of shells have died. But it is an orphan then, which the
+kernel gives to the nearest process above that adopts orphans: this one, which ends it. It does
+nothing else, so that there is little it could die of; the parent of shells goes on without it.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+from warren.instance.shell.processes import adopt_orphans, descendants, end, kill
+
+
+def guarded(life: Callable[[], int], buried: Callable[[], None], patience: float = 10.0) -> int:
+    """Live a life in a child process and give its exit code, when nothing below is left.
+
+    SIGTERM and SIGINT are passed on to the child. `buried` is called in this process when the
+    child has ended, while its number is not free yet. What does not die is told of after
+    `patience` seconds, and left.
+    """
+    adopt_orphans()
+    passed = (signal.SIGTERM, signal.SIGINT)
+    # Until there is somebody to pass them on to.
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+            code = life()
+        except Exception:
+            traceback.print_exc()  # nobody else could tell
+        finally:
+            # Not sys.exit: what this process has set up is not the child's to unwind.
+            os._exit(code)
+    for signum in passed:
+        signal.signal(signum, lambda signum, _: os.kill(child, signum))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    for signum in passed:
+        signal.signal(signum, signal.SIG_IGN)
+    buried()
+    _, status = os.waitpid(child, 0)
+    left = end(_below, patience, lambda: kill(_below))
+    if left:
+        print("processes do not die:", *left, file=sys.stderr, flush=True)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _below() -> list[int]:
+    return descendants(os.getpid())
