@@ -27,7 +27,11 @@ def zombies() -> set[int]:
     return found
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+LIMITS = (0.5, 2.0, 8.0, 30.0, 120.0)
+"""Seconds to try one after the other, where a limit must let a program begin and not end."""
+
+
+def eventually(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait for what the kernel is about to do, and no longer than it may take."""
     end = time.monotonic() + seconds
     while not condition():

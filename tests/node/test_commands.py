@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from tests.node.processes import alive, eventually, zombies
+from tests.node.processes import LIMITS, alive, eventually, zombies
 from warren.dws.node import NodeTrouble
 from warren.node import commands
 
@@ -91,10 +92,12 @@ def test_a_program_that_is_not_there_is_a_trouble() -> None:
 def test_the_time_limit_ends_a_command_with_all_that_it_has_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
-    with pytest.raises(NodeTrouble, match=r"^sh did not end within 0\.5 s$"):
-        asyncio.run(commands.run(lasting(pid), seconds=0.5))
-
-    child = child_of(pid)
+    for seconds in LIMITS:
+        with pytest.raises(NodeTrouble, match=f"^sh did not end within {seconds:g} s$"):
+            asyncio.run(commands.run(lasting(pid), seconds=seconds))
+        if pid.exists() and pid.read_text().strip():
+            break
+    child = int(pid.read_text())
     eventually(lambda: child not in alive())
 
 
@@ -123,7 +126,7 @@ def test_a_command_that_is_given_up_at_any_moment_of_its_start_is_ended() -> Non
             time.sleep(0.02)  # noqa: ASYNC251 - we are slow, and the command is not
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await running
 
     asyncio.run(main())
@@ -165,6 +168,25 @@ def test_a_flood_of_complaints_does_not_stop_the_lines() -> None:
     assert asyncio.run(main()) == ["done\n"]
 
 
+def test_of_a_flood_of_complaints_no_more_is_kept_than_is_told() -> None:
+    program = (
+        "import sys\nfor _ in range(512): sys.stderr.write('x' * 65535 + ' ')\nsys.exit('last')"
+    )
+
+    async def story() -> None:
+        async for _ in commands.lines([sys.executable, "-c", program]):
+            pass
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(NodeTrouble, match=r"xx last$"):
+            asyncio.run(story())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 * 2**20
+
+
 def test_closing_the_lines_ends_the_command_with_all_that_it_has_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
@@ -196,7 +218,7 @@ def test_somebody_elses_command_may_print_as_much_as_it_likes() -> None:
         commands.perform(
             ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo $WORD"],
             {"WORD": "last", "PATH": "/usr/bin:/bin"},
-            seconds=20,
+            seconds=60,
         )
     )
     assert said.endswith("xlast")
@@ -204,12 +226,10 @@ def test_somebody_elses_command_may_print_as_much_as_it_likes() -> None:
 
 
 def test_what_a_command_leaves_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
-    began = time.monotonic()
     pid = tmp_path / "pid"
-    words = f"sleep 30 & echo $! > {shlex.quote(str(pid))}; echo begun"
-    said = asyncio.run(commands.perform(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=20))
+    words = f"sleep 1000 & echo $! > {shlex.quote(str(pid))}; echo begun"
+    said = asyncio.run(commands.perform(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=60))
     assert said == "begun"
-    assert time.monotonic() - began < 10
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
 

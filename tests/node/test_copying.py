@@ -1,24 +1,32 @@
 """The copier, run as the program that it is."""
 
 import asyncio
+import ctypes
+import errno
 import json
 import os
+import pwd
 import resource
 import signal
+import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.harness import users
 from tests.node.conftest import User
 from tests.node.processes import alive, eventually
-from warren.dws.node import Copy, NodeTrouble, Progress
-from warren.node import commands, copying
+from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
+from warren.node import commands, copiers, copying
+from warren.node.beneath import Place, Tree
 
 OLD = 1_500_000_000_123_456_789
 """A moment long ago, in nanoseconds."""
@@ -44,14 +52,15 @@ class Copier:
 
     def command(self, source: str, destination: str, index: str | None = None) -> list[str]:
         """Paths are taken from the place; their trailing slashes are kept."""
-        return copying.command(
-            Copy(
-                source=f"{self.place}/{source}",
-                destination=f"{self.place}/{destination}",
-                index=index,
-                userid=self.user.userid,
-                groupid=self.user.groupid,
-            )
+        return copying.command(self.work(source, destination, index))
+
+    def work(self, source: str, destination: str, index: str | None = None) -> Copy:
+        return Copy(
+            source=f"{self.place}/{source}",
+            destination=f"{self.place}/{destination}",
+            index=index,
+            userid=self.user.userid,
+            groupid=self.user.groupid,
         )
 
     def __call__(
@@ -66,7 +75,7 @@ class Copier:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=120,
             preexec_fn=before,
         )
         told = [copying.progress(line) for line in ended.stdout.splitlines()]
@@ -348,7 +357,7 @@ def test_what_is_not_writable_can_be_copied_again(copy: Copier) -> None:
 def test_a_source_that_is_not_there_is_told(copy: Copier) -> None:
     outcome = copy("nowhere", "out")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert outcome.complaints == [f"{copy.place}/nowhere: No such file or directory"]
     assert not (copy.place / "out").exists()
 
@@ -359,7 +368,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_copied(copy: Copier) -> Non
     (source / "deep" / "er").chmod(0)
     outcome = copy("in", "out")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert sorted(outcome.complaints) == [
         f"{source}/deep/er: Permission denied",
         f"{source}/one: Permission denied",
@@ -374,7 +383,7 @@ def test_what_is_neither_file_nor_link_is_told_and_the_rest_is_copied(copy: Copi
     os.mkfifo(source / "pipe")
     outcome = copy("in/", "out")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert outcome.complaints == [f"{source}/pipe: is neither a file nor a link"]
     assert (copy.place / "out" / "one").exists()
 
@@ -389,7 +398,7 @@ def test_a_file_in_the_place_of_a_directory_is_told_and_the_rest_is_copied(copy:
         (copy.place / "out" / str(number)).touch()
     outcome = copy("in/", "out")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     for number in range(3):
         assert f"{copy.place}/out/{number}: File exists" in outcome.complaints
     for number in range(3, 10):
@@ -402,7 +411,7 @@ def test_a_directory_in_the_place_of_a_link_is_told_and_the_rest_is_copied(copy:
     (copy.place / "out").chmod(0o777)
     outcome = copy("in/", "out")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert outcome.complaints == [f"{copy.place}/out/link: File exists"]
     assert (copy.place / "out" / "one").exists()
 
@@ -412,7 +421,7 @@ def test_a_destination_that_cannot_be_made_is_told(copy: Copier) -> None:
     (copy.place / "locked").mkdir(mode=0o555)
     outcome = copy("in", "locked/out/")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert outcome.complaints == [f"{copy.place}/locked/out: Permission denied"]
 
 
@@ -426,7 +435,7 @@ def test_a_write_that_fails_is_told_with_the_name_of_the_file(copy: Copier) -> N
 
     outcome = copy("in", "out", before=limited)
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert outcome.complaints == [f"{copy.place}/out/in/long: File too large"]
     assert (copy.place / "out" / "in" / "short").read_bytes() == b"x"
 
@@ -437,9 +446,189 @@ def test_of_many_failures_some_are_told_and_the_others_counted(copy: Copier) -> 
         os.mkfifo(copy.place / "in" / f"pipe{number}")
     outcome = copy("in", "out")
 
-    assert outcome.status == 1
+    assert outcome.status == copying.FAILED
     assert len(outcome.complaints) == 11
     assert outcome.complaints[-1] == "and 15 more"
+
+
+# What stands in the way, and what changes while a copy is made
+
+
+def special(path: Path, kind: str) -> None:
+    if kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+    elif kind == "a symbolic link":
+        path.symlink_to("elsewhere")
+    elif kind == "a directory":
+        path.mkdir()
+    else:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    if kind != "a symbolic link":
+        path.chmod(0o777)
+
+
+KINDS = ("a FIFO", "a socket", "a device", "a symbolic link", "a directory")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_not_written_to_and_the_rest_is_copied(copy: Copier, kind: str) -> None:
+    tree(copy.place / "in")
+    (copy.place / "out" / "deep").mkdir(parents=True)
+    for place in (copy.place / "out", copy.place / "out" / "deep"):
+        place.chmod(0o777)
+    special(copy.place / "out" / "one", kind)
+    special(copy.place / "out" / "deep" / "two", kind)
+    outcome = copy("in/", "out")
+
+    assert outcome.status == copying.FAILED
+    words = f"there is {kind} where a file is to be copied to"
+    assert sorted(outcome.complaints) == sorted(
+        [
+            *(f"{copy.place}/out/{name}: {words}" for name in ("deep/two", "one")),
+            *others_directory(copy, "out/deep"),
+        ]
+    )
+    assert (copy.place / "out" / "deep" / "er" / "nothing").exists()
+    assert (copy.place / "out" / "link").is_symlink()
+    assert not (copy.place / "out" / "elsewhere").exists()
+
+
+def others_directory(copy: Copier, name: str) -> list[str]:
+    """What is told of a directory that is not the user's to change."""
+    if (copy.place / name).stat().st_uid == copy.user.userid:
+        return []
+    return [f"{copy.place}/{name}: Operation not permitted"]
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_what_is_no_file_is_not_read_from(copy: Copier, kind: str) -> None:
+    special(copy.place / "in", kind)
+    outcome = copy("in", "out")
+
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [f"{copy.place}/in: is neither a file nor a link"]
+
+
+def test_a_link_in_the_place_of_a_directory_leads_nowhere(copy: Copier) -> None:
+    tree(copy.place / "in")
+    (copy.place / "elsewhere").mkdir()
+    (copy.place / "elsewhere").chmod(0o777)
+    (copy.place / "out").mkdir()
+    (copy.place / "out").chmod(0o777)
+    (copy.place / "out" / "deep").symlink_to("../elsewhere")
+    outcome = copy("in/", "out")
+
+    assert outcome.complaints == [f"{copy.place}/out/deep: File exists"]
+    assert (copy.place / "out" / "one").exists()
+    assert list((copy.place / "elsewhere").iterdir()) == []
+
+
+def test_the_paths_that_the_user_names_may_lead_through_links(copy: Copier) -> None:
+    tree(copy.place / "in")
+    (copy.place / "out").mkdir()
+    (copy.place / "out").chmod(0o777)
+    (copy.place / "there").symlink_to("out")
+    (copy.place / "here").symlink_to(".")
+    copy.well("here/in", "there/more")
+
+    assert shape(copy.place / "out" / "more" / "in") == shape(copy.place / "in")
+
+
+def test_an_index_directory_that_is_a_link_leads_nowhere(copy: Copier) -> None:
+    (copy.place / "r-0").mkdir()
+    (copy.place / "r-0" / "file").write_text("new")
+    for name in ("out", "elsewhere"):
+        (copy.place / name).mkdir()
+        (copy.place / name).chmod(0o777)
+    (copy.place / "out" / "r-0").symlink_to("../elsewhere")
+    outcome = copy("r-0/", "out", index="r-0")
+
+    assert outcome.complaints == [f"{copy.place}/out/r-0: File exists"]
+    assert list((copy.place / "elsewhere").iterdir()) == []
+
+
+def test_a_directory_is_not_copied_into_itself(copy: Copier) -> None:
+    tree(copy.place / "in").chmod(0o777)
+    outcome = copy("in", "in/copy")
+
+    assert outcome.complaints == [f"{copy.place}/in/copy/in: a directory is not copied into itself"]
+    assert (copy.place / "in" / "copy" / "in" / "deep" / "two").exists()
+
+
+def test_a_tree_deeper_and_wider_than_a_process_may_have_files_open_arrives(copy: Copier) -> None:
+    descriptor = os.open(copy.place, os.O_RDONLY)
+    for _ in range(600):  # deeper than a path may be long, too
+        os.mkdir("deep-deep-deep", 0o755, dir_fd=descriptor)
+        below = os.open("deep-deep-deep", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=descriptor))
+    for number in range(300):
+        os.mkdir(f"wide{number}", dir_fd=descriptor)
+    os.close(descriptor)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+
+    try:
+        outcome = copy("deep-deep-deep", "out", before=limited)
+    finally:
+        # The longest of these paths nobody but `rm` can name.
+        trees = [str(copy.place / name) for name in ("deep-deep-deep", "out")]
+        subprocess.run(["rm", "-rf", *trees], check=True)
+
+    assert (outcome.status, outcome.complaints) == (0, [])
+    assert outcome.last.files == outcome.last.total_files == 600
+
+
+READS = """
+import os, sys
+from warren.node import beneath
+try:
+    beneath.open_to_read("in", os.open(sys.argv[1], os.O_RDONLY))
+except beneath.NotAFile as found:
+    print(found)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("a FIFO", "a FIFO"), ("a symbolic link", "Too many levels of symbolic links")],
+)
+def test_what_has_just_taken_a_files_place_is_not_read_or_waited_for(
+    public: Path, kind: str, told: str
+) -> None:
+    special(public / "in", kind)
+    (public / "elsewhere").write_text("precious")
+    command = [sys.executable, "-c", READS, str(public)]
+
+    assert subprocess.check_output(command, text=True, timeout=120).strip() == told
+
+
+def test_a_directory_that_becomes_a_link_in_the_middle_leads_nowhere(public: Path) -> None:
+    for name in ("tree/inside", "elsewhere"):
+        (public / name).mkdir(parents=True)
+    (public / "elsewhere" / "secret").touch()
+    found = Tree(str(public / "tree"), os.O_RDONLY, spare=0)
+    inside = Place(found.top, "inside")
+    assert os.listdir(found.use(inside)) == []
+    (public / "tree" / "inside").rename(public / "tree" / "away")
+    (public / "tree" / "inside").symlink_to("../elsewhere")
+
+    assert os.listdir(found.use(inside)) == []  # while it is in use, it is what it was
+    found.leave(inside)
+    found.leave(inside)
+    with pytest.raises(NotADirectoryError):
+        found.use(inside)
+    os.close(found.top.descriptor)
 
 
 # Progress
@@ -451,39 +640,33 @@ def test_what_no_copier_says_is_not_taken_for_progress(line: str) -> None:
         copying.progress(line)
 
 
-def test_progress_is_told_twice_a_second_and_never_goes_back(copy: Copier) -> None:
-    (copy.place / "in").mkdir()
-    for number in range(20):
-        (copy.place / "in" / str(number)).write_bytes(b"x" * 100)
-    stuck(copy, "out/10")
-    told = []
+def test_progress_is_told_while_it_is_made_and_never_goes_back(copy: Copier) -> None:
+    total = much(copy)
 
-    async def main() -> None:
-        async for line in commands.lines(copy.command("in/", "out")):
-            told.append(copying.progress(line))
-            if len(told) == 2:
-                assert told[-1].files == 19
-                (copy.place / "out" / "10").open("rb").close()
+    async def main() -> list[Progress]:
+        return [each async for each in copiers.run(copy.work("in/", "out"))]
 
-    with suppress(NodeTrouble):  # a pipe that is read for a moment may or may not take it
-        asyncio.run(main())
+    told = asyncio.run(main())
 
+    assert len(told) > 1
     for before, after in pairwise(told):
-        assert before.bytes <= after.bytes <= after.total_bytes == 2000
-        assert before.files <= after.files <= after.total_files == 20
-    assert 0.4 < told[1].seconds - told[0].seconds < 5
+        assert before.bytes <= after.bytes <= after.total_bytes == total
+        assert before.files <= after.files <= after.total_files == total
+    assert told[-1].files == total
 
 
 # Its end
 
 
-def stuck(copy: Copier, name: str) -> None:
-    """Put a pipe that nobody reads in the place of a file: a copy to it does not end."""
-    path = copy.place / name
-    path.parent.mkdir(exist_ok=True)
-    path.parent.chmod(0o777)
-    os.mkfifo(path)
-    path.chmod(0o666)
+def much(copy: Copier, directories: int = 8) -> int:
+    """Make a tree `in` that takes seconds to copy; return how many files and bytes it has."""
+    (copy.place / "in").mkdir()
+    (copy.place / "in" / "0").write_bytes(b"x")
+    for number in range(directories):
+        (copy.place / "in" / f"d{number}").mkdir()
+        for other in range(500):
+            os.link(copy.place / "in" / "0", copy.place / "in" / f"d{number}" / str(other))
+    return 500 * directories + 1
 
 
 def copier_at(place: Path) -> set[int]:
@@ -500,8 +683,7 @@ def copier_at(place: Path) -> set[int]:
 
 
 def test_closing_the_iterator_ends_the_copier(copy: Copier) -> None:
-    (copy.place / "in").touch()
-    stuck(copy, "out")
+    much(copy)
 
     async def main() -> None:
         lines = commands.lines(copy.command("in", "out"))
@@ -512,6 +694,171 @@ def test_closing_the_iterator_ends_the_copier(copy: Copier) -> None:
     asyncio.run(main())
 
     eventually(lambda: not copier_at(copy.place))
+
+
+def state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+async def stopped(copy: Copier) -> int:
+    """Stop the copier, and return its id."""
+    (process,) = copier_at(copy.place)
+    os.kill(process, signal.SIGSTOP)
+    await asyncio.to_thread(eventually, lambda: state(process) == "T")
+    return process
+
+
+def test_a_copier_that_is_stopped_and_says_nothing_is_ended_all_the_same(copy: Copier) -> None:
+    much(copy)
+
+    async def main() -> None:
+        lines = copiers.run(copy.work("in", "out"))
+        async with aclosing(lines) as told:  # type: ignore[type-var]
+            await anext(told)
+            await stopped(copy)
+
+    asyncio.run(main())
+
+    assert not copier_at(copy.place)
+
+
+def test_a_copier_that_is_killed_says_nothing_of_what_it_copied(copy: Copier) -> None:
+    much(copy)
+
+    async def main() -> None:
+        lines = copiers.run(copy.work("in", "out"))
+        async with aclosing(lines) as told:  # type: ignore[type-var]
+            await anext(told)
+            (process,) = copier_at(copy.place)
+            os.kill(process, signal.SIGKILL)
+            async for _ in told:
+                pass
+
+    with pytest.raises(NodeTrouble, match=r"^the copier has ended: killed by signal 9$") as caught:
+        asyncio.run(main())
+    assert not isinstance(caught.value, CopyFailed)
+
+
+def test_what_a_copier_could_not_copy_is_told_as_its_own_words(copy: Copier) -> None:
+    async def main() -> None:
+        async for _ in copiers.run(copy.work("nowhere", "out")):
+            pass
+
+    with pytest.raises(CopyFailed, match=r"nowhere: No such file or directory$"):
+        asyncio.run(main())
+
+
+# Whose it is
+
+
+@contextmanager
+def at_work(copier: Copier) -> Iterator[int]:
+    """A copier in the middle of its work, for the length of a block."""
+    much(copier)
+    with subprocess.Popen(copier.command("in", "out"), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def status(task: Path) -> dict[str, str]:
+    lines = (task / "status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_every_thread_of_a_copier_is_its_user_for_files_and_has_no_capabilities(
+    copy: Copier,
+) -> None:
+    with at_work(copy) as process:
+        tasks = [status(task) for task in Path(f"/proc/{process}/task").iterdir()]
+
+    assert len(tasks) > 2
+    for each in tasks:
+        assert int(each["Uid"].split()[3]) == copy.user.userid
+        assert int(each["Gid"].split()[3]) == copy.user.groupid
+        assert {int(each[f"Cap{name}"], 16) for name in ("Inh", "Prm", "Eff", "Amb")} == {0}
+        assert each["NoNewPrivs"] == "1"
+
+
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_a_user_can_do_nothing_to_the_process_that_copies_for_it(public: Path) -> None:
+    userid, _ = users.userids()
+    copier = Copier(public, User(userid, pwd.getpwuid(userid).pw_gid))
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def attacks(process: int) -> dict[str, Any]:
+        came: dict[str, Any] = {}
+        for name in ("SIGSTOP", "SIGKILL", "SIGTERM"):
+            try:
+                os.kill(process, getattr(signal, name))
+                came[name] = "done"
+            except OSError as error:
+                came[name] = errno.errorcode[error.errno]
+        for name in ("mem", "environ", "fd", "maps", "cwd", "root/etc"):
+            try:
+                path = f"/proc/{process}/{name}"
+                if name in ("fd", "cwd", "root/etc"):
+                    os.listdir(path)
+                else:
+                    os.close(os.open(path, os.O_RDONLY))
+                came[name] = "done"
+            except OSError as error:
+                came[name] = errno.errorcode[error.errno]
+        done = libc.ptrace(16, process, None, None)  # PTRACE_ATTACH
+        came["ptrace"] = "done" if done == 0 else errno.errorcode[ctypes.get_errno()]
+        try:
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
+            came["prlimit"] = "done"
+        except OSError as error:
+            came["prlimit"] = errno.errorcode[error.errno]
+        return came
+
+    with at_work(copier) as process:
+        came = users.acting_as(userid, lambda: attacks(process))
+        ids = status(Path(f"/proc/{process}"))
+        bounding = int(ids["CapBnd"], 16)
+
+    assert set(came.values()) <= {"EPERM", "EACCES"}, came
+    for kind in ("Uid", "Gid"):
+        assert not {"0", str(userid)} & set(ids[kind].split()[:3])
+    assert bounding == 0
+
+
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_a_link_into_proc_gives_a_user_nothing_of_the_copiers(public: Path) -> None:
+    # Files there look at the ids of the process, and not at those for files. This one is harmless.
+    userid, _ = users.userids()
+    copier = Copier(public, User(userid, pwd.getpwuid(userid).pw_gid))
+    known = Path("/proc/sys/kernel/domainname")
+    before = known.read_text()
+    (public / "domainname").write_text("changed")
+    (public / "way").symlink_to(known.parent)
+    outcome = copier("domainname", "way/")
+    after = known.read_text()
+    if after != before:
+        known.write_text(before)
+
+    assert outcome.status == copying.FAILED
+    assert after == before
+
+
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_a_copier_reads_what_its_user_may_read_and_no_more(public: Path) -> None:
+    userid, other = users.userids()
+    copier = Copier(public, User(userid, pwd.getpwuid(userid).pw_gid))
+    (public / "in").mkdir()
+    for name, owner in (("roots", 0), ("others", other), ("own", userid)):
+        (public / "in" / name).touch(mode=0o600)
+        os.chown(public / "in" / name, owner, owner)
+    outcome = copier("in/", "out")
+
+    assert sorted(outcome.complaints) == [
+        f"{public}/in/{name}: Permission denied" for name in ("others", "roots")
+    ]
+    assert [path.name for path in (public / "out").iterdir()] == ["own"]
 
 
 AGENT = """
@@ -527,12 +874,11 @@ asyncio.run(main())
 
 
 def test_the_copier_dies_with_its_agent(copy: Copier) -> None:
-    (copy.place / "in").touch()
-    stuck(copy, "out")
+    total = much(copy)
     command = [sys.executable, "-c", AGENT, *copy.command("in", "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
-        assert json.loads(agent.stdout.readline())["total_files"] == 1
+        assert json.loads(agent.stdout.readline())["total_files"] == total
         assert copier_at(copy.place) - {agent.pid}
         agent.kill()
 

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.node.conftest import User
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node.directory import Directories
 from warren.node.linking import own_path
 
@@ -35,7 +36,7 @@ def test_a_volume_belongs_to_its_user(flash: Directories, user: User) -> None:
 
     found = flash.place("rabbit1", "a").stat()
     assert (found.st_uid, found.st_gid) == (user.userid, user.groupid)
-    assert found.st_mode & 0o777 == 0o755
+    assert found.st_mode & 0o777 == 0o700
 
 
 def test_a_volume_is_found_where_mount_is_told_and_otherwise_it_is_a_trouble(
@@ -67,6 +68,15 @@ def test_a_name_that_leads_elsewhere_is_refused(flash: Directories, name: str) -
         assert caught.value.fatal
 
 
+def test_a_raw_volume_is_no_directory(flash: Directories) -> None:
+    raw = replace(volume(), file_system="raw")
+    with pytest.raises(NodeTrouble, match="a raw one is a block device") as caught:
+        asyncio.run(flash.make(raw))
+
+    assert caught.value.fatal
+    assert asyncio.run(flash.raw_volumes("rabbit1")) is RawVolumes.NONE
+
+
 def test_a_narrow_umask_does_not_shut_the_user_out(flash: Directories) -> None:
     before = os.umask(0o077)
     try:
@@ -74,7 +84,7 @@ def test_a_narrow_umask_does_not_shut_the_user_out(flash: Directories) -> None:
     finally:
         os.umask(before)
 
-    assert flash.place("rabbit1", "a").stat().st_mode & 0o777 == 0o755
+    assert flash.place("rabbit1", "a").stat().st_mode & 0o777 == 0o700
 
 
 def test_no_rabbit_has_volumes_before_the_first_is_made(flash: Directories) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import commands, namespaces
 from warren.node.directory import Directories
 from warren.node.machine import NamespacedMachine
@@ -266,12 +266,30 @@ def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
         assert user.stdout is not None
         assert user.stdout.readline() == b"in\n"
-        with pytest.raises(NodeTrouble, match="busy") as caught:
+        with pytest.raises(InUse, match=f"in use by process {user.pid} ") as caught:
             asyncio.run(machine.unmount(path))
         assert nodes.mounts() == {path}
 
     assert not caught.value.fatal
     asyncio.run(machine.unmount(path))
+
+
+def test_what_is_mounted_is_its_owners_alone_and_where_is_nobodys_to_list(nodes: Nodes) -> None:
+    flash = Directories(nodes.root / "flash", 1000)
+    machine = NamespacedMachine("node1", flash, nodes.namespace())
+    path = nodes.prefix / "of a job" / "node1-0"
+
+    async def begin() -> None:
+        await machine.make(_volume("a"))
+        await machine.mount("rabbit1", "a", "xfs", str(path))
+
+    asyncio.run(begin())
+    root = nodes.namespace().root
+    assert root is not None
+    modes = [Path(f"{root}{each}").stat().st_mode & 0o777 for each in (path, path.parent)]
+    assert modes == [0o700, 0o711]
+    assert Path(f"{root}{nodes.prefix}").stat().st_mode & 0o777 == 0o711
+    asyncio.run(machine.unmount(str(path)))
 
 
 def _volume(name: str) -> Volume:

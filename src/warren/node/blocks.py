@@ -2,15 +2,19 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import commands, filesystems
+from warren.node.busy import Patience
 from warren.node.flash import Source
+from warren.node.threads import in_thread
+from warren.node.usage import Process, hiding, named, on_devices
 
 MAKE_SECONDS: Final = 30.0
 """How long it may take to make a file system."""
@@ -34,6 +38,11 @@ class Disk(Protocol):
     Everything raises NodeTrouble where it fails.
     """
 
+    @property
+    def offers_raw(self) -> bool:
+        """Whether a user may hold a volume's device: nothing asked of it reaches beyond it."""
+        ...
+
     async def capacity(self) -> int:
         """Give how many bytes there are in all."""
         ...
@@ -54,6 +63,10 @@ class Disk(Protocol):
         """Give a volume's device, attached and ready for use."""
         ...
 
+    async def devices(self, name: str) -> list[str]:
+        """Return the devices that show something of a volume now; none is attached for that."""
+        ...
+
     async def set_made(self, name: str) -> None:
         """Remember, for good, that the volume's file system is whole."""
         ...
@@ -67,9 +80,18 @@ class Blocks:
     """`Flash` whose volumes are block devices."""
 
     def __init__(
-        self, disk: Callable[[str], Disk], work: Path, *, seconds: float = MAKE_SECONDS
+        self,
+        disk: Callable[[str], Disk],
+        work: Path,
+        *,
+        seconds: float = MAKE_SECONDS,
+        patience: Patience | None = None,
     ) -> None:
-        """`disk` gives a rabbit's disk; `work` is a directory for short-lived files."""
+        """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
+
+        `seconds` is for making one file system, `patience` for volumes that are in use.
+        """
+        self._patience = patience or Patience()
         self._disk = disk
         self._work = work
         self._seconds = seconds
@@ -78,11 +100,20 @@ class Blocks:
     async def capacity(self, group: str) -> int:
         return await self._disk(group).capacity()
 
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        return RawVolumes.FOR_USERS if self._disk(group).offers_raw else RawVolumes.FOR_ROOT
+
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
+        if volume.file_system == "raw" and not (disk.offers_raw or volume.userid == 0):
+            raise NodeTrouble(
+                f"{volume.group} makes volumes as loop devices, which only root may hold: "
+                "raw volumes for users take a volume group",
+                fatal=True,
+            )
         # One at a time: the second would make it again under whoever has mounted it meanwhile.
         async with self._making.setdefault((volume.group, volume.name), asyncio.Lock()):
             found = await disk.reserve(volume)
@@ -92,7 +123,29 @@ class Blocks:
             await disk.set_made(volume.name)
 
     async def release(self, group: str, name: str) -> None:
-        await self._disk(group).give_back(name)
+        disk = self._disk(group)
+        what = f"{group}/{name}"
+        try:
+            await disk.give_back(name)
+        except NodeTrouble:
+            devices = await disk.devices(name)
+            if not devices:
+                raise
+            found = await disk.find(name)
+            userid = found.userid if found else 0
+            users = partial(_users, devices, userid)
+            left = await self._patience.wait(what, userid, users)
+            try:
+                await disk.give_back(name)
+            except NodeTrouble as trouble:
+                raise NodeTrouble(f"{what} is kept by {named(left)}: {trouble}") from trouble
+        self._patience.over(what)
+
+    async def users_of(self, group: str, name: str) -> list[Process]:
+        """Return the processes that use a volume, or may. Raises NodeTrouble."""
+        disk = self._disk(group)
+        found = await disk.find(name)
+        return await in_thread(_users, await disk.devices(name), found.userid if found else 0)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
         disk = self._disk(group)
@@ -101,8 +154,9 @@ class Blocks:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
         source = filesystems.source(file_system, device)
-        if source.is_file:
+        if source.is_file and disk.offers_raw:
             try:
+                os.chmod(device, 0o600)
                 os.chown(device, found.userid, found.groupid)
             except OSError as error:
                 raise NodeTrouble(f"{device}: {error.strerror}") from error
@@ -122,3 +176,8 @@ class Blocks:
             raise NodeTrouble(f"{proto}: {error.strerror}") from error
         finally:
             proto.unlink(missing_ok=True)
+
+
+def _users(devices: Sequence[str], userid: int) -> list[Process]:
+    """Return the processes that use devices; where none is seen to, those of the user that may."""
+    return on_devices(devices) or (hiding(userid) if devices and userid != 0 else [])

@@ -25,6 +25,14 @@ _PIPE: Final = 2**16
 """Bytes that a pipe holds on Linux, and that one reading takes."""
 
 
+class Failed(NodeTrouble):
+    """A command has ended with a status other than 0, or by a signal: minus its number."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False) -> str:
     """Run a command and give what it printed, complaints too if `merged`.
 
@@ -57,13 +65,13 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
 async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
     """Run a command for as long as it takes and give its lines as they come.
 
-    Raises NodeTrouble, with the last of its complaints, if it fails. Closing the
-    iterator ends the command.
+    Raises Failed, with the last of its complaints, if it fails. Closing the iterator
+    ends the command.
     """
     async with _started(argv) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        complaints = asyncio.create_task(process.stderr.read())
+        complaints = asyncio.create_task(_last(process.stderr))
         try:
             async for line in process.stdout:
                 yield line.decode(errors="replace")
@@ -72,7 +80,17 @@ async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
         finally:
             complaints.cancel()
     if code:
-        raise NodeTrouble(_words(errors) or f"{argv[0]}: {ending(code)}")
+        said = "" if code < 0 else _words(errors)  # a signal comes in the middle of its words
+        raise Failed(said or f"{argv[0]}: {ending(code)}", code)
+
+
+async def _last(stream: asyncio.StreamReader) -> bytes:
+    """Read to the end, and return the last of it: names of files may be as long as users like."""
+    said = bytearray()
+    while chunk := await stream.read(_PIPE):
+        said.extend(chunk)
+        del said[:-_KEPT]
+    return bytes(said)
 
 
 class _Tail:

@@ -1,15 +1,14 @@
-"""The copier: a child process that has become the user, and copies a file or a tree.
+"""The copier: a child process that copies a file or a tree as its user would.
 
 `command` makes its argument vector and `progress` reads its lines; run as a
 program it does the work. Whatever fails is told on standard error and the rest
-is still copied; the exit status is 1 then. It dies with the agent that runs it.
+is still copied; the exit status is `FAILED` then. It dies with the agent that runs it.
 """
 
 import ctypes
 import errno
 import json
 import os
-import pwd
 import signal
 import stat
 import sys
@@ -17,17 +16,24 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Final
 
 from warren.dws import staging
 from warren.dws.node import Copy, NodeTrouble, Progress
+from warren.node import identity
+from warren.node.beneath import NotAFile, Place, Tree, open_to_read, open_to_write
+
+FAILED: Final = 3
+"""The exit status of a copier that tells what it could not copy."""
 
 _THREADS: Final = 4
 _CHUNK: Final = 32 * 2**20
 _SMALL: Final = 2**18
-_QUEUED: Final = 256
-"""Files that may wait for a thread, so that a tree of any size fits into memory."""
+_QUEUED: Final = 128
+"""Files that may wait for a thread, so that a tree of any size fits into memory, and into the
+descriptors that a process may have: each may be in another directory."""
 _INTERVAL: Final = 0.5
 _TOLD: Final = 10
 """Failures that are told in full; of the others only how many there were."""
@@ -49,11 +55,20 @@ def progress(line: str) -> Progress:
         raise NodeTrouble(f"the copier said {line.strip()[:80]!r}") from None
 
 
-class _Copier:
-    """One copy at work."""
+class _Refused(Exception):
+    """Something that cannot be copied, as its user is told."""
 
-    def __init__(self, plan: staging.Plan) -> None:
+    def __init__(self, path: str, words: str) -> None:
+        super().__init__(f"{path}: {words}")
+
+
+class _Copier:
+    """One copy at work. Every name is opened in its directory, and none leads through a link."""
+
+    def __init__(self, plan: staging.Plan, *, tree: bool) -> None:
+        """`tree` says that the source is a directory."""
         self._plan = plan
+        self._tree = tree
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._places = threading.Semaphore(_QUEUED)
@@ -67,12 +82,12 @@ class _Copier:
         done = threading.Event()
         teller = threading.Thread(target=self._tell_until, args=(done,), daemon=True)
         try:
-            os.makedirs(self._plan.directory, exist_ok=True)
-            self._count(self._plan.source)
+            self._open()
+            self._count()
             teller.start()
             with ThreadPoolExecutor(_THREADS) as pool:
-                self._copy_tree(pool)
-        except OSError as error:
+                self._copy(pool)
+        except (OSError, _Refused) as error:
             self._fail(error)
         done.set()
         if teller.is_alive():
@@ -84,97 +99,219 @@ class _Copier:
             print(f"and {self._failed - len(self._failures)} more", file=sys.stderr)
         return self._failed == 0
 
-    def _count(self, source: str) -> None:
-        if not os.path.isdir(source):
-            self._total_files += 1
-            self._total_bytes += os.lstat(source).st_size
-            return
-        for directory, below, names in os.walk(source):
-            links = [name for name in below if os.path.islink(os.path.join(directory, name))]
-            for name in (*names, *links):
-                self._total_files += 1
-                try:
-                    self._total_bytes += os.lstat(os.path.join(directory, name)).st_size
-                except OSError as error:
-                    self._fail(error)
-
-    def _copy_tree(self, pool: ThreadPoolExecutor) -> None:
-        source, target = self._plan.source, self._plan.target
+    def _open(self) -> None:
+        plan = self._plan
         # A link that is named as the source stands for its directory: it may be a mount
         # of a node that has no mount namespace.
-        if not os.path.isdir(source):
-            self._submit(pool, source, target)
-            return
-        made = []
-        if self._plan.contents:
-            os.makedirs(target, exist_ok=True)
+        if self._tree:
+            self._source = Tree(plan.source, os.O_RDONLY)
         else:
-            _make_directory(target)
-            made.append((source, target))
-        for found, place in self._walk(source, target):
-            if not found.is_dir(follow_symlinks=False):
-                self._submit(pool, found.path, place)
-                continue
-            try:
-                _make_directory(place)
-                made.append((found.path, place))
-            except OSError as error:
-                self._fail(error)
-        pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
-        for path, place in reversed(made):
-            try:
-                _dress(os.stat(path), place)
-            except OSError as error:
-                self._fail(error)
+            os.lstat(plan.source)
+            above = os.path.dirname(plan.source) or "."
+            self._source = Tree(above, os.O_PATH)
+        os.makedirs(plan.top, exist_ok=True)
+        self._target = Tree(plan.top, os.O_PATH)
 
-    def _walk(self, source: str, target: str) -> Iterator[tuple["os.DirEntry[str]", str]]:
-        """Give the entries of a tree with their places, a directory before what is in it."""
-        waiting = [(source, target)]
+    def _count(self) -> None:
+        """Count what there is to copy. What is in the way of that will be in the copy's way too."""
+        if not self._tree:
+            self._total_files = 1
+            self._total_bytes = os.lstat(self._plan.source).st_size
+            return
+        waiting = [self._source.top]
         while waiting:
-            directory, place = waiting.pop()
+            here = waiting.pop()
             try:
-                entries = list(os.scandir(directory))
-            except OSError as error:
-                self._fail(error)
+                descriptor = self._source.use(here)
+            except OSError:
                 continue
-            for entry in entries:
-                inside = os.path.join(place, entry.name)
-                yield entry, inside
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, inside))
+            with suppress(OSError), os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Place(here, entry.name))
+                        continue
+                    self._total_files += 1
+                    with suppress(OSError):
+                        self._total_bytes += entry.stat(follow_symlinks=False).st_size
+            self._source.leave(here)
 
-    def _submit(self, pool: ThreadPoolExecutor, source: str, target: str) -> None:
-        self._places.acquire()
-        pool.submit(self._copy_one, source, target)
+    def _copy(self, pool: ThreadPoolExecutor) -> None:
+        there = self._target.top
+        *directories, name = (
+            self._plan.below if not self._plan.contents else (*self._plan.below, "")
+        )
+        for each in directories:
+            there = self._make_directory(there, each, 0o777)
+        if not self._tree:
+            source = os.path.basename(self._plan.source)
+            how = os.lstat(self._plan.source).st_mode
+            self._submit(pool, self._source.top, source, there, name, how)
+            return
+        made: list[tuple[Place, os.stat_result]] = []
+        if name:
+            there = self._make_directory(there, name, 0o700)
+            made.append((there, os.stat(self._source.top.descriptor)))
+        self._copy_tree(pool, there, made)
+        pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
+        for place, known in reversed(made):
+            try:
+                self._dress_directory(place, known)
+            except OSError as error:
+                self._fail(error, self._target.path(place))
 
-    def _copy_one(self, source: str, target: str) -> None:
+    def _copy_tree(
+        self, pool: ThreadPoolExecutor, top: Place, made: list[tuple[Place, os.stat_result]]
+    ) -> None:
+        """Have the files of a tree copied; note the directories, each before what is in it."""
+        own = os.stat(self._target.use(top))
+        self._target.leave(top)
+        waiting = [(self._source.top, top)]
+        while waiting:
+            here, there = waiting.pop()
+            try:
+                descriptor = self._source.use(here)
+            except OSError as error:
+                self._fail(error, self._source.path(here))
+                continue
+            try:
+                with os.scandir(descriptor) as found:
+                    entries = list(found)
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        self._submit(pool, here, entry.name, there, entry.name, _mode(entry))
+                        continue
+                    try:
+                        known = entry.stat(follow_symlinks=False)
+                        if os.path.samestat(known, own):
+                            path = self._source.path(here, entry.name)
+                            raise _Refused(path, "a directory is not copied into itself")
+                        place = self._make_directory(there, entry.name, 0o700)
+                    except (OSError, _Refused) as error:
+                        self._fail(error, self._source.path(here, entry.name))
+                        continue
+                    made.append((place, known))
+                    waiting.append((Place(here, entry.name), place))
+            except OSError as error:
+                self._fail(error, self._source.path(here))
+            finally:
+                self._source.leave(here)
+
+    def _make_directory(self, there: Place, name: str, mode: int) -> Place:
+        """Make a directory to copy into, or let us write into the one that an earlier copy made."""
+        place = Place(there, name)
         try:
-            kind = os.lstat(source).st_mode
-            if stat.S_ISLNK(kind):
-                _copy_link(source, target)
-                self._count_in(os.lstat(source).st_size)
-            elif stat.S_ISREG(kind):
-                self._copy_file(source, target)
+            above = self._target.use(there)
+            try:
+                os.mkdir(name, mode, dir_fd=above)
+            except FileExistsError:
+                known = os.stat(name, dir_fd=above, follow_symlinks=False)
+                if not stat.S_ISDIR(known.st_mode):
+                    raise
+                self._open_up(place, known)
+            finally:
+                self._target.leave(there)
+        except OSError as error:
+            raise _Refused(self._target.path(place), _words(error)) from None
+        return place
+
+    def _open_up(self, place: Place, known: os.stat_result) -> None:
+        if known.st_mode & 0o300 == 0o300 or known.st_uid != identity.file_user():
+            return
+        with self._directory(place) as descriptor:
+            os.chmod(descriptor, 0o700)
+
+    def _dress_directory(self, place: Place, known: os.stat_result) -> None:
+        with self._directory(place) as descriptor:
+            _dress(known, descriptor)
+
+    @contextmanager
+    def _directory(self, place: Place) -> Iterator[int]:
+        """Open a directory of the target for more than what is in it."""
+        above = self._target.use(place)
+        try:
+            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        finally:
+            self._target.leave(place)
+
+    def _submit(
+        self,
+        pool: ThreadPoolExecutor,
+        here: Place,
+        source: str,
+        there: Place,
+        target: str,
+        how: int,
+    ) -> None:
+        self._places.acquire()
+        try:
+            self._source.use(here)
+            try:
+                self._target.use(there)
+            except OSError as error:
+                self._source.leave(here)
+                raise _Refused(self._target.path(there, target), _words(error)) from None
+        except (OSError, _Refused) as error:
+            self._places.release()
+            self._fail(error, self._source.path(here, source))
+            return
+        pool.submit(self._copy_one, here, source, there, target, how)
+
+    def _copy_one(self, here: Place, source: str, there: Place, target: str, how: int) -> None:
+        try:
+            if stat.S_ISLNK(how):
+                self._copy_link(here, source, there, target)
+            elif stat.S_ISREG(how):
+                self._copy_file(here, source, there, target)
             else:
-                raise OSError(errno.EINVAL, "is neither a file nor a link", source)
+                path = self._source.path(here, source)
+                raise _Refused(path, "is neither a file nor a link")
             with self._lock:
                 self._files += 1
-        except OSError as error:
-            # Without a name they are of reading and writing, and of these mostly of writing.
-            self._fail(error, target)
+        except (OSError, _Refused) as error:
+            # Those without a name are of reading and writing, and of these mostly of writing.
+            self._fail(error, self._target.path(there, target))
         finally:
+            self._source.leave(here)
+            self._target.leave(there)
             self._places.release()
 
-    def _copy_file(self, source: str, target: str) -> None:
-        reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    def _copy_link(self, here: Place, source: str, there: Place, target: str) -> None:
         try:
-            known = os.fstat(reading)
-            writing = _open_for_writing(target)
+            to = os.readlink(source, dir_fd=here.descriptor)
+        except OSError as error:
+            raise _Refused(self._source.path(here, source), _words(error)) from None
+        try:
+            os.symlink(to, target, dir_fd=there.descriptor)
+        except FileExistsError:
+            known = os.stat(target, dir_fd=there.descriptor, follow_symlinks=False)
+            if not stat.S_ISLNK(known.st_mode):
+                raise
+            os.unlink(target, dir_fd=there.descriptor)
+            os.symlink(to, target, dir_fd=there.descriptor)
+        self._count_in(len(os.fsencode(to)))
+
+    def _copy_file(self, here: Place, source: str, there: Place, target: str) -> None:
+        try:
+            reading, known = open_to_read(source, here.descriptor)
+        except NotAFile as found:  # it was one when it was listed
+            raise _Refused(self._source.path(here, source), f"is {found} by now") from None
+        except OSError as error:
+            raise _Refused(self._source.path(here, source), _words(error)) from None
+        try:
+            try:
+                writing = open_to_write(target, there.descriptor)
+            except NotAFile as found:
+                words = f"there is {found} where a file is to be copied to"
+                raise _Refused(self._target.path(there, target), words) from None
             try:
                 copied = self._copy_data(reading, writing, known.st_size)
                 if copied < known.st_size:
                     words = f"only {copied} of {known.st_size} bytes could be copied"
-                    raise OSError(errno.EIO, words, source)
+                    raise _Refused(self._source.path(here, source), words)
                 _dress(known, writing)
             finally:
                 os.close(writing)
@@ -222,13 +359,15 @@ class _Copier:
         with self._lock:
             self._bytes += count
 
-    def _fail(self, error: OSError, place: str | None = None) -> None:
-        """Note a failure; `place` is for errors that do not say which file they are about."""
+    def _fail(self, error: OSError | _Refused, path: str | None = None) -> None:
+        """Note a failure; `path` is that of errors that know no more than a name."""
         with self._lock:
             self._failed += 1
             if len(self._failures) < _TOLD:
-                name = error.filename2 or error.filename or place
-                self._failures.append(f"{name}: {error.strerror}")
+                words = str(error)
+                if isinstance(error, OSError):
+                    words = f"{path or error.filename}: {_words(error)}"
+                self._failures.append(words)
 
     def _tell_until(self, done: threading.Event) -> None:
         while not done.wait(_INTERVAL):
@@ -246,52 +385,21 @@ class _Copier:
         print(json.dumps(asdict(said)), flush=True)
 
 
-def _make_directory(place: str) -> None:
-    """Make a directory to copy into, or let us write into the one that an earlier copy made."""
-    os.makedirs(place, exist_ok=True)
-    if not os.access(place, os.W_OK | os.X_OK):
-        os.chmod(place, 0o700)
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
-def _open_for_writing(target: str) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(target, flags, 0o600)
-    except PermissionError:
-        # An earlier copy of a file that is not writable. Only its directory's owner gets past.
-        os.unlink(target)
-        return os.open(target, flags, 0o600)
+def _mode(entry: "os.DirEntry[str]") -> int:
+    """Return what an entry is, which most file systems tell with its name."""
+    if entry.is_symlink():
+        return stat.S_IFLNK
+    return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
 
 
-def _copy_link(source: str, target: str) -> None:
-    if os.path.islink(target):
-        os.unlink(target)
-    os.symlink(os.readlink(source), target)
-
-
-def _dress(known: os.stat_result, target: str | int) -> None:
+def _dress(known: os.stat_result, target: int) -> None:
     """Give a copy the mode and times of its source."""
     os.chmod(target, stat.S_IMODE(known.st_mode) & 0o777)
     os.utime(target, ns=(known.st_atime_ns, known.st_mtime_ns))
-
-
-def _become(userid: int, groupid: int) -> None:
-    """Become the user, for good. Others than root are the user already, or cannot help it."""
-    if os.geteuid() != 0 or _alone():
-        return
-    try:
-        name = pwd.getpwuid(userid).pw_name
-        os.initgroups(name, groupid)
-    except KeyError:
-        os.setgroups([groupid])
-    os.setresgid(groupid, groupid, groupid)
-    os.setresuid(userid, userid, userid)
-
-
-def _alone() -> bool:
-    """Tell whether root here is an ordinary user outside, and there is nobody else to become."""
-    with open("/proc/self/uid_map") as table:
-        return sum(int(line.split()[2]) for line in table) == 1
 
 
 def main(arguments: list[str]) -> int:
@@ -299,23 +407,25 @@ def main(arguments: list[str]) -> int:
     parent = os.getppid()
     described: dict[str, Any] = json.loads(arguments[0])
     copy = Copy(**described)
-    _become(copy.userid, copy.groupid)
+    os.chdir("/")  # where we came from may be no place for the user, and /proc leads there
+    identity.take(copy.userid, copy.groupid)
     # Not before: the change of user would undo it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return 1
     if not os.path.lexists(copy.source.rstrip("/")):
         print(f"{copy.source}: No such file or directory", file=sys.stderr)
-        return 1
+        return FAILED
+    tree = os.path.isdir(copy.source)
     plan = staging.plan(
         copy.source,
         copy.destination,
-        source_is_file=not os.path.isdir(copy.source),
+        source_is_file=not tree,
         destination_is_file=os.path.isfile(copy.destination),
         destination_is_directory=os.path.isdir(copy.destination),
         index=copy.index,
     )
-    return 0 if _Copier(plan).run() else 1
+    return 0 if _Copier(plan, tree=tree).run() else FAILED
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node.flash import Source, component, no_room
 from warren.node.threads import in_thread
 
@@ -32,7 +32,15 @@ class Directories:
     async def capacity(self, group: str) -> int:
         return self._capacity
 
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        return RawVolumes.NONE
+
     async def make(self, volume: Volume) -> None:
+        if volume.file_system == "raw":
+            raise NodeTrouble(
+                f"{volume.group} makes volumes as directories: a raw one is a block device",
+                fatal=True,
+            )
         await _deed(self._make, volume)
 
     async def release(self, group: str, name: str) -> None:
@@ -74,8 +82,8 @@ class Directories:
         unfinished = self._root / volume.group / f".new-{volume.name}"
         _remove(unfinished)
         files = unfinished / "files"
-        files.mkdir(parents=True, mode=0o755)
-        files.chmod(0o755)
+        files.mkdir(parents=True)
+        files.chmod(0o700)
         if os.geteuid() == 0:
             os.chown(files, volume.userid, volume.groupid)
         record = {"size": volume.size, "fileSystem": volume.file_system}

@@ -29,7 +29,7 @@ _KINDS: Final = {
     # What was there was discarded when it was given back.
     "xfs": FileSystem(
         make=[["mkfs.xfs", "-q", "-f", "-K", "-p", PROTO]],
-        proto="-\n0 0\nd--755 {userid} {groupid}\n$\n",
+        proto="-\n0 0\nd--700 {userid} {groupid}\n$\n",
         options="nodev,nosuid",
     ),
     "ext4": FileSystem(
@@ -39,6 +39,7 @@ _KINDS: Final = {
              "-E", "nodiscard,root_owner={userid}:{groupid}"],
             # Root's directory in the user's file system: the user's copies would stumble over it.
             ["debugfs", "-w", "-R", "rmdir lost+found"],
+            ["debugfs", "-w", "-R", "set_inode_field / mode 040700"],
         ],
         options="nodev,nosuid",
     ),

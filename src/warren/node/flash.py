@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,10 @@ class Flash(Protocol):
 
     async def capacity(self, group: str) -> int:
         """Give how many bytes a rabbit has in all."""
+        ...
+
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 
     async def make(self, volume: Volume) -> None:

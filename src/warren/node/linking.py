@@ -5,8 +5,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from warren.dws.node import Copy, NodeTrouble, Progress, Volume
-from warren.node import commands, copying
+from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.node import copiers
 from warren.node.directory import Directories
 from warren.node.machine import prune
 from warren.node.threads import in_thread
@@ -28,6 +28,9 @@ class LinkingMachine:
     async def capacity(self) -> int:
         return await self._directories.capacity(self._name)
 
+    async def raw_volumes(self) -> RawVolumes:
+        return await self._directories.raw_volumes(self._name)
+
     async def make(self, volume: Volume) -> None:
         await self._directories.make(volume)
 
@@ -44,7 +47,7 @@ class LinkingMachine:
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
-    async def unmount(self, path: str) -> None:
+    async def unmount(self, path: str, userid: int = 0) -> None:
         link = Path(own_path(self._root, self._prefix, path))
         try:
             await in_thread(prune, link, self._root)
@@ -57,10 +60,9 @@ class LinkingMachine:
             source=own_path(self._root, self._prefix, copy.source),
             destination=own_path(self._root, self._prefix, copy.destination),
         )
-        lines = commands.lines(copying.command(local))
-        async with aclosing(lines) as output:  # type: ignore[type-var]
-            async for line in output:
-                yield copying.progress(line)
+        async with aclosing(copiers.run(local)) as told:  # type: ignore[type-var]
+            async for progress in told:
+                yield progress
 
 
 def own_path(root: Path, prefix: Path, path: str) -> str:

@@ -12,6 +12,7 @@ from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops
 from warren.node.blocks import Found
 from warren.node.extents import Extent, Extents, Space
+from warren.node.loops import Loop
 from warren.node.threads import in_thread
 
 _PAUSE: Final = 0.005
@@ -19,7 +20,12 @@ _TRIES: Final = 6000
 
 
 class LoopDisk:
-    """A `Disk`. The agents of the rabbit and of its computes may use it at the same time."""
+    """A `Disk` whose devices are root's alone (ADR 027).
+
+    The agents of the rabbit and of its computes may use it at the same time.
+    """
+
+    offers_raw: Final = False
 
     def __init__(self, group: str, directory: Path, capacity: int, device: Path | None) -> None:
         """`directory` is for what is remembered, and for the image.
@@ -56,7 +62,12 @@ class LoopDisk:
             extent = self._extents.get(name)
             if extent is None:
                 raise NodeTrouble(f"{self._group}/{name} does not exist")
+            await self._detach_strays(extent)
             return await loops.attach(self._backing, extent.offset, extent.size)
+
+    async def devices(self, name: str) -> list[str]:
+        extent = self._extents.get(name)
+        return [] if extent is None else [loop.device for loop in self._showing(extent)]
 
     async def set_made(self, name: str) -> None:
         async with self._alone():
@@ -67,17 +78,44 @@ class LoopDisk:
             extent = self._extents.get(name)
             if extent is None:
                 return
-            for loop in self.loops():
-                if loop.offset == extent.offset:
-                    # To be told to detach would be half a release: it would go when unmounted.
-                    await loops.wait_unmounted(loop)
-                    await loops.detach(loop)
+            for loop in self._showing(extent):
+                # To be told to detach would be half a release: it would go when unmounted.
+                await loops.wait_unmounted(loop)
+                await loops.detach(loop)
             await self._discard(extent)
             await in_thread(self._extents.remove, name)
 
-    def loops(self) -> list[loops.Loop]:
-        """Give what is attached."""
+    def loops(self) -> list[Loop]:
+        """Return what is attached."""
         return loops.attached(self._backing)
+
+    def _showing(self, extent: Extent) -> list[Loop]:
+        return [loop for loop in self.loops() if loop.overlaps(extent.offset, extent.size)]
+
+    def strays(self) -> list[Loop]:
+        """Return what is attached and shows no volume as its record says."""
+        volumes = {(extent.offset, extent.size) for extent in self._extents.all().values()}
+        return [
+            loop
+            for loop in self.loops()
+            if (loop.offset, loop.size) not in volumes or loop.backing_removed
+        ]
+
+    async def detach_stray(self, device: str) -> None:
+        """Detach a device if it shows no volume as its record says. Raises NodeTrouble."""
+        async with self._alone():
+            for loop in self.strays():
+                if loop.device == device:
+                    await loops.detach(loop)
+
+    async def _detach_strays(self, extent: Extent) -> None:
+        """Detach what shows no volume. Raises NodeTrouble if that leaves something on an extent."""
+        for loop in self.strays():
+            try:
+                await loops.detach(loop)
+            except NodeTrouble:
+                if loop.overlaps(extent.offset, extent.size) and not loop.backing_removed:
+                    raise
 
     async def _discard(self, extent: Extent) -> None:
         if self._device is None and not self._backing.exists():

@@ -1,7 +1,8 @@
 """Loop devices: parts of a file or of a block device as devices of their own.
 
 The kernel's own list in /sys is the only record of them, so that a retry finds
-what a dead predecessor has attached.
+what a dead predecessor has attached. They are root's, always: a user who holds a loop
+device can have it show any other part of what is behind it (ADR 027).
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from warren.dws.node import NodeTrouble
 from warren.node import commands, filesystems
 
 _SYS: Final = Path("/sys/block")
+_REMOVED: Final = " (deleted)"
+"""What the kernel puts after the name of a file that has none any more."""
 _PAUSE: Final = 0.02
 _LOOKS: Final = 50
 
@@ -32,12 +35,23 @@ class Loop:
     offset: int
     """Bytes, as is `size`."""
     size: int
+    """0 stands for all that follows."""
+
+    @property
+    def backing_removed(self) -> bool:
+        """Whether the file behind it has no name any more: another one may have it now."""
+        return self.backing.endswith(_REMOVED)
+
+    def overlaps(self, offset: int, size: int) -> bool:
+        """Return whether the device shows anything of a part of what is behind it."""
+        end = self.offset + self.size if self.size else None
+        return self.offset < offset + size and (end is None or offset < end)
 
 
 def attached(backing: Path) -> list[Loop]:
     """Give the loop devices on a file or block device, and on one removed from there."""
     path = _path(backing)
-    return [loop for loop in _all() if loop.backing in (path, f"{path} (deleted)")]
+    return [loop for loop in _all() if loop.backing in (path, f"{path}{_REMOVED}")]
 
 
 def _path(backing: Path) -> str:
@@ -84,9 +98,7 @@ async def attach(backing: Path, offset: int, size: int) -> str:
          "losetup", "--find", "--show", "--direct-io=on",
          "--offset", str(offset), "--sizelimit", str(size), path]
     )  # fmt: skip
-    device = device.strip()
-    os.chown(device, 0, 0)  # it may have gone by itself, and then it is still its last user's
-    return device
+    return device.strip()
 
 
 async def wait_unmounted(loop: Loop) -> None:
@@ -100,13 +112,9 @@ async def detach(loop: Loop) -> None:
 
     The kernel only remembers the wish then, and fulfils it when the last user goes.
     """
-    # Whoever gets this device next is somebody else than who may open it now.
-    owner = os.stat(loop.device)
-    os.chown(loop.device, 0, 0)
     with suppress(NodeTrouble):  # it may have gone by itself; the list tells
         await commands.run(["losetup", "--detach", loop.device])
     if not await _eventually(lambda: loop not in _all()):
-        os.chown(loop.device, owner.st_uid, owner.st_gid)
         raise NodeTrouble(f"{loop.device} is in use, and cannot be detached")
 
 

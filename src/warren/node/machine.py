@@ -1,26 +1,39 @@
 """A node with a mount namespace of its own, and flash of whatever kind behind it."""
 
 import errno
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 
-from warren.dws.node import Copy, NodeTrouble, Progress, Volume
-from warren.node import commands, copying
+import structlog
+
+from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.node import commands, copiers
+from warren.node.busy import Patience
 from warren.node.flash import Flash, Source
 from warren.node.namespaces import Namespace
+from warren.node.usage import Process, named, on_mounts
+
+log = structlog.get_logger()
 
 
 class NamespacedMachine:
     """A `Machine` that mounts in its node's namespace."""
 
-    def __init__(self, name: str, flash: Flash, namespace: Namespace) -> None:
+    def __init__(
+        self, name: str, flash: Flash, namespace: Namespace, patience: Patience | None = None
+    ) -> None:
+        """`patience` is for mounts that are in use."""
+        self._patience = patience or Patience()
         self._name = name
         self._flash = flash
         self._namespace = namespace
 
     async def capacity(self) -> int:
         return await self._flash.capacity(self._name)
+
+    async def raw_volumes(self) -> RawVolumes:
+        return await self._flash.raw_volumes(self._name)
 
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
@@ -36,11 +49,16 @@ class NamespacedMachine:
         self._make_point(source, path)
         await commands.run([*enter, "mount", *source.arguments, path])
 
-    async def unmount(self, path: str) -> None:
+    async def unmount(self, path: str, userid: int = 0) -> None:
         # More than once, should an agent have died while its mount command did not.
         while path in self._namespace.mounts():
             enter = await self._namespace.enter()
-            await commands.run([*enter, "umount", path])
+            try:
+                await commands.run([*enter, "umount", path])
+            except NodeTrouble:
+                if path in self._namespace.mounts():
+                    await self._take_away(enter, path, userid)
+        self._patience.over(path)
         try:
             self._remove_point(path)
         except OSError as error:
@@ -48,10 +66,20 @@ class NamespacedMachine:
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         enter = await self._namespace.enter()
-        lines = commands.lines([*enter, *copying.command(copy)])
-        async with aclosing(lines) as output:  # type: ignore[type-var]
-            async for line in output:
-                yield copying.progress(line)
+        async with aclosing(copiers.run(copy, enter)) as told:  # type: ignore[type-var]
+            async for progress in told:
+                yield progress
+
+    async def _take_away(self, enter: Sequence[str], path: str, userid: int) -> None:
+        """Unmount what is in use, for good. Raises InUse while that is waited for."""
+        left = await self._patience.wait(path, userid, lambda: self._users_of(path))
+        # Those that are not ended keep what they have open, and nobody else finds it any more:
+        # the node is free of it, and the volume cannot be released before they are gone.
+        log.warning("unmounted while in use", path=path, by=named(left))
+        await commands.run([*enter, "umount", "--lazy", path])
+
+    def _users_of(self, path: str) -> list[Process]:
+        return on_mounts(self._namespace.mount_ids(path))
 
     def _make_point(self, source: Source, path: str) -> None:
         root = self._namespace.root
@@ -59,11 +87,13 @@ class NamespacedMachine:
             raise NodeTrouble(f"the mount namespace of {self._name} has gone")
         point = Path(f"{root}{path}")
         try:
+            for directory in [*reversed(point.parents), *([] if source.is_file else [point])]:
+                # Passed by all users, listed by none: what is mounted is its owner's alone.
+                if directory.is_relative_to(f"{root}{self._namespace.prefix}"):
+                    with suppress(FileExistsError):
+                        directory.mkdir(mode=0o711)
             if source.is_file:
-                point.parent.mkdir(parents=True, exist_ok=True)
-                point.touch()
-            else:
-                point.mkdir(parents=True, exist_ok=True)
+                point.touch(mode=0o600)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
 

@@ -8,12 +8,13 @@ started it, and with it everything that is mounted.
 
 import asyncio
 import ctypes
+import json
 import os
 import re
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from warren.dws.node import NodeTrouble
 from warren.node import commands
@@ -26,7 +27,7 @@ _LOOKS: Final = 100
 """How often to look for the record of a holder that somebody else is starting."""
 
 _HOLD: Final = (
-    'mount -t tmpfs -o mode=0755 none "$1" && echo $$ > "$0.new" && mv "$0.new" "$0" && '
+    'mount -t tmpfs -o mode=0711 none "$1" && echo $$ > "$0.new" && mv "$0.new" "$0" && '
     "echo held && exec sleep infinity >/dev/null 2>&1"
 )
 """What a holder does: make room for mount points, write its own record, say so, and wait."""
@@ -54,6 +55,11 @@ class Namespace:
         """The process that holds the namespace, if it is alive."""
         return _holder(self._directory)
 
+    @property
+    def made(self) -> bool:
+        """Whether there was a holder at any time, dead or alive."""
+        return (self._directory / "holder").exists()
+
     async def ensure(self) -> int:
         """Start a holder if there is none, and give its process id. Raises NodeTrouble."""
         holder = self.holder
@@ -64,6 +70,7 @@ class Namespace:
                 directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+        self._remember_mounts()
         record = self._directory / "holder"
         unshare = ["unshare", *_unshared(), "--propagation", "slave"]
         # The lock is held by the holder itself, so that two agents cannot both start one;
@@ -106,6 +113,53 @@ class Namespace:
             return set()
         return mount_points(holder)
 
+    async def drop_unmounted(self) -> None:
+        """Unmount what the machine had mounted when the namespace was made, and has no more.
+
+        Raises NodeTrouble.
+        """
+        holder = self.holder
+        if holder is None:
+            return
+        gone = self._remembered_mounts() - mount_points(os.getpid())
+        for point in sorted(gone & mount_points(holder), reverse=True):
+            await commands.run([*await self.enter(), "umount", "--lazy", point])
+
+    def _remember_mounts(self) -> None:
+        """Write down what the machine has mounted, whole or not at all."""
+        unfinished = self._directory / "mounts.new"
+        try:
+            unfinished.write_text(json.dumps(sorted(mount_points(os.getpid()))))
+            unfinished.rename(self._directory / "mounts")
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+    def _remembered_mounts(self) -> set[str]:
+        with suppress(OSError, ValueError):
+            below = f"{self._prefix}/"
+            known = json.loads((self._directory / "mounts").read_text())
+            return {point for point in known if not f"{point}/".startswith(below)}
+        return set()
+
+    def __str__(self) -> str:
+        return self._directory.name
+
+    def mount_ids(self, path: str) -> set[int]:
+        """Return the ids of what is mounted at a path of the namespace (proc_pid_mountinfo(5))."""
+        holder = self.holder
+        if holder is None:
+            return set()
+        return {mount.id for mount in _mount_table(holder) if mount.point == path}
+
+    def processes(self) -> list[int]:
+        """Return the living processes in the namespace, but for its holder."""
+        holder = self.holder
+        space = _mount_namespace(holder) if holder is not None else None
+        if space is None:
+            return []
+        numbers = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
+        return [each for each in numbers if each != holder and _mount_namespace(each) == space]
+
     def end(self) -> None:
         """Kill the holder, and so unmount everything that no process uses any more."""
         holder = self.holder
@@ -116,12 +170,30 @@ class Namespace:
 
 def mount_points(process: int) -> set[str]:
     """Give the mount points that a process sees. The kernel writes blanks as octal."""
+    return {mount.point for mount in _mount_table(process)}
+
+
+def _mount_namespace(process: int) -> str | None:
+    """Return the name of a living process's mount namespace (namespaces(7))."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{process}/ns/mnt")
+    return None
+
+
+class _Mount(NamedTuple):
+    """A line of mountinfo."""
+
+    id: int
+    point: str
+
+
+def _mount_table(process: int) -> list[_Mount]:
     try:
         table = Path(f"/proc/{process}/mountinfo").read_bytes()
     except OSError:
-        return set()
-    lines = table.removesuffix(b"\n").split(b"\n")
-    return {os.fsdecode(_unescaped(line.split(b" ", 5)[4])) for line in lines}
+        return []
+    lines = (line.split(b" ", 5) for line in table.removesuffix(b"\n").split(b"\n"))
+    return [_Mount(int(line[0]), os.fsdecode(_unescaped(line[4]))) for line in lines]
 
 
 def _unescaped(field: bytes) -> bytes:

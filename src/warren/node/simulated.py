@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from warren.dws.node import Copy, NodeTrouble, Progress, Volume
+from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
 
 
 @dataclass
@@ -21,6 +21,8 @@ class Flash:
     """(node, path) -> (group, name)."""
     copies: list[Copy] = field(default_factory=list)
     """The copies that came to their end."""
+    offers_raw: bool = True
+    """Whether users may have bare devices."""
 
 
 class SimulatedMachine:
@@ -35,10 +37,15 @@ class SimulatedMachine:
     async def capacity(self) -> int:
         return self._flash.capacity
 
+    async def raw_volumes(self) -> RawVolumes:
+        return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
+
     async def make(self, volume: Volume) -> None:
         place = (volume.group, volume.name)
         if place in self._flash.volumes:
             return
+        if volume.file_system == "raw" and volume.userid and not self._flash.offers_raw:
+            raise NodeTrouble(f"{volume.group} gives bare devices to root alone", fatal=True)
         used = sum(each.size for each in self._flash.volumes.values() if each.group == volume.group)
         if used + volume.size > self._flash.capacity:
             raise NodeTrouble(
@@ -58,7 +65,7 @@ class SimulatedMachine:
             raise NodeTrouble(f"{group}/{name} does not exist")
         self._flash.mounts[self._name, path] = (group, name)
 
-    async def unmount(self, path: str) -> None:
+    async def unmount(self, path: str, userid: int = 0) -> None:
         self._flash.mounts.pop((self._name, path), None)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:

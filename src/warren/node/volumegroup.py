@@ -7,6 +7,7 @@ the rabbit's tag is somebody else's, and never looked at twice.
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -15,6 +16,7 @@ from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import Found
 from warren.node.flash import component, no_room
+from warren.node.threads import in_thread
 
 PREFIX: Final = "vg:"
 """Stands before the name of a volume group where a block device may be named, too."""
@@ -27,6 +29,9 @@ _RABBIT: Final = "warren.rabbit."
 
 class VolumeGroup:
     """A `Disk`. LVM itself keeps those apart who change a group at the same time."""
+
+    offers_raw: Final = True
+    """The kernel passes nothing that is asked of a logical volume on to what it is a part of."""
 
     def __init__(self, group: str, name: str, capacity: int) -> None:
         """No more than `capacity` bytes of the volume group `name` are used."""
@@ -65,6 +70,10 @@ class VolumeGroup:
         path = self._path(name)
         await commands.run(["lvchange", "-ay", "-K", path])
         return f"/dev/{path}"
+
+    async def devices(self, name: str) -> list[str]:
+        device = f"/dev/{self._path(name)}"
+        return [device] if await in_thread(os.path.exists, device) else []
 
     async def set_made(self, name: str) -> None:
         await commands.run(["lvchange", "--addtag", _MADE, self._path(name)])

@@ -1,0 +1,150 @@
+"""Directories of a tree, each opened in its parent and never through a link.
+
+Whatever happens to the tree meanwhile, nothing outside of it is reached. As few of them are
+open at a time as are in use, and some more that are likely to be used next: a tree may be as
+deep and as wide as it likes.
+"""
+
+import os
+import stat
+import threading
+from contextlib import suppress
+from typing import Final
+
+_CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""How something is opened of which it is not sure what it is."""
+
+_MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS: Final = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_BELOW: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Place:
+    """A directory, by its name in its parent. `Tree.use` opens it."""
+
+    __slots__ = ("descriptor", "name", "parent", "users")
+
+    def __init__(self, parent: "Place | None", name: str, descriptor: int = -1) -> None:
+        self.parent = parent
+        self.name = name
+        self.descriptor = descriptor
+        self.users = 0
+
+
+class Tree:
+    """The directories below one that is open."""
+
+    def __init__(self, path: str, flags: int, *, spare: int = 64) -> None:
+        """Open the directory at `path`, which may lead through links; all others with `flags`.
+
+        So many as `spare` that are not in use stay open. Raises OSError.
+        """
+        self._flags = flags | _BELOW
+        self._spare = spare
+        self._path = path
+        self._lock = threading.Lock()
+        self._idle: dict[Place, None] = {}
+        """Those that are open and not in use, the one whose use is longest ago first."""
+        self.top = Place(None, "", os.open(path, flags | os.O_DIRECTORY | os.O_CLOEXEC))
+        self.top.users = 1
+
+    def use(self, place: Place) -> int:
+        """Return the descriptor of a directory, which is valid until `leave`. Raises OSError."""
+        with self._lock:
+            shut = []
+            above = place
+            while above.descriptor < 0:
+                assert above.parent is not None
+                shut.append(above)
+                above = above.parent
+            for each in reversed(shut):
+                each.descriptor = os.open(each.name, self._flags, dir_fd=above.descriptor)
+                self._close_some()
+                self._idle[each] = None
+                above = each
+            place.users += 1
+            self._idle.pop(place, None)
+            return place.descriptor
+
+    def leave(self, place: Place) -> None:
+        """Say that the descriptor which one `use` gave is not needed any more."""
+        with self._lock:
+            place.users -= 1
+            if not place.users:
+                self._idle[place] = None
+                self._close_some()
+
+    def path(self, place: Place, name: str = "") -> str:
+        """Return the path of a directory, or of something in it, to tell the user."""
+        names = [name] if name else []
+        while place.parent is not None:
+            names.append(place.name)
+            place = place.parent
+        return os.path.join(self._path, *reversed(names))
+
+    def _close_some(self) -> None:
+        while len(self._idle) > self._spare:
+            place = next(iter(self._idle))
+            del self._idle[place]
+            os.close(place.descriptor)
+            place.descriptor = -1
+
+
+class NotAFile(Exception):
+    """Something else stands where a file is looked for. The words say what, with an article."""
+
+
+def demand_file(known: os.stat_result) -> None:
+    """Raise NotAFile for what is something else."""
+    kind = stat.S_IFMT(known.st_mode)
+    if kind != stat.S_IFREG:
+        raise NotAFile(_KINDS.get(kind, "something else"))
+
+
+def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
+    """Open a file of an open directory; return its descriptor, and what is known of it.
+
+    Waits for nobody, whatever has just taken the file's place. Raises NotAFile and OSError.
+    """
+    descriptor = os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=above)
+    try:
+        known = os.fstat(descriptor)
+        demand_file(known)
+        os.set_blocking(descriptor, True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, known
+
+
+def open_to_write(name: str, above: int) -> int:
+    """Make a file in an open directory, or empty the one that is there; return its descriptor.
+
+    Only a file is ever opened: a FIFO would wait for a reader, and a device do what it does.
+    Raises NotAFile and OSError.
+    """
+    with suppress(FileExistsError):
+        return os.open(name, _MAKING, 0o600, dir_fd=above)
+    demand_file(os.stat(name, dir_fd=above, follow_symlinks=False))
+    try:
+        descriptor = os.open(name, os.O_WRONLY | _CAREFUL, dir_fd=above)
+    except PermissionError:
+        # An earlier copy of a file that is not writable. Only its directory's owner gets past.
+        os.unlink(name, dir_fd=above)
+        return os.open(name, _MAKING, 0o600, dir_fd=above)
+    try:
+        # Once more: another may have taken its place before it was opened.
+        demand_file(os.fstat(descriptor))
+        os.set_blocking(descriptor, True)
+        os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

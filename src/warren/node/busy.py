@@ -1,0 +1,79 @@
+"""What is still in use when it is to be given back: how long it is waited for, and what then."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final, Literal
+
+import structlog
+
+from warren.base.clock import Clock, SystemClock
+from warren.dws.node import InUse
+from warren.node.threads import in_thread
+from warren.node.usage import Process, named, send
+
+log = structlog.get_logger()
+
+SECONDS: Final = 30.0
+"""How long something may be in use before it is taken away, unless it is said otherwise."""
+
+Policy = Literal["kill", "keep"]
+"""Whether processes of a job's user are ended that still use its storage then."""
+
+_ROUNDS: Final = 20
+"""How often processes are looked for that start others before they can be stopped."""
+
+
+class Patience:
+    """Waits a bounded time for what is in use; then ends who may be ended."""
+
+    def __init__(
+        self, *, seconds: float = SECONDS, policy: Policy = "kill", clock: Clock | None = None
+    ) -> None:
+        """What is busy is left alone for `seconds`, counted from when it was first found so."""
+        self._seconds = seconds
+        self._policy = policy
+        self._clock = clock or SystemClock()
+        self._since: dict[str, float] = {}
+
+    async def wait(
+        self, what: str, userid: int, find: Callable[[], list[Process]]
+    ) -> list[Process]:
+        """Return, once the time is over, the processes that keep `what` and are not ended.
+
+        Those of the user `userid`, if that is not root, are killed then. Raises InUse until then.
+        """
+        now = self._clock.now()
+        since = self._since.setdefault(what, now)
+        processes = await in_thread(find)
+        # A clock that was set back must not make it longer.
+        if since <= now < since + self._seconds:
+            raise InUse(f"{what} is in use by {named(processes)}")
+        if self._policy == "kill" and userid != 0 and os.geteuid() == 0:
+            doomed, processes = await in_thread(_end, find, userid)
+            for each in doomed:
+                log.warning("process killed", uses=what, process=str(each))
+        return processes
+
+    def over(self, what: str) -> None:
+        """Forget what is not in use any more."""
+        self._since.pop(what, None)
+
+
+def _end(find: Callable[[], list[Process]], userid: int) -> tuple[list[Process], list[Process]]:
+    """Kill a user's processes of those that are found; return them, and the others.
+
+    They are stopped first, until none is found that was started meanwhile.
+    """
+    stopped: dict[Process, None] = {}
+    for _ in range(_ROUNDS):
+        found = find()
+        new = [each for each in found if each.userid == userid and each not in stopped]
+        for each in new:
+            send(each, signal.SIGSTOP)
+            stopped[each] = None
+        if not new:
+            break
+    for each in stopped:
+        send(each, signal.SIGKILL)
+    return list(stopped), [each for each in found if each.userid != userid]

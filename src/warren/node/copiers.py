@@ -1,0 +1,25 @@
+"""Copiers as their agent has them: child processes that tell how far they are."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
+from warren.node import commands, copying
+
+
+async def run(copy: Copy, enter: Sequence[str] = ()) -> AsyncIterator[Progress]:
+    """Copy, and give the progress as the copier tells it; `enter` leads to where paths are known.
+
+    Raises CopyFailed with what the copier could not copy, and NodeTrouble for a copier that has
+    ended in any other way. Closing the iterator ends the copier, also one that is stopped.
+    """
+    lines = commands.lines([*enter, *copying.command(copy)])
+    try:
+        async with aclosing(lines) as output:  # type: ignore[type-var]
+            async for line in output:
+                yield copying.progress(line)
+    except commands.Failed as failed:
+        if failed.code == copying.FAILED:
+            raise CopyFailed(str(failed)) from failed
+        words = commands.ending(failed.code) if failed.code < 0 else str(failed)
+        raise NodeTrouble(f"the copier has ended: {words}") from failed

@@ -1,0 +1,61 @@
+"""What the machine unmounts goes from its nodes, too.
+
+A node's mount namespace begins with all mounts of the machine. Where those are shared,
+the kernel takes along what is unmounted later; where `/` is private, each node would keep
+the file system busy for ever. Each node's record of the mounts that it began with tells
+what has gone since.
+"""
+
+import asyncio
+import os
+import select
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from warren.dws.node import NodeTrouble
+from warren.node.namespaces import Namespace
+
+log = structlog.get_logger()
+
+_MOUNTINFO: Final = Path("/proc/self/mountinfo")
+
+
+async def follow(nodes: Sequence[Namespace]) -> None:
+    """Unmount in each node what the machine has unmounted, until cancelled.
+
+    Only root can: in a namespace of another user's, the kernel locks what came from outside.
+    """
+    if os.geteuid() != 0:
+        return
+    async for _ in _changes():
+        for node in nodes:
+            try:
+                await node.drop_unmounted()
+            except NodeTrouble as trouble:
+                log.warning("mount kept", node=str(node), reason=str(trouble))
+
+
+async def _changes() -> AsyncIterator[None]:
+    """Tell that the mounts of the machine may have changed: once at first, then at each change."""
+    opened = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
+    # Not in the loop's own: to be read, it is always ready. A change is out of band.
+    changed = select.epoll()
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    try:
+        changed.register(opened, select.EPOLLPRI)
+        loop.add_reader(changed.fileno(), told.set)
+        while True:
+            with suppress(InterruptedError):
+                changed.poll(0)  # or the loop is told of the same change again
+            told.clear()
+            yield
+            await told.wait()
+    finally:
+        loop.remove_reader(changed.fileno())
+        changed.close()
+        os.close(opened)

@@ -1,0 +1,109 @@
+"""What a copier is: its user where files are concerned, and nobody's in all else.
+
+A process that had the user's ids could be stopped, traced and killed by the user, whose copies
+share their slots with others. One whose real, effective and saved ids are others' cannot; what
+it may do to files is said by two ids that Linux keeps apart for file servers (ADR 029).
+"""
+
+import ctypes
+import os
+import pwd
+from typing import Final
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_KEEPCAPS: Final = 8
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_CAP_SETUID: Final = 1 << 7
+_LAST: Final = 2**32 - 3
+"""The greatest id that means nobody: of the two after it one is no id, and the other is the
+`nobody` of some systems."""
+_READ: Final = -1
+"""What is no id: `setfsuid` changes nothing then, and tells the one that there is."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def take(userid: int, groupid: int) -> None:
+    """Be a user where files are concerned, for good.
+
+    Holds for this thread and for those that it starts: call it while there is no other. Whoever
+    is not root stays what it is, as does the root of a namespace of one user, and root for
+    itself. All but the last go without any capability from then on. Raises OSError.
+    """
+    changes = os.geteuid() == 0 and userid != 0 and not _alone()
+    dropped = 0
+    while _prctl(_PR_CAPBSET_DROP, dropped):
+        dropped += 1
+    if changes:
+        _change(userid, groupid)
+    if changes or userid != 0 or _alone():
+        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+        _keep(0)
+    _demand(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
+
+
+def file_user() -> int:
+    """Return whose files this thread makes."""
+    return int(_libc.setfsuid(_READ)) & 0xFFFFFFFF
+
+
+def file_group() -> int:
+    """Return the group of the files that this thread makes."""
+    return int(_libc.setfsgid(_READ)) & 0xFFFFFFFF
+
+
+def _change(userid: int, groupid: int) -> None:
+    try:
+        os.initgroups(pwd.getpwuid(userid).pw_name, groupid)
+    except KeyError:
+        os.setgroups([groupid])
+    # Not root's: some files of /proc/sys look at these ids, and not at those for files.
+    group, user = _nobody("gid", groupid), _nobody("uid", userid)
+    os.setresgid(group, group, group)
+    _libc.setfsgid(groupid)
+    # The change of user takes all capabilities, and the next line needs one.
+    _demand(_prctl(_PR_SET_KEEPCAPS, 1))
+    os.setresuid(user, user, user)
+    _keep(_CAP_SETUID)
+    _libc.setfsuid(userid)
+    # Nothing of it below /proc is anybody's but root's.
+    _demand(_prctl(_PR_SET_DUMPABLE, 0))
+    # They do not say whether they have succeeded.
+    if (file_user(), file_group()) != (userid, groupid):
+        raise PermissionError(f"files cannot be made for user {userid} and group {groupid} here")
+
+
+def _nobody(kind: str, besides: int) -> int:
+    """Return an id that is nobody's, the last that there is here."""
+    with open(f"/proc/self/{kind}_map") as table:
+        ranges = [[int(word) for word in line.split()] for line in table]
+    last = min(max(first + count - 1 for first, _, count in ranges), _LAST)
+    return last if last != besides else last - 1
+
+
+def _alone() -> bool:
+    """Return whether root here is an ordinary user outside, and there is nobody else to be."""
+    with open("/proc/self/uid_map") as table:
+        return sum(int(line.split()[2]) for line in table) == 1
+
+
+def _keep(capabilities: int) -> None:
+    """Have no other capabilities than these, of the first 32."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    sets = (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)
+    _demand(_libc.capset(header, sets) == 0)
+
+
+def _prctl(option: int, value: int) -> bool:
+    zero = ctypes.c_ulong(0)
+    return int(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero)) == 0
+
+
+def _demand(succeeded: bool) -> None:
+    if not succeeded:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

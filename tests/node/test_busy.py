@@ -1,0 +1,396 @@
+"""What is in use when it is to be given back: waited for, then taken away."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.node.conftest import Nodes, User
+from tests.node.processes import eventually
+from warren.base.bytesize import MIB
+from warren.dws.node import InUse, NodeTrouble, Volume
+from warren.node import usage
+from warren.node.blocks import Blocks
+from warren.node.busy import Patience, Policy
+from warren.node.loopdisk import LoopDisk
+from warren.node.machine import NamespacedMachine
+
+SIZE = 32 * MIB
+SECONDS = 30.0
+
+HOLD = {
+    "a file": "f = open('data')",
+    "a mapped file": "f = open('data'); m = mmap.mmap(f.fileno(), 0, prot=1); f.close()",
+    "a directory": "f = os.open('.', os.O_RDONLY)",
+    "the name of a socket": "s = socket.socket(socket.AF_UNIX); s.bind('name'); os.chdir('/')",
+    "a connection that was made to a name": """
+s = socket.socket(socket.AF_UNIX)
+s.bind("name")
+s.listen()
+caller = socket.socket(socket.AF_UNIX)
+caller.connect("name")
+f, _ = s.accept()
+s.close()
+os.unlink("name")
+os.chdir("/")
+""",
+    "the name of a socket of another network": """
+c = ctypes.CDLL(None, use_errno=True)
+assert c.unshare(0x40000000 | (os.geteuid() and 0x10000000)) == 0, ctypes.get_errno()
+s = socket.socket(socket.AF_UNIX)
+s.bind("name")
+os.chdir("/")
+""",
+    "the name of a socket of another thread": """
+c = ctypes.CDLL(None, use_errno=True)
+def hold():
+    assert c.unshare(0x400) == 0, ctypes.get_errno()
+    threading.Event().wait()
+s = socket.socket(socket.AF_UNIX)
+s.bind("name")
+threading.Thread(target=hold).start()
+time.sleep(0.5)
+s.close()
+os.chdir("/")
+""",
+}
+"""What keeps a file system busy, for a process that stands in it."""
+
+
+@dataclass
+class Time:
+    """A clock that stands still."""
+
+    seconds: float = 1000.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Rabbit:
+    """A rabbit that is its own compute node, with a volume of a user's mounted on it."""
+
+    root: Path
+    nodes: Nodes
+    user: User
+    policy: Policy = "kill"
+    clock: Time = field(default_factory=Time)
+
+    def __post_init__(self) -> None:
+        patience = Patience(seconds=SECONDS, policy=self.policy, clock=self.clock)
+        disk = LoopDisk("node1", self.root / "node1", 4 * SIZE, None)
+        self.disk = disk
+        self.blocks = Blocks(lambda group: disk, self.root, patience=patience)
+        self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), patience)
+        self.path = str(self.nodes.prefix / "of a job")
+
+    def mount(self) -> None:
+        asyncio.run(self._mount())
+        seen = Path(f"{self.nodes.namespace().root}{self.path}/data")
+        seen.write_bytes(bytes(4096))
+        seen.chmod(0o644)
+
+    async def _mount(self) -> None:
+        volume = Volume(
+            group="node1",
+            name="a",
+            size=SIZE,
+            file_system="ext4",
+            userid=self.user.userid,
+            groupid=self.user.groupid,
+        )
+        await self.machine.make(volume)
+        await self.machine.mount("node1", "a", "ext4", self.path)
+
+    def unmount(self) -> None:
+        asyncio.run(self.machine.unmount(self.path, self.user.userid))
+
+    def unmount_at_last(self) -> None:
+        """Unmount, however long that is to be waited for."""
+        with suppress(InUse):
+            self.unmount()
+        self.clock.seconds += SECONDS
+        self.unmount()
+
+    def release(self) -> None:
+        asyncio.run(self.machine.release("node1", "a"))
+
+    def volumes(self) -> list[str]:
+        return list(self.disk.volumes())
+
+    @contextmanager
+    def used(self, code: str, *, userid: int | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+        """Have a process stand in the volume, and run some code there."""
+        enter = asyncio.run(self.nodes.namespace().enter())
+        become = f"os.setgroups([]); os.setresuid({userid}, {userid}, {userid})" if userid else ""
+        # Before the change of user, who may not find the modules.
+        lines = ["import array, ctypes, mmap, os, socket, threading, time", become, code]
+        program = "\n".join([*lines, "print('in', flush=True)", "time.sleep(600)"])
+        # Root may go where the user may not: the directories of tests are shut to others.
+        stand = ["sh", "-c", 'cd "$0" && exec "$@"', self.path, sys.executable, "-c", program]
+        with subprocess.Popen([*enter, *stand], stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"in\n"
+                yield process
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def user() -> User:
+    """A user of these tests' alone: of one whose storage is kept unseen, all may be suspected."""
+    userid = 700_000 + os.getpid() if os.geteuid() == 0 else os.geteuid()
+    return User(userid, userid)
+
+
+@pytest.fixture
+def rabbit(loop_devices: Path, nodes: Nodes, user: User) -> Iterator[Rabbit]:
+    rabbit = Rabbit(loop_devices, nodes, user)
+    rabbit.mount()
+    yield rabbit
+    rabbit.clock.seconds += 2 * SECONDS
+    if rabbit.path in nodes.mounts():
+        rabbit.unmount()
+    eventually(lambda: _released(rabbit))
+
+
+def _released(rabbit: Rabbit) -> bool:
+    try:
+        rabbit.release()
+    except NodeTrouble:
+        return False
+    return rabbit.volumes() == []
+
+
+def test_what_is_in_use_is_waited_for_and_the_process_is_named(rabbit: Rabbit) -> None:
+    with rabbit.used("", userid=rabbit.user.userid) as process:
+        for _ in range(2):
+            with pytest.raises(InUse, match=f"in use by process {process.pid} ") as caught:
+                rabbit.unmount()
+            rabbit.clock.seconds += SECONDS - 20
+
+        assert caught.value.as_status()["severity"] == "Minor"
+        assert rabbit.nodes.mounts() == {rabbit.path}
+        assert process.poll() is None
+
+
+@pytest.mark.parametrize("what", HOLD)
+def test_a_process_of_the_jobs_user_is_killed_when_the_time_is_over(
+    rabbit: Rabbit, what: str
+) -> None:
+    with rabbit.used(HOLD[what], userid=rabbit.user.userid) as process:
+        with pytest.raises(InUse):
+            rabbit.unmount()
+        rabbit.clock.seconds += SECONDS
+        rabbit.unmount()
+
+        assert process.wait(120) == -9
+    assert rabbit.nodes.mounts() == set()
+    rabbit.release()
+    assert rabbit.volumes() == []
+
+
+@pytest.mark.parametrize("what", HOLD)
+def test_a_process_of_anybody_else_keeps_the_flash_and_not_the_node(
+    rabbit: Rabbit, what: str
+) -> None:
+    with rabbit.used(HOLD[what]) as process:
+        with pytest.raises(InUse):
+            rabbit.unmount()
+        rabbit.clock.seconds += SECONDS
+        rabbit.unmount()
+        assert rabbit.nodes.mounts() == set()
+
+        with pytest.raises(InUse, match=f"node1/a is in use by process {process.pid} "):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        with pytest.raises(NodeTrouble, match=rf"is kept by process {process.pid} \(python") as end:
+            rabbit.release()
+
+        assert not isinstance(end.value, InUse)
+        assert not end.value.fatal
+        assert process.poll() is None
+        assert rabbit.volumes() == ["a"]
+        users = asyncio.run(rabbit.blocks.users_of("node1", "a"))
+        assert [each.id for each in users] == [process.pid]
+    eventually(lambda: _released(rabbit))
+
+
+def test_nothing_is_killed_where_the_site_does_not_want_it(
+    loop_devices: Path, nodes: Nodes, user: User
+) -> None:
+    rabbit = Rabbit(loop_devices, nodes, user, policy="keep")
+    rabbit.mount()
+    with rabbit.used("", userid=user.userid) as process:
+        with pytest.raises(InUse):
+            rabbit.unmount()
+        rabbit.clock.seconds += SECONDS
+        rabbit.unmount()
+
+        assert nodes.mounts() == set()
+        assert process.poll() is None
+    eventually(lambda: _released(rabbit))
+
+
+def test_a_copy_of_the_mount_in_a_namespace_of_the_users_own_is_found(rabbit: Rabbit) -> None:
+    # Out of the volume, with nothing open in it: only the namespace keeps it, at another place,
+    # for with its mount point goes what is mounted there.
+    inside = """
+c = ctypes.CDLL(None, use_errno=True)
+assert c.unshare(0x10000000 | 0x00020000) == 0, ctypes.get_errno()
+assert c.mount(b".", b"/mnt", None, 4096, None) == 0, ctypes.get_errno()
+os.chdir("/")
+"""
+    with rabbit.used(inside, userid=rabbit.user.userid) as process:
+        rabbit.unmount()
+        with pytest.raises(InUse, match=f"in use by process {process.pid} "):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        eventually(lambda: _released(rabbit))
+        assert process.wait(120) == -9
+
+
+HIDE = {
+    "the descriptors of another thread": """
+def hold():
+    assert c.unshare(0x400) == 0, ctypes.get_errno()
+    threading.Event().wait()
+f = os.open("data", os.O_RDONLY)
+threading.Thread(target=hold).start()
+time.sleep(0.5)
+os.close(f)
+os.chdir("/")
+""",
+    "a process whose first thread has ended": """
+f = os.open("data", os.O_RDONLY)
+os.chdir("/")
+threading.Thread(target=threading.Event().wait).start()
+print("in", flush=True)
+c.syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
+""",
+    "a socket from which it was not received": """
+sending, receiving = socket.socketpair()
+f = os.open("data", os.O_RDONLY)
+socket.send_fds(sending, [b"f"], [f])
+os.close(f)
+os.chdir("/")
+""",
+    "a mapped file of an overlay that is mounted nowhere": """
+sending, receiving = socket.socketpair()
+if os.fork() == 0:
+    assert c.unshare(0x10000000 | 0x00020000) == 0, ctypes.get_errno()
+    made_of = b"lowerdir=.:/usr/share"
+    assert c.mount(b"overlay", b"/mnt", b"overlay", 0, made_of) == 0, ctypes.get_errno()
+    socket.send_fds(sending, [b"f"], [os.open("/mnt/data", os.O_RDONLY)])
+    os._exit(0)
+sending.close()
+_, (f,), _, _ = socket.recv_fds(receiving, 1, 1)
+os.wait()
+m = mmap.mmap(f, 0, prot=1)
+os.close(f)
+os.chdir("/")
+""",
+    "a mount namespace without processes": """
+sending, receiving = socket.socketpair()
+if os.fork() == 0:
+    assert c.unshare(0x10000000 | 0x00020000) == 0, ctypes.get_errno()
+    assert c.mount(b".", b"/mnt", None, 4096, None) == 0, ctypes.get_errno()
+    socket.send_fds(sending, [b"f"], [os.open("/proc/self/ns/mnt", os.O_RDONLY)])
+    os._exit(0)
+held = socket.recv_fds(receiving, 1, 1)
+os.wait()
+os.chdir("/")
+""",
+}
+"""What keeps a file system busy and is not among a process's files, or no file at all."""
+
+
+@pytest.mark.parametrize("where", HIDE)
+def test_what_a_user_hides_from_proc_keeps_no_flash(rabbit: Rabbit, where: str) -> None:
+    code = f"c = ctypes.CDLL(None, use_errno=True)\n{HIDE[where]}"
+    with rabbit.used(code, userid=rabbit.user.userid) as process:
+        for giving_back in (rabbit.unmount, rabbit.release):
+            with suppress(InUse):
+                giving_back()
+            rabbit.clock.seconds += SECONDS
+            eventually(lambda giving=giving_back: _done(giving))
+
+        assert process.wait(60) == -9
+    assert rabbit.volumes() == []
+
+
+def _done(deed: Callable[[], None]) -> bool:
+    try:
+        deed()
+    except NodeTrouble:
+        return False
+    return True
+
+
+def test_of_what_is_hidden_nobody_but_the_jobs_user_is_suspected(rabbit: Rabbit) -> None:
+    hidden = HIDE["a socket from which it was not received"]
+    with rabbit.used(hidden) as process:
+        rabbit.unmount_at_last()
+        with pytest.raises(InUse, match="node1/a is in use by something that /proc does not show"):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        with pytest.raises(NodeTrouble, match="is kept by something that /proc does not show"):
+            rabbit.release()
+        assert process.poll() is None
+    eventually(lambda: _released(rabbit))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root ends processes of other users")
+def test_processes_that_start_others_before_they_are_killed_are_all_killed(user: User) -> None:
+    family: list[subprocess.Popen[bytes]] = []
+
+    def find() -> list[usage.Process]:
+        """Have each that runs start another one, once it was found."""
+        found = [usage.process(each.pid) for each in family if each.poll() is None]
+        if len(family) < 4:
+            family.append(subprocess.Popen(["sleep", "600"], user=user.userid))
+        return [each for each in found if each is not None]
+
+    clock = Time()
+    patience = Patience(seconds=SECONDS, clock=clock)
+    try:
+        with pytest.raises(InUse):
+            asyncio.run(patience.wait("it", user.userid, find))
+        clock.seconds += SECONDS
+        assert asyncio.run(patience.wait("it", user.userid, find)) == []
+        assert len(family) == 4
+        assert [each.wait(60) for each in family] == [-9] * 4
+    finally:
+        for each in family:
+            each.kill()
+            each.wait()
+
+
+def test_a_clock_that_is_set_back_makes_the_wait_no_longer(rabbit: Rabbit) -> None:
+    with rabbit.used("", userid=rabbit.user.userid):
+        with pytest.raises(InUse):
+            rabbit.unmount()
+        rabbit.clock.seconds -= 3600
+        rabbit.unmount()
+
+    assert rabbit.nodes.mounts() == set()
+
+
+def test_another_process_that_has_got_the_same_id_is_not_killed() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        found = usage.process(process.pid)
+        assert found is not None
+        usage.send(replace(found, began=found.began + 1), signal.SIGKILL)
+        assert process.poll() is None
+
+        usage.send(found, signal.SIGKILL)
+        assert process.wait(120) == -9

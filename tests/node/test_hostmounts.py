@@ -1,0 +1,62 @@
+"""What the machine unmounts goes from nodes, also where the kernel does not see to it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.node.conftest import Nodes
+
+PRIVATE = """
+import asyncio, os, pathlib, subprocess, sys
+from warren.node import hostmounts
+from warren.node.namespaces import Namespace
+
+root = pathlib.Path(sys.argv[1])
+
+async def main():
+    point = root / "of the machine"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(point)], check=True)
+    node = Namespace(root / "nodes" / "node1", root / "nnf")
+    await node.ensure()
+    following = asyncio.create_task(hostmounts.follow([node]))
+    assert str(point) in node.mounts()
+    await asyncio.sleep(0)
+    subprocess.run(["umount", str(point)], check=True)
+    for _ in range(3000):
+        if str(point) not in node.mounts():
+            break
+        await asyncio.sleep(0.02)
+    print("kept" if str(point) in node.mounts() else "gone", len(node.mounts()) > 3)
+    following.cancel()
+    await asyncio.wait({following})
+    node.end()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root unmounts what came from outside")
+def test_what_a_machine_with_private_mounts_unmounts_is_not_kept_by_its_nodes(nodes: Nodes) -> None:
+    words = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", PRIVATE]
+    done = subprocess.run(
+        [*words, str(nodes.root)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert done.stderr == ""
+    assert done.stdout == "gone True\n"
+
+
+def test_a_node_whose_machine_has_unmounted_nothing_keeps_what_it_has(nodes: Nodes) -> None:
+    node = nodes.namespace()
+    asyncio.run(node.ensure())
+    before = node.mounts()
+
+    asyncio.run(node.drop_unmounted())
+
+    assert node.mounts() == before
+    assert Path("/proc").as_posix() in before
