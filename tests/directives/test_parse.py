@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.directives.diagnostics import Mistake
-from warren.directives.parse import parse, script_directives, split
+from warren.directives.parse import parse, split
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 COPY = "#DW copy_in source=/lus/in destination=$DW_JOB_scratch/"
@@ -50,6 +50,20 @@ def test_every_token_stands_where_it_says(arguments: list[str], gap: str) -> Non
             "                          ^^^^^^\n"
             "The argument name is repeated.",
         ),
+        (
+            "#DW copy_in source=/data/in\\ put destination=b",
+            "#DW copy_in source=/data/in\\ put destination=b\n"
+            "            ^^^^^^^^^^^^^^^^^^^^\n"
+            "A directive knows no quotes, and a value ends at the first space. "
+            "Use a path without spaces, such as that of a link.",
+        ),
+        (
+            "#DW copy_in source='/in put'",
+            "#DW copy_in source='/in put'\n"
+            "            ^^^^^^^^^^^^^^^^\n"
+            "A directive knows no quotes, and a value ends at the first space. "
+            "Use a path without spaces, such as that of a link.",
+        ),
         ("#DW x a a", "#DW x a a\n        ^\nThe argument a is repeated."),
     ],
 )
@@ -73,6 +87,10 @@ def test_what_is_no_directive_is_shown_with_carets_under_the_place(text: str, sh
         ("#DW jobdw name=a#DW", ["#DW jobdw name=a#DW"]),
         ("#DW #DW", ["#DW", "#DW"]),
         ("#DWarf", ["#DWarf"]),
+        ("#DW jobdw \\\n  name=a \\\n", ["#DW jobdw name=a"]),
+        ("#DW jobdw \\ \r\n#DW name=a\n#DW x", ["#DW jobdw name=a", "#DW x"]),
+        ("#DW jobdw \\\n# name=a\\\n\n#DW x", ["#DW jobdw name=a", "#DW x"]),
+        ("#DW jobdw \\", ["#DW jobdw"]),
     ],
 )
 def test_a_block_is_cut_into_its_directives(block: str, directives: list[str]) -> None:
@@ -82,12 +100,3 @@ def test_a_block_is_cut_into_its_directives(block: str, directives: list[str]) -
 @given(st.text("#DW \nab=", max_size=30))
 def test_no_word_of_a_block_is_lost(block: str) -> None:
     assert " ".join(split(block)).split() == block.split()
-
-
-def test_a_script_has_its_directives_in_its_leading_comments() -> None:
-    script = f"#!/bin/sh\n# a job\n\n{JOBDW}  \n#DWarf\n#DW\n{COPY}\ndate\n#DW jobdw name=late\n"
-    assert script_directives(script) == [JOBDW, "#DW", COPY]
-
-
-def test_a_script_without_directives_has_none() -> None:
-    assert script_directives("") == script_directives("date\n") == []

@@ -293,8 +293,10 @@ def lustre(name: str = "lus", root: str = "/lus") -> LustreFileSystem:
     )
 
 
-def rabbit(name: str, **status: Any) -> Storage:
-    return read({"metadata": meta(name), "status": status}, Storage)
+def rabbit(name: str, spec: Mapping[str, str] | None = None, **status: Any) -> Storage:
+    """Make the Storage of a rabbit that is Ready, unless something else is said of it."""
+    found = {"status": "Ready", **status}
+    return read({"metadata": meta(name), "spec": spec or {}, "status": found}, Storage)
 
 
 def profile(name: str = "default", default: bool = True, **xfs: Any) -> NnfStorageProfile:

@@ -66,6 +66,8 @@ def test_what_should_be_there_and_is_not_is_no_finding() -> None:
          Sort.VOLUME, "r1", "uid-share-0"),
         (OnNodes(mounts=frozenset({("n0", "/other")}), processes={}), Sort.MOUNT, "n0", "/other"),
         (OnNodes(mounts=frozenset({("n1", "/m")}), processes={}), Sort.MOUNT, "n1", "/m"),
+        (OnNodes(devices=frozenset({("r0", "/dev/loop7")}), processes={}),
+         Sort.DEVICE, "r0", "/dev/loop7"),
         (OnNodes(processes={17: "ƒB"}), Sort.PROCESS, "", "17"),
     ],
 )  # fmt: skip
@@ -120,4 +122,18 @@ def test_what_comes_or_goes_between_two_looks_is_not_there_still() -> None:
         volumes=frozenset({("r0", "b")}),
         mounts=frozenset({("n0", "/b")}),
         processes={2: "ƒA"},
+    )
+
+
+def test_what_is_to_go_is_what_is_deleted_or_asked_to_be_unmounted() -> None:
+    assert audit.going(objects()) == audit.Going(volumes=frozenset(), mounts=frozenset())
+
+    storage = share()
+    storage["metadata"].update(DELETING)
+    (mount,) = objects()[kinds.CLIENT_MOUNT]
+    unmounted = {**mount, "spec": {**mount["spec"], "desiredState": "unmounted"}}
+
+    assert audit.going(objects(nnfnodestorages=[storage], clientmounts=[unmounted])) == audit.Going(
+        volumes=frozenset({("r0", "uid-share-0"), ("r0", "uid-share-1")}),
+        mounts=frozenset({("n0", "/m")}),
     )

@@ -29,6 +29,7 @@ from warren.dws.breakdown import child, decide, needs_of
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, BreakdownStatus, DirectiveBreakdown, read
 from warren.dws.resources import rewritten
+from warren.dws.servers import filled
 
 # Needs
 
@@ -85,13 +86,20 @@ def test_a_need_names_its_strategy_its_label_and_its_constraints() -> None:
         (
             JOBDW.replace("1GiB", "9999999PiB"),
             [profile()],
-            "'9999999PiB' is too large: no storage has 8 EiB.",
+            "'9999999PiB' is too large: a capacity is less than 8 EiB",
+            "User",
+        ),
+        (
+            JOBDW.replace("1GiB", "8388607TiB"),
+            [profile(capacityScalingFactor="1.5")],
+            "'8388607TiB' is too large: with what its file system needs for itself, a capacity is "
+            "less than 8 EiB",
             "User",
         ),
         (
             JOBDW,
             [profile(allocationPadding="some")],
-            "'some' is not a capacity: write a number and a unit, such as 100GiB.",
+            "'some' is not a capacity: write a number and a unit, such as 100GiB",
             "User",
         ),
     ],
@@ -202,8 +210,8 @@ def vector_needs(name: str) -> list[AllocationNeed]:
     return list(found.storage.allocation_sets)
 
 
-def ssds(needs: list[AllocationNeed], nodes: int = 2) -> int:
-    changed = rewritten([{**NODE, "count": nodes}], needs, FLOOR)
+def ssds(needs: list[AllocationNeed], nodes: int = 2, floor: int = FLOOR) -> int:
+    changed = rewritten([{**NODE, "count": nodes}], needs, floor)
     assert changed is not None
     count = changed[0]["with"][1]["count"]
     assert isinstance(count, int)
@@ -274,6 +282,31 @@ def test_a_jobspec_that_flash_cannot_be_put_into_is_the_users_fault(
     with pytest.raises(Fault, match=fault) as raised:
         rewritten(resources, [need()], FLOOR)
     assert raised.value.type == "User"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 2**43), st.sampled_from(["AllocatePerCompute", "AllocateAcrossServers"])
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.dictionaries(st.sampled_from("abcd"), st.integers(1, 20), min_size=1),
+)
+def test_what_is_reserved_of_each_rabbit_is_what_is_used_of_it_in_whole_gib_for_each_node(
+    wanted: list[tuple[int, str]], per_rabbit: dict[str, int]
+) -> None:
+    needs = [need(str(n), size, strategy) for n, (size, strategy) in enumerate(wanted)]
+    reserved = ssds(needs, sum(per_rabbit.values()), 0)
+    used = dict.fromkeys(per_rabbit, 0)
+    for each in filled(needs, per_rabbit, 0):
+        for place in each["storage"]:
+            used[place["name"]] += each["allocationSize"] * place["allocationCount"]
+
+    for rabbit, nodes in per_rabbit.items():
+        unused = nodes * reserved * GIB - used[rabbit]
+        assert 0 <= unused < nodes * len(needs) * 2 * GIB
 
 
 @given(st.lists(st.integers(1, 2**43), min_size=1, max_size=3), st.integers(1, 50))

@@ -25,6 +25,7 @@ from warren.dws import kinds, labels
 from warren.dws.conduct import (
     Fail,
     Finish,
+    FreeNodes,
     Job,
     Later,
     Memo,
@@ -313,7 +314,8 @@ def test_an_error_of_the_workflow_ends_the_job_in_its_words(phase: Phase) -> Non
     assert decide(seen(job(phase), at("Setup", ready=False, **ERROR))) == [
         Fail(
             "exception",
-            "DWS/Rabbit interactions failed: workflow hit an error: DW Directive 0: no room",
+            "DWS/Rabbit interactions failed: workflow hit an error: DW Directive 0: no room "
+            f"(in {JOBDW!r})",
         )
     ]
 
@@ -330,10 +332,39 @@ def test_an_error_while_ending_is_told_and_what_is_left_is_torn_down() -> None:
     assert asked(actions) == ["Teardown"]
 
 
-def test_an_error_in_teardown_is_told_and_waited_for() -> None:
+@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+def test_an_error_while_ending_is_told_to_a_job_that_had_failed_before(state: str) -> None:
+    wf = at(state, ready=False, **ERROR)
+    told = [
+        [isinstance(each, Fail) for each in decide(seen(job(Phase.ENDING, **facts), wf))].count(
+            True
+        )
+        for facts in ({"ran": True, "failed": True}, {"ran": True, "abandoned": True})
+    ]
+    assert told == [1, 0]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_error_in_teardown_is_told_and_waited_for_and_fails_nothing(failed: bool) -> None:
     torn = at("Teardown", ready=False, **ERROR)
-    assert [type(each) for each in decide(seen(job(Phase.ENDING, ran=True), torn))] == [Fail]
-    assert decide(seen(job(Phase.ENDING, ran=True, failed=True), torn)) == []
+    told, _ = decide(seen(job(Phase.ENDING, ran=True, failed=failed), torn))
+    assert isinstance(told, Fail)
+    assert told.severity == 1
+    warned = job(Phase.ENDING, ran=True, failed=failed, warned=True)
+    assert decide(seen(warned, torn)) == [FreeNodes(("n0", "n1", "n2"))]
+
+
+def test_nodes_that_have_let_go_are_given_back_while_flash_cannot_be() -> None:
+    torn = at("Teardown", ready=False, **ERROR)
+    warned = job(Phase.ENDING, ran=True, warned=True)
+
+    assert decide(seen(warned, torn, mounted={"n1"})) == [FreeNodes(("n0", "n2"))]
+    assert decide(seen(warned, torn, mounted={"n0", "n1", "n2"})) == []
+
+
+def test_nodes_are_not_given_back_early_while_nothing_is_wrong() -> None:
+    torn = at("Teardown", ready=False, status="DriverWait")
+    assert decide(seen(job(Phase.ENDING, ran=True), torn)) == []
 
 
 def test_nobody_is_told_of_errors_when_the_job_is_over() -> None:
@@ -354,7 +385,7 @@ def test_nobody_is_told_of_errors_when_the_job_is_over() -> None:
                 Fail(
                     "exception",
                     "DWS/Rabbit interactions failed: workflow in 'TransientCondition' state too "
-                    "long: DW Directive 0: busy",
+                    f"long: DW Directive 0: busy (in {JOBDW!r})",
                 )
             ],
         ),
@@ -404,10 +435,31 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
         JOBDW, state="Setup", metadata={**DELETING, "finalizers": [labels.FLUX_FINALIZER]}
     )
     actions = decide(seen(job(phase, failed=failed), going))
-    told = Fail("dws", "Workflow wf was deleted")
+    told = Fail("dws", "Workflow wf was deleted")  # an ENDING job here has not run
     assert (told in actions) == (phase in [Phase.NEW, *ALIVE] and not failed)
     assert changes(actions, kinds.WORKFLOW) == [{"metadata": {"finalizers": []}}]
     assert len(actions) == 1 + (told in actions)
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "fails"),
+    [
+        ("PreRun", True, True),
+        ("PostRun", True, True),
+        ("DataOut", False, True),
+        ("DataOut", True, False),
+        ("Teardown", False, False),
+    ],
+)
+def test_a_workflow_in_deletion_fails_the_job_whose_data_it_has_not_copied_out(
+    state: str, ready: bool, fails: bool
+) -> None:
+    metadata = {**DELETING, "finalizers": [labels.FLUX_FINALIZER]}
+    going = workflow(JOBDW, state=state, ready=ready, metadata=metadata)
+    actions = decide(seen(job(Phase.ENDING, ran=True), going))
+    told = Fail("dws", "Workflow wf was deleted")
+    assert (told in actions) == fails
+    assert told not in decide(seen(job(Phase.ENDING, ran=True, abandoned=True), going))
 
 
 def test_a_workflow_in_deletion_is_let_go_of_once() -> None:

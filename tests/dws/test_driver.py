@@ -1,5 +1,7 @@
 """The work behind each state of a Workflow."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from tests.dws.builders import (
     error,
     lustre,
     made,
+    meta,
     movement,
     need,
     nnf_access,
@@ -31,7 +34,7 @@ from tests.dws.builders import (
 from warren.base.objects import Change, Key, Write, key_of
 from warren.dws import kinds, labels
 from warren.dws.driver import WORK, Seen, decide
-from warren.dws.objects import NnfDataMovement, State, Workflow
+from warren.dws.objects import NnfDataMovement, State, Storage, Workflow, read
 
 ALL = (JOBDW, COPY_IN, COPY_OUT)
 SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"
@@ -189,6 +192,73 @@ def test_directives_that_do_not_fit_each_other_are_the_users_error() -> None:
     )
 
 
+RAW = "#DW jobdw type=raw capacity=1GiB name=blocks"
+
+
+def test_a_user_who_may_not_have_raw_volumes_is_told_so_in_proposal() -> None:
+    writes = decide(seen(workflow(RAW)))
+
+    status, message = told(writes)
+    assert status == "Error"
+    assert "raw are for root alone here" in message
+    assert not made(writes, kinds.BREAKDOWN)
+
+
+@pytest.mark.parametrize("userid", [0, 1001])
+def test_where_rabbits_have_directories_raw_volumes_are_refused_with_that_reason(
+    userid: int,
+) -> None:
+    kept = read({"metadata": meta("r0", labels={labels.RAW_VOLUMES: "none"})}, Storage)
+    view = replace(seen(workflow(RAW, spec={"userID": userid})), rabbits={"r0": kept})
+
+    assert told(decide(view)) == (
+        "Error",
+        "DW Directive 0: User error: Volumes of type raw cannot be made here: a raw volume is a "
+        "block device, and the rabbits' volumes are directories. Try type=xfs, or ask an admin "
+        "for rabbits with block devices.",
+    )
+
+
+def test_root_may_have_raw_volumes_anywhere_and_users_where_rabbits_offer_them() -> None:
+    offering = {
+        name: read({"metadata": meta(name, labels={labels.RAW_VOLUMES: "true"})}, Storage)
+        for name in ("r0", "r1")
+    }
+
+    for view in (
+        seen(workflow(RAW, spec={"userID": 0})),
+        replace(seen(workflow(RAW)), rabbits=offering),
+    ):
+        assert made(decide(view), kinds.BREAKDOWN)
+
+
+class Counted(Mapping[str, Storage]):
+    """Many rabbits, that remember which of them were looked at."""
+
+    def __init__(self) -> None:
+        self.looked_at: list[str] = []
+
+    def __getitem__(self, name: str) -> Storage:
+        self.looked_at.append(name)
+        return rabbit(name)
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all rabbits are looked at")
+
+    def __len__(self) -> int:
+        return 720
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup"])
+def test_a_job_costs_no_look_at_rabbits_that_are_not_its_own(state: str) -> None:
+    rabbits = Counted()
+    wf = workflow(JOBDW, state=state)
+    view = seen(wf, breakdowns=[breakdown(0, need())], servers=[servers(share_of(r1=1))])
+
+    assert decide(replace(view, rabbits=rabbits))
+    assert rabbits.looked_at == ([] if state == "Proposal" else ["r1"])
+
+
 def test_a_forced_state_is_ready_although_its_work_is_not_done() -> None:
     writes = decide(seen(workflow(JOBDW, spec={"forceReady": True})))
     assert told(writes) == ("Completed", "Forced Ready")
@@ -205,10 +275,10 @@ NO_ROOM = {"state": "Finished", "status": "Failed", "message": "no room"}
 WAITS, MAY_HEAL, DONE = "DriverWait", "TransientCondition", "Completed"
 
 
-def copies(*states: dict[str, Any]) -> list[NnfDataMovement]:
+def copies(*states: dict[str, Any], index: int = 1) -> list[NnfDataMovement]:
     places = [("r0", 0), ("r0", 1), ("r1", 0)]
     return [
-        movement(1, rabbit, number, **state)
+        movement(index, rabbit, number, **state)
         for (rabbit, number), state in zip(places, states, strict=True)
     ]
 
@@ -274,6 +344,33 @@ TOLD: list[tuple[str, dict[str, Any], str, str]] = [
         {**COPYING, "movements": [*copies(FINISHED, FINISHED, FINISHED), movement(2)]},
         DONE,
         "",
+    ),
+    (
+        "DataOut",
+        {**COPYING, "movements": copies(NO_ROOM, {"state": "Running"}, {}, index=2)},
+        WAITS,
+        "2: 2 data movements to finish",
+    ),
+    (
+        "DataOut",
+        {**COPYING, "movements": [*copies(NO_ROOM, FINISHED, FINISHED, index=2), movement(3)]},
+        WAITS,
+        "2: 1 data movements to finish",
+    ),
+    (
+        "DataOut",
+        {**COPYING, "movements": copies(FINISHED, NO_ROOM, FINISHED, index=2)},
+        "Error",
+        "2: User error: data movement operation failed during 'DataOut', message: r0: no room",
+    ),
+    (
+        "DataOut",
+        {
+            **COPYING,
+            "movements": copies({**NO_ROOM, **broken("Fatal")}, FINISHED, FINISHED, index=2),
+        },
+        "Error",
+        "2: Internal error: data movement operation failed during 'DataOut', message: r0: no room",
     ),
     ("PreRun", {"accesses": [nnf_access("servers", deleting=True)]}, WAITS, "0: delete"),
     ("PreRun", {"accesses": [nnf_access()]}, WAITS, "0: pending mount"),

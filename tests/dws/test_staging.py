@@ -12,6 +12,7 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import parse
 from warren.dws import labels
 from warren.dws.movement import children
+from warren.dws.node import RawVolumes
 from warren.dws.staging import Plan, StagingPath, file_system_of, inside, job_storage, plan
 from warren.dws.staging import parse as parse_path
 from warren.dws.validation import check
@@ -99,27 +100,30 @@ TO_DIRECTORY = {"destination_is_directory": True}
     ("source", "destination", "facts", "expected"),
     [
         # A file, to a file, to a new name, into a directory
-        ("/lus/a", "/d/b", FILE | TO_FILE, ("/d", "/d/b", False)),
-        ("/lus/a", "/d/b", FILE, ("/d", "/d/b", False)),
-        ("/lus/a", "/d/b", FILE | TO_DIRECTORY, ("/d/b", "/d/b/a", False)),
-        ("/lus/a", "/d/b/", FILE, ("/d/b", "/d/b/a", False)),
+        ("/lus/a", "/d/b", FILE | TO_FILE, ("/d", ("b",), False)),
+        ("/lus/a", "/d/b", FILE, ("/d", ("b",), False)),
+        ("/lus/a", "/d/b", FILE | TO_DIRECTORY, ("/d/b", ("a",), False)),
+        ("/lus/a", "/d/b/", FILE, ("/d/b", ("a",), False)),
         # A directory, itself or its contents
-        ("/lus/dir", "/d/b", {}, ("/d/b", "/d/b/dir", False)),
-        ("/lus/dir", "/d/b/", TO_DIRECTORY, ("/d/b", "/d/b/dir", False)),
-        ("/lus/dir/", "/d/b", {}, ("/d/b", "/d/b", True)),
-        ("/lus/dir/", "/d/b/", {}, ("/d/b", "/d/b", True)),
+        ("/lus/dir", "/d/b", {}, ("/d/b", ("dir",), False)),
+        ("/lus/dir", "/d/b/", TO_DIRECTORY, ("/d/b", ("dir",), False)),
+        ("/lus/dir/", "/d/b", {}, ("/d/b", (), True)),
+        ("/lus/dir/", "/d/b/", {}, ("/d/b", (), True)),
         # From an allocation: an index directory in between
-        ("/m/r0-1/a", "/lus/b", FILE | {"index": "r0-1"}, ("/lus/r0-1", "/lus/r0-1/b", False)),
-        ("/m/r0-1/a", "/lus/b/", FILE | {"index": "r0-1"}, ("/lus/b/r0-1", "/lus/b/r0-1/a", False)),
-        ("/m/r0-1/dir", "/lus/b", {"index": "r0-1"}, ("/lus/b/r0-1", "/lus/b/r0-1/dir", False)),
-        ("/m/r0-1/dir/", "/lus/b", {"index": "r0-1"}, ("/lus/b/r0-1", "/lus/b/r0-1", True)),
-        ("/m/r0-1/", "/lus/b", {"index": "r0-1"}, ("/lus/b/r0-1", "/lus/b/r0-1", True)),
+        ("/m/r0-1/a", "/lus/b", FILE | {"index": "r0-1"}, ("/lus", ("r0-1", "b"), False)),
+        ("/m/r0-1/a", "/lus/b/", FILE | {"index": "r0-1"}, ("/lus/b", ("r0-1", "a"), False)),
+        ("/m/r0-1/dir", "/lus/b", {"index": "r0-1"}, ("/lus/b", ("r0-1", "dir"), False)),
+        ("/m/r0-1/dir/", "/lus/b", {"index": "r0-1"}, ("/lus/b", ("r0-1",), True)),
+        ("/m/r0-1/", "/lus/b", {"index": "r0-1"}, ("/lus/b", ("r0-1",), True)),
         # The allocation itself is its own index directory
-        ("/m/r0-1", "/lus/b", {"index": "r0-1"}, ("/lus/b", "/lus/b/r0-1", False)),
+        ("/m/r0-1", "/lus/b", {"index": "r0-1"}, ("/lus/b", ("r0-1",), False)),
     ],
 )
 def test_a_copy_goes_where_nnf_puts_it(
-    source: str, destination: str, facts: dict[str, Any], expected: tuple[str, str, bool]
+    source: str,
+    destination: str,
+    facts: dict[str, Any],
+    expected: tuple[str, tuple[str, ...], bool],
 ) -> None:
     default = {
         "source_is_file": False,
@@ -194,7 +198,7 @@ def test_a_movement_says_whose_it_is_and_what_each_end_is() -> None:
     [[], [JOBDW], [JOBDW, COPY_IN, COPY_OUT], [COPY_IN, JOBDW], ["#DW copy_in source=/lus", JOBDW]],
 )
 def test_directives_that_fit_each_other_pass(directives: list[str]) -> None:
-    check([parse(each) for each in directives], [lustre()])
+    check([parse(each) for each in directives], [lustre()], raw=RawVolumes.NONE, userid=7)
 
 
 MISTAKES = [
@@ -257,14 +261,24 @@ def test_directives_that_do_not_fit_are_shown_with_carets_and_a_sentence(
     directive: str, carets: str, sentence: str
 ) -> None:
     with pytest.raises(Mistake) as made:
-        check([parse(JOBDW), parse(directive)], [lustre()])
+        check([parse(JOBDW), parse(directive)], [lustre()], raw=RawVolumes.NONE, userid=7)
     assert made.value.shown == f"{directive}\n{carets}\n{sentence}"
 
 
 def test_without_storage_or_file_systems_nothing_is_suggested_that_is_not_there() -> None:
     with pytest.raises(Mistake) as made:
-        check([parse("#DW copy_in source=/lus/in destination=/b")], [])
+        check(
+            [parse("#DW copy_in source=/lus/in destination=/b")],
+            [],
+            raw=RawVolumes.FOR_USERS,
+            userid=1001,
+        )
     assert str(made.value).endswith("'/lus/in'. It has no global one.")
     with pytest.raises(Mistake) as made:
-        check([parse("#DW copy_out source=/a destination=/b")], [])
+        check(
+            [parse("#DW copy_out source=/a destination=/b")],
+            [],
+            raw=RawVolumes.FOR_USERS,
+            userid=1001,
+        )
     assert str(made.value).endswith("write $DW_JOB_ and the name of a jobdw.")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,16 @@ from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels, storage, system
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, NnfNode, Servers, Storage, read
+from warren.dws.node import RawVolumes
+from warren.dws.objects import (
+    AllocationNeed,
+    ComputeAccess,
+    NnfNode,
+    Servers,
+    Storage,
+    StorageNode,
+    read,
+)
 from warren.dws.servers import check, filled, report
 
 TWO = (("r0", 2), ("r1", 1))
@@ -207,7 +217,7 @@ def test_what_is_filled_in_passes_the_check_of_setup(
     if one.allocation_strategy == SINGLE:
         one = need("x", one.minimum_capacity, SINGLE)
     sets = filled([one], per_rabbit, GIB)
-    check([one], servers(*sets), per_rabbit)
+    check([one], servers(*sets), {name: rabbit(name) for name in per_rabbit})
     if one.allocation_strategy == "AllocatePerCompute":
         assert {each["name"]: each["allocationCount"] for each in sets[0]["storage"]} == per_rabbit
     elif one.constraints.count:
@@ -250,8 +260,25 @@ def test_servers_that_are_filled_in_wrongly_are_the_workload_managers_fault(
     needs: list[AllocationNeed], given_: Servers, fault: str
 ) -> None:
     with pytest.raises(Fault, match=fault) as raised:
-        check(needs, given_, {"r0": 1, "r1": 1})
+        check(needs, given_, {"r0": rabbit("r0"), "r1": rabbit("r1")})
     assert (raised.value.type, raised.value.severity) == ("WLM", "Fatal")
+
+
+@pytest.mark.parametrize(
+    ("late", "word"),
+    [
+        (rabbit("r1", {"state": "Disabled"}), "Disabled"),
+        *((rabbit("r1", status=each), each) for each in ("Drained", "Failed", "Offline")),
+    ],
+)
+def test_flash_of_a_rabbit_that_is_not_ready_is_not_taken_for_new_storage(
+    late: Storage, word: str
+) -> None:
+    rabbits = {"r0": rabbit("r0"), "r1": late}
+    with pytest.raises(Fault, match=f"^r1 is {word}, and only rabbits that are Ready take") as told:
+        check([need()], servers(share_of(r0=1, r1=1)), rabbits)
+    assert (told.value.type, told.value.severity) == ("WLM", "Fatal")
+    check([need()], servers(share_of(r0=1)), rabbits)
 
 
 # Servers, reported
@@ -289,10 +316,22 @@ def test_servers_are_not_ready_while_a_share_is_missing() -> None:
     assert not reported(GIVEN, share("r0", 2, ready=True))["ready"]
 
 
+def test_every_rabbit_that_is_assigned_is_named_before_anything_is_made_there() -> None:
+    late = {"allocationSize": 0, "ready": False}
+    assert reported(GIVEN) == {
+        "ready": False,
+        "allocationSets": [{"label": "xfs", "storage": {"r0": late, "r1": late}}],
+    }
+    one = reported(GIVEN, share("r0", 2, ready=True))["allocationSets"][0]["storage"]
+    assert one == {"r0": {"allocationSize": 2 * SIZE, "ready": True}, "r1": late}
+
+
 def test_servers_that_list_a_rabbit_twice_have_two_shares_on_it() -> None:
     twice = {**share_of(), "storage": [{"name": "r0", "allocationCount": 1}] * 2}
     one, other = share("r0", ready=True), share("r0", number=1, ready=True)
-    assert not reported(servers(twice), one)["ready"]
+    first = reported(servers(twice), one)
+    assert not first["ready"]
+    assert not first["allocationSets"][0]["storage"]["r0"]["ready"]
     assert reported(servers(twice), one, other)["ready"]
 
 
@@ -320,63 +359,150 @@ def node(name: str, **status: Any) -> NnfNode:
 
 
 READY = {"status": "Ready", "capacity": 8 * GIB}
+WIRED = StorageNode(name="r0", computes_access=(ComputeAccess(name="n0"), ComputeAccess(name="n1")))
 
 
-def settle(storages: dict[str, Storage], nodes: dict[str, NnfNode]) -> dict[str, Storage]:
-    writes = system.decide(configuration(), storages, nodes)
-    return {name: after(each, writes) for name, each in storages.items()}
+def written(storage_: Storage | None, node_: NnfNode | None) -> list[Any]:
+    """Give what is written about a rabbit with two nodes."""
+    return list(system.decide(configuration(), WIRED, storage_, node_))
+
+
+def status_of(storage_: Storage, node_: NnfNode | None) -> Any:
+    """Give the status that is written of a Storage."""
+    (patch,) = changes(written(storage_, node_), kinds.STORAGE)
+    return patch["status"]
+
+
+def settle(storage_: Storage, node_: NnfNode | None) -> Storage:
+    for _ in range(3):
+        storage_ = after(storage_, written(storage_, node_))
+    return storage_
+
+
+def links(storage_: Storage) -> dict[str, str]:
+    return {each.name: each.status for each in storage_.status.access.computes}
 
 
 def test_each_rabbit_of_the_configuration_gets_its_storage() -> None:
-    writes = system.decide(configuration(ready=False), {"r0": rabbit("r0")}, {})
-    (found,) = made(writes, kinds.STORAGE)
-    assert key_of(found) == Key("default", "r1")
+    (found,) = made(written(None, None), kinds.STORAGE)
+    assert key_of(found) == Key("default", "r0")
     assert found["spec"] == {"state": "Enabled", "mode": "Live"}
     assert found["metadata"]["labels"][labels.STORAGE_TYPE] == "Rabbit"
-    assert not changes(writes, kinds.SYSTEM_CONFIGURATION)
 
 
 @pytest.mark.parametrize(
-    ("enabled", "says", "state", "capacity", "link"),
+    ("enabled", "says", "state", "capacity"),
     [
-        ("Enabled", READY, "Ready", 8 * GIB, "Ready"),
-        ("Enabled", None, "Starting", 0, "Offline"),
-        ("Enabled", {**READY, "status": "Degraded"}, "Degraded", 8 * GIB, "Offline"),
-        ("Disabled", READY, "Disabled", 8 * GIB, "Offline"),
+        ("Enabled", READY, "Ready", 8 * GIB),
+        ("Enabled", None, "Starting", 0),
+        ("Enabled", {**READY, "status": "Degraded"}, "Degraded", 8 * GIB),
+        ("Enabled", {**READY, "status": "Vexed"}, "Unknown", 8 * GIB),
+        ("Enabled", {**READY, "fenced": True}, "Degraded", 8 * GIB),
+        ("Disabled", READY, "Disabled", 8 * GIB),
+        ("Disabled", None, "Disabled", 0),
     ],
 )
 def test_a_storage_shows_what_its_rabbit_says(
-    enabled: str, says: dict[str, Any] | None, state: str, capacity: int, link: str
+    enabled: str, says: dict[str, Any] | None, state: str, capacity: int
 ) -> None:
-    old = read(
-        {"metadata": meta("r0"), "spec": {"state": enabled}, "status": {"status": "Failed"}},
-        Storage,
-    )
-    nodes = {} if says is None else {"r0": node("r0", **says)}
+    old = rabbit("r0", {"state": enabled}, status="Failed")
 
-    writes = system.decide(configuration({"r0": ("n0", "n1")}), {"r0": old}, nodes)
+    status = status_of(old, None if says is None else node("r0", **says))
 
-    (patch,) = changes(writes, kinds.STORAGE)
     disabled = "Storage node manually disabled" if enabled == "Disabled" else None
-    assert {key: patch["status"][key] for key in ("status", "message", "capacity")} == {
+    assert {key: status[key] for key in ("status", "message", "capacity", "rebootRequired")} == {
         "status": state,
         "message": disabled,
         "capacity": capacity,
+        "rebootRequired": says is not None and "fenced" in says,
     }
-    assert patch["status"]["access"]["computes"] == [
-        {"name": "n0", "status": link},
-        {"name": "n1", "status": link},
-    ]
 
 
-@pytest.mark.parametrize("nodes", [{}, {"r0": node("r0", **READY), "r1": node("r1", **READY)}])
-def test_a_second_pass_over_the_same_rabbits_writes_nothing(nodes: dict[str, NnfNode]) -> None:
-    storages = settle({"r0": rabbit("r0"), "r1": rabbit("r1")}, nodes)
-    assert system.decide(configuration(), storages, nodes) == []
+@pytest.mark.parametrize("status", ["Ready", "Degraded", "Failed", "Offline", "Drained"])
+@pytest.mark.parametrize("spec", [{"state": "Enabled"}, {"state": "Disabled"}])
+def test_the_links_of_a_rabbit_are_not_what_the_rabbit_is(
+    spec: dict[str, str], status: str
+) -> None:
+    says = {**READY, "status": status, "servers": [{"hostname": "n1", "status": "Offline"}]}
+
+    found = settle(rabbit("r0", spec), node("r0", **says))
+
+    assert links(found) == {"n0": "Ready", "n1": "Offline"}
+    assert [(each.name, each.status) for each in found.status.access.servers] == [("r0", "Ready")]
+
+
+@pytest.mark.parametrize("end", ["computes", "servers"])
+def test_a_wrong_link_is_repaired(end: str) -> None:
+    right = settle(rabbit("r0"), node("r0", **READY))
+    raw = msgspec.to_builtins(right)
+    raw["status"]["access"][end][0]["status"] = "Offline"
+
+    assert settle(read(raw, Storage), node("r0", **READY)) == right
+
+
+def test_nothing_is_said_of_the_links_of_a_rabbit_that_has_not_spoken_yet() -> None:
+    assert "access" not in status_of(rabbit("r0"), None)
+
+
+def test_the_status_of_a_storage_that_is_tested_is_the_testers() -> None:
+    tested = rabbit("r0", {"mode": "Testing"}, status="Drained", message="by hand")
+    assert written(tested, node("r0", **READY)) == []
+
+    disabled = rabbit("r0", {"mode": "Testing", "state": "Disabled"}, status="Ready")
+    assert status_of(disabled, node("r0", **READY)) == {
+        "status": "Disabled",
+        "message": "Storage node manually disabled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        *(({}, status, status == "Ready") for status in sorted(system._STATUSES)),
+        ({"state": "Disabled"}, "Ready", False),
+        ({"mode": "Testing"}, "Ready", True),
+    ],
+)
+def test_only_flash_of_rabbits_that_are_ready_is_given_to_jobs(
+    spec: dict[str, str], status: str, expected: bool
+) -> None:
+    assert system.usable(rabbit("r0", spec, status=status)) is expected
+
+
+def offering(name: str, raw: RawVolumes = RawVolumes.FOR_USERS) -> NnfNode:
+    carried = {labels.RAW_VOLUMES: raw}
+    return read({"metadata": meta("nnf-nlc", name, labels=carried), "status": READY}, NnfNode)
+
+
+def test_raw_volumes_are_for_users_where_every_rabbit_offers_them() -> None:
+    offered = settle(rabbit("r0"), offering("r0"))
+    other = settle(rabbit("r0"), node("r0", **READY))
+
+    assert system.raw_volumes([offered]) is RawVolumes.FOR_USERS
+    assert system.raw_volumes([offered, other]) is RawVolumes.FOR_ROOT
+    assert system.raw_volumes([]) is RawVolumes.FOR_ROOT
+
+
+def test_raw_volumes_are_for_nobody_where_a_rabbit_has_no_devices() -> None:
+    offered = settle(rabbit("r0"), offering("r0"))
+    without = settle(rabbit("r1"), offering("r1", RawVolumes.NONE))
+
+    assert system.raw_volumes([offered, without]) is RawVolumes.NONE
+
+
+def test_a_rabbit_that_offers_raw_volumes_no_more_is_believed() -> None:
+    found = settle(settle(rabbit("r0"), offering("r0")), node("r0", **READY))
+
+    assert system.raw_volumes([found]) is RawVolumes.FOR_ROOT
+
+
+@pytest.mark.parametrize("said", [None, node("r0", **READY), node("r0", **READY, fenced=True)])
+def test_a_second_pass_over_the_same_rabbit_writes_nothing(said: NnfNode | None) -> None:
+    assert written(settle(rabbit("r0"), said), said) == []
 
 
 def test_the_configuration_is_ready_when_nothing_is_left_to_write() -> None:
-    storages = settle({"r0": rabbit("r0"), "r1": rabbit("r1")}, {})
-    writes = system.decide(configuration(ready=False), storages, {})
-    assert changes(writes, kinds.SYSTEM_CONFIGURATION) == [{"status": {"ready": True}}]
-    assert len(writes) == 1
+    assert changes(system.finished(configuration(ready=False)), kinds.SYSTEM_CONFIGURATION) == [
+        {"status": {"ready": True}}
+    ]
+    assert system.finished(configuration(ready=True)) == []

@@ -5,7 +5,7 @@ Workflow was first seen in TransientCondition, and what a job has been shown.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -13,10 +13,11 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.conductor.port import WorkloadManager
-from warren.dws import conduct, kinds, labels
+from warren.dws import conduct, kinds, labels, waits
 from warren.dws.conduct import PREFIX, Action, Job, Phase
 from warren.dws.faults import Fault
 from warren.dws.objects import (
+    ClientMount,
     Computes,
     DirectiveBreakdown,
     Servers,
@@ -24,7 +25,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
-from warren.kube.client import Client
+from warren.kube.client import Client, Forbidden
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -60,6 +61,7 @@ class Conductor:
             informers.of(kind).listen(self._belonging_changed)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
+        informers.of(kinds.CLIENT_MOUNT)
 
     async def run(self) -> None:
         """Lead until cancelled, from when everything is known."""
@@ -79,6 +81,8 @@ class Conductor:
         delay = None
         try:
             delay = await self._act(seen.job, await self._decided(seen))
+        except Forbidden:
+            raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
             log.info("job refused", job=job, reason=mistake)
@@ -88,6 +92,23 @@ class Conductor:
         if seen.job.phase is Phase.OVER:
             self._shown.pop(job, None)
         return delay
+
+    def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
+        """Give what jobs wait for, as far as their storage is concerned; for those that do."""
+        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
+        configuration = read(raw, SystemConfiguration) if raw is not None else None
+        told = {}
+        for number in jobs:
+            job = self._jobs.job(number)
+            # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
+            if job is None or job.phase not in waits.PHASES:
+                continue
+            raw = self._informers.of(kinds.WORKFLOW).get(job.workflow)
+            workflow = read(raw, Workflow) if raw is not None else None
+            reason = waits.reason(job, workflow, configuration)
+            if reason is not None:
+                told[number] = reason
+        return told
 
     async def _decided(self, seen: conduct.Seen) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
@@ -122,9 +143,15 @@ class Conductor:
             servers={each.metadata.name: each for each in servers},
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
+            mounted=self._mounted(known),
             floor=self._floor,
             transient=self._transient_for(job, workflow),
         )
+
+    def _mounted(self, job: Job) -> set[str]:
+        """Return the nodes that have a mount of a job's storage, or are not known to have none."""
+        mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
+        return {each.spec.node for each in mounts if not each.all_in("unmounted")}
 
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
         return self._informers.of(kind).by("workflow", str(job.workflow))
@@ -149,8 +176,10 @@ class Conductor:
                     await self._jobs.start(job, variables)
                 case conduct.Finish():
                     await self._jobs.finish(job)
-                case conduct.Fail(type_, note):
-                    await self._jobs.fail(job, type_, note)
+                case conduct.FreeNodes(nodes):
+                    await self._jobs.free(job, nodes)
+                case conduct.Fail(type_, note, severity):
+                    await self._jobs.fail(job, type_, note, severity)
                 case conduct.Note(key, value):
                     await self._jobs.note(job, key, value)
                 case conduct.Memo(values):

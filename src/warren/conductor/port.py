@@ -40,8 +40,12 @@ class WorkloadManager(Protocol):
         """Let the job go."""
         ...
 
-    async def fail(self, job: Job, type: str, note: str) -> None:
-        """End the job with an exception."""
+    async def free(self, job: Job, nodes: Sequence[str]) -> None:
+        """Give back some of the nodes of a job that is ending, and no flash."""
+        ...
+
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
+        """Give the job an exception; one of severity 0 ends it."""
         ...
 
     async def note(self, job: Job, key: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 from warren.base.objects import Key, key_of
 from warren.dws import breakdown, kinds
 from warren.dws.objects import DirectiveBreakdown, NnfStorageProfile, read
-from warren.kube.client import Client
+from warren.kube.client import Client, Invalid
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -28,6 +28,10 @@ class BreakdownController:
                 for obj in self._profiles.all()
                 if obj["metadata"]["namespace"] == kinds.PROFILES_NAMESPACE
             ]
-            writes = breakdown.decide(read(raw, DirectiveBreakdown), profiles)
-            await perform(self._client, writes)
+            seen = read(raw, DirectiveBreakdown)
+            try:
+                await perform(self._client, breakdown.decide(seen, profiles))
+            except Invalid as error:
+                # The definitions may be HPE's, which know fewer file systems than ours.
+                await perform(self._client, breakdown.unsaid(seen, str(error)))
         return None

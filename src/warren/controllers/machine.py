@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from warren.dws.node import Copy, Progress, Volume
+from warren.dws.node import Copy, Progress, RawVolumes, Volume
 
 
 class Machine(Protocol):
@@ -16,20 +16,32 @@ class Machine(Protocol):
         """Give how many bytes of flash the node has in all."""
         ...
 
+    async def raw_volumes(self) -> RawVolumes:
+        """Return whom a volume of the node may be given as a bare device."""
+        ...
+
     async def make(self, volume: Volume) -> None:
         """Reserve a volume's space and make its file system, owned by its user."""
         ...
 
     async def release(self, group: str, name: str) -> None:
-        """Give a volume's space back, with whatever is in it."""
+        """Give a volume's space back, with whatever is in it.
+
+        Raises InUse for a bounded time while a process uses it, and then may kill those of
+        its user; what is used by others is kept, with NodeTrouble, until they are gone.
+        """
         ...
 
     async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
         """Mount a volume at `path`, for everything that runs on the node."""
         ...
 
-    async def unmount(self, path: str) -> None:
-        """Unmount what is mounted at `path`, if anything is."""
+    async def unmount(self, path: str, userid: int = 0) -> None:
+        """Unmount what is mounted at `path`, if anything is.
+
+        What still uses it is waited for, with InUse, for a bounded time. After that it is
+        unmounted all the same; processes of the user `userid` that use it may be killed.
+        """
         ...
 
     def copy(self, copy: Copy) -> AsyncIterator[Progress]:

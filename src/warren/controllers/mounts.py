@@ -63,7 +63,7 @@ class MountReconciler:
 
     async def _unmount(self, seen: ClientMount) -> None:
         for mount in reversed(seen.spec.mounts):
-            await self._machine.unmount(mount.mount_path)
+            await self._machine.unmount(mount.mount_path, mount.user_id)
 
     async def _report(self, seen: ClientMount, trouble: NodeTrouble | None) -> None:
         state = seen.spec.desired_state

@@ -11,11 +11,13 @@ from warren.base.bytesize import human
 from warren.base.clock import Clock
 from warren.base.errors import Retryable
 from warren.base.objects import Change, Key, Object, key_of
-from warren.base.times import go_duration, rfc3339_micro
+from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
+from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
 from warren.dws import kinds, labels
-from warren.dws.node import Copy, NodeTrouble, Progress
+from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.dws.objects import NnfDataMovement, read
+from warren.dws.retries import Retries
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -23,72 +25,129 @@ from warren.kube.runtime import Reconciler
 
 log = structlog.get_logger()
 
-SLOTS = 8
-"""Copies at a time on one rabbit."""
-
 
 class MovementReconciler:
-    """Runs one rabbit's data movements."""
+    """Runs one rabbit's data movements: its passes, and the copies, which take longer.
+
+    Both `reconciler.run` and `copies.run` are to live as long as the agent.
+    """
 
     def __init__(
-        self, client: Client, informers: Informers, machine: Machine, clock: Clock
+        self,
+        client: Client,
+        informers: Informers,
+        machine: Machine,
+        clock: Clock,
+        *,
+        slots: int = SLOTS,
+        retries: Retries = Retries(),  # noqa: B008 - a value
     ) -> None:
+        """At most `slots` copies are made at a time, and one of each user in any case.
+
+        `retries` is for those that fail.
+        """
         self._client = client
         self._machine = machine
         self._clock = clock
+        self._retries = retries
         self._movements = informers.of(kinds.NNF_DATA_MOVEMENT)
-        # A copy takes as long as it takes: its pass has no limit.
-        self.reconciler: Reconciler[Key] = Reconciler(
-            "movement", self.reconcile, workers=SLOTS, limit=None
-        )
+        # One more than there are copies: each may wait for the end of a copier that hangs in
+        # the kernel.
+        self.reconciler: Reconciler[Key] = Reconciler("movement", self.reconcile, workers=slots + 1)
+        self.copies = Copies(self._copy, self.reconciler.add, slots)
         self._movements.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over an NnfDataMovement: all of its copy."""
-        raw = self._movements.get(key)
-        if raw is None:
-            return None
-        seen = read(raw, NnfDataMovement)
-        if seen.metadata.deleting:
-            # No copy of it runs any more: this pass has the key to itself.
+        """Make one pass over an NnfDataMovement: have its copy begun, or ended.
+
+        News of a deletion or cancellation comes here, whatever the copier does meanwhile.
+        """
+        seen = self._seen(key)
+        if seen is None:
+            await self.copies.stop(key)
+        elif seen.metadata.deleting:
+            await self.copies.stop(key)
             await self._write(key, labels.finalized(seen.metadata, labels.MOVEMENT_FINALIZER))
-        elif seen.status.state != "Finished":
-            await self._run(key, seen)
+        elif seen.status.state == "Finished":
+            pass
+        elif seen.spec.cancel:
+            await self.copies.stop(key)
+            ended = {"status": "Cancelled", "message": "the copy was cancelled"}
+            # Only on the newest object: its copy may have come to its end before.
+            await self._report(key, self._finished(ended), seen=seen.metadata.resource_version)
+        elif key not in self.copies:
+            wait = self._wait(seen)
+            if wait > 0:
+                return wait
+            self.copies.want(key, seen.spec.user_id)
         return None
 
-    async def _run(self, key: Key, seen: NnfDataMovement) -> None:
-        # If it was Running, the agent had died, and its copier with it: copy again.
-        restarts = seen.status.restarts + (seen.status.state == "Running")
-        now = rfc3339_micro(self._clock.now())
-        started = {"state": "Running", "startTime": now, "restarts": restarts}
-        # Only on the newest object: an older one may not know that its copy has ended.
-        await self._report(key, started, seen=seen.metadata.resource_version)
-        try:
-            ended = await self._copy(key, seen)
-        except NodeTrouble as trouble:
-            error = {
-                "debugMessage": str(trouble),
-                "userMessage": str(trouble),
-                "type": "User",
-                "severity": "Fatal",
-            }
-            ended = {"status": "Failed", "message": str(trouble), "error": error}
-        if ended is not None:
-            now = rfc3339_micro(self._clock.now())
-            await self._insist(key, {**ended, "state": "Finished", "endTime": now})
+    def _seen(self, key: Key) -> NnfDataMovement | None:
+        raw = self._movements.get(key)
+        return None if raw is None else read(raw, NnfDataMovement)
 
-    async def _copy(self, key: Key, seen: NnfDataMovement) -> dict[str, object] | None:
-        """Copy to the end, or until nobody wants it any more; then there is nothing to say."""
+    def _wait(self, seen: NnfDataMovement) -> float:
+        """Return the seconds until a copy may be tried once more."""
+        status = seen.status
+        if status.state != "Starting" or status.end_time is None:
+            return 0.0
+        since = self._clock.now() - parse_rfc3339(status.end_time)
+        return self._retries.wait(status.restarts, since)
+
+    # One copy, in its slot
+
+    async def _copy(self, key: Key) -> None:
+        # A task, and what is bound here is bound in its own context, as in a pass.
+        structlog.contextvars.bind_contextvars(reconciler=self.reconciler.name, key=str(key))
+        seen = await self._begin(key)
+        if seen is None:
+            return
+        restarts = _restarts(seen)
+        try:
+            status = self._finished(await self._copied(key, seen))
+        except NodeTrouble as trouble:
+            told = isinstance(trouble, CopyFailed)
+            status = self._failed(seen, restarts, str(trouble), told=told)
+        except Exception as error:  # the only such net: a bug may cost one copy, not the agent
+            log.exception("copy failed")
+            words = f"the copy has failed inside Warren: {error!r}"
+            status = self._failed(seen, restarts, words, told=False)
+        await self._insist(key, status)
+
+    async def _begin(self, key: Key) -> NnfDataMovement | None:
+        """Say that a copy has begun, and return the movement; None if it is not wanted now."""
+        while True:
+            seen = self._seen(key)
+            if (
+                seen is None
+                or seen.metadata.deleting
+                or seen.spec.cancel
+                or seen.status.state == "Finished"
+                or self._wait(seen) > 0
+            ):
+                return None
+            started = {
+                "state": "Running",
+                "startTime": rfc3339_micro(self._clock.now()),
+                "endTime": None,
+                "restarts": _restarts(seen),
+            }
+            try:
+                # Only on the newest object: an older one may not know that its copy has ended.
+                await self._report(key, started, seen=seen.metadata.resource_version)
+            except Retryable as error:
+                log.info("copy put off", reason=str(error))
+                await asyncio.sleep(error.delay)
+            else:
+                return seen
+
+    async def _copied(self, key: Key, seen: NnfDataMovement) -> dict[str, object]:
+        """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
         progress = None
         showing: asyncio.Task[None] | None = None
         try:
             async with aclosing(self._machine.copy(_work(seen))) as copying:  # type: ignore[type-var]
                 async for progress in copying:
-                    current = self._movements.get(key)
-                    if current is None or current["metadata"].get("deletionTimestamp"):
-                        return None
-                    if current["spec"].get("cancel"):
-                        return {"status": "Cancelled", "message": "the copy was cancelled"}
                     # Not waited for: a slow API does not make a slow copy.
                     if showing is None or showing.done():
                         showing = asyncio.create_task(self._show(key, progress))
@@ -97,6 +156,29 @@ class MovementReconciler:
                 showing.cancel()
                 await asyncio.wait({showing})
         return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
+
+    def _failed(self, seen: NnfDataMovement, restarts: int, trouble: str, *, told: bool) -> Object:
+        """Give the status after a try that has failed: another one, or the end."""
+        command = seen.metadata.labels.get(labels.INITIATOR, "")
+        if self._retries.again(command, restarts, told=told):
+            log.info("copy is tried again", reason=trouble)
+            return {
+                "state": "Starting",
+                "restarts": restarts + 1,
+                "endTime": rfc3339_micro(self._clock.now()),
+                "message": f"try {restarts + 1} has failed: {trouble}",
+            }
+        message = f"{trouble} (tried {restarts + 1} times)" if restarts else trouble
+        error = {
+            "debugMessage": message,
+            "userMessage": message,
+            "type": "User" if told else "Internal",
+            "severity": "Fatal",
+        }
+        return self._finished({"status": "Failed", "message": message, "error": error})
+
+    def _finished(self, how: Object) -> Object:
+        return {**how, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
 
     async def _show(self, key: Key, progress: Progress) -> None:
         """Report how far a copy is. If nobody hears it, the next word comes soon."""
@@ -121,6 +203,12 @@ class MovementReconciler:
         kind = kinds.NNF_DATA_MOVEMENT
         change = Change(kind=kind, key=key, patch=patch, seen=seen, status=status)
         await perform(self._client, [change])
+
+
+def _restarts(seen: NnfDataMovement) -> int:
+    """Return how many tries a copy that begins now has had before."""
+    # If it was Running, the agent had died, and its copier with it.
+    return seen.status.restarts + (seen.status.state == "Running")
 
 
 def _work(seen: NnfDataMovement) -> Copy:

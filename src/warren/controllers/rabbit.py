@@ -37,14 +37,24 @@ class RabbitReconciler:
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has."""
         raw = self._nodes.get(key)
+        carried = {labels.RAW_VOLUMES: await self._machine.raw_volumes()}
         if raw is None:
             node = {
-                "metadata": {"name": key.name, "namespace": key.namespace},
+                "metadata": {"name": key.name, "namespace": key.namespace, "labels": carried},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
         seen = read(raw, NnfNode)
+        if seen.metadata.labels.get(labels.RAW_VOLUMES) != carried[labels.RAW_VOLUMES]:
+            change = Change(
+                kind=kinds.NNF_NODE,
+                key=key,
+                patch={"metadata": {"labels": carried}},
+                seen=seen.metadata.resource_version,
+            )
+            await perform(self._client, [change])
+            return None
         capacity = await self._machine.capacity()
         if (seen.status.status, seen.status.capacity) != ("Ready", capacity):
             status = {"status": "Ready", "health": "OK", "capacity": capacity}

@@ -11,7 +11,7 @@ from warren.kube.runtime import Reconciler
 
 
 class StorageController:
-    """Reconciles every NnfStorage, and the Servers of the same name."""
+    """Reconciles every NnfStorage, and the status of the Servers of the same name."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
@@ -21,6 +21,7 @@ class StorageController:
         self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
         self._storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._shares.listen(self._share_changed)
+        self._servers.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
         """Make one pass over an NnfStorage."""
@@ -31,7 +32,7 @@ class StorageController:
             gone = await orphans(
                 self._client, kinds.NNF_STORAGE, key, kinds.NNF_NODE_STORAGE, found
             )
-            await perform(self._client, gone)
+            await perform(self._client, [*gone, *self._report_assigned(key)])
         else:
             seen = read(raw, NnfStorage)
             if seen.metadata.deleting and not found:
@@ -43,6 +44,16 @@ class StorageController:
             writes = [*storage.decide(seen, shares), *self._report(seen, shares)]
             await perform(self._client, writes)
         return again
+
+    def _report_assigned(self, key: Key) -> list[Write]:
+        """Name the rabbits that are assigned, before anything is made on them."""
+        raw = self._servers.get(key)
+        if raw is None:
+            return []
+        seen = read(raw, Servers)
+        # Once they were ready, what is missing has been given back.
+        change = None if seen.status.ready else servers.report(seen, [], {})
+        return [] if change is None or seen.metadata.deleting else [change]
 
     def _report(self, seen: NnfStorage, shares: list[NnfNodeStorage]) -> list[Write]:
         raw = self._servers.get(seen.metadata.key)

@@ -1,9 +1,11 @@
 """The rabbits: Storages, from the SystemConfiguration and each rabbit's word (`dws.system`)."""
 
-from warren.base.objects import Key
+from collections.abc import Mapping
+
+from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.dws import kinds, system
-from warren.dws.objects import NnfNode, Storage, SystemConfiguration, read
+from warren.dws.objects import NnfNode, Storage, StorageNode, SystemConfiguration, read
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -11,27 +13,67 @@ from warren.kube.runtime import Reconciler
 
 
 class SystemController:
-    """Reconciles the one SystemConfiguration."""
+    """Reconciles the one SystemConfiguration, and each rabbit by the key of its NnfNode.
+
+    What happens to one rabbit costs no look at the others.
+    """
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
+        self._configuration: SystemConfiguration | None = None
+        self._rabbits: Mapping[Key, StorageNode] = {}
+        """Those of the configuration, by the keys of their NnfNodes."""
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
-        for informer in (self._configurations, self._storages, self._nodes):
-            informer.listen(lambda _: self.reconciler.add(CONFIGURATION))
+        self._configurations.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._storages.listen(self._storage_changed)
+        self._nodes.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over the system."""
-        raw = self._configurations.get(key)
-        if raw is not None:
-            storages = [read(obj, Storage) for obj in self._storages.all()]
-            nodes = [read(obj, NnfNode) for obj in self._nodes.all()]
-            writes = system.decide(
-                read(raw, SystemConfiguration),
-                {storage.metadata.name: storage for storage in storages},
-                {node.metadata.namespace: node for node in nodes},
-            )
+        """Make one pass over the configuration, or over one rabbit."""
+        if key == CONFIGURATION:
+            await perform(self._client, self._configured())
+        elif self._configuration is not None and key in self._rabbits:
+            writes = self._decided(self._configuration, key)
             await perform(self._client, writes)
+            if not writes and not self._configuration.status.ready:
+                self.reconciler.add(CONFIGURATION)
         return None
+
+    def _configured(self) -> list[Write]:
+        """Learn which rabbits there are; give what is to be written once all of them are done."""
+        raw = self._configurations.get(CONFIGURATION)
+        known, found = self._configuration, read(raw, SystemConfiguration) if raw else None
+        self._configuration = found
+        if found is None:
+            self._rabbits = {}
+            return []
+        if known is None or (known.spec, known.metadata.uid) != (found.spec, found.metadata.uid):
+            self._rabbits = {_key(each.name): each for each in found.spec.storage_nodes}
+            for key in self._rabbits:
+                self.reconciler.add(key)
+        if found.status.ready or any(self._decided(found, key) for key in self._rabbits):
+            return []
+        return list(system.finished(found))
+
+    def _decided(self, configuration: SystemConfiguration, key: Key) -> list[Write]:
+        rabbit = self._rabbits[key]
+        storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
+        node = self._nodes.get(key)
+        return list(
+            system.decide(
+                configuration,
+                rabbit,
+                read(storage, Storage) if storage is not None else None,
+                read(node, NnfNode) if node is not None else None,
+            )
+        )
+
+    def _storage_changed(self, obj: Object) -> None:
+        self.reconciler.add(_key(key_of(obj).name))
+
+
+def _key(rabbit: str) -> Key:
+    return Key(rabbit, system.NODE_NAME)

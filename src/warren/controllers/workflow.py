@@ -1,6 +1,6 @@
 """Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -21,7 +21,7 @@ from warren.dws.objects import (
     read,
 )
 from warren.kube.client import Client, NotFound
-from warren.kube.informer import Informers
+from warren.kube.informer import Informer, Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
@@ -67,7 +67,7 @@ class WorkflowController:
             return None
         workflow = read(raw, Workflow)
         children = {kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN}
-        seen = self._seen(workflow, children, self._informers.of(kinds.STORAGE).all())
+        seen = self._seen(workflow, children, _Rabbits(self._informers.of(kinds.STORAGE)))
         fresh = driver.wants_fresh(seen)
         writes = [] if fresh else driver.decide(seen)
         if not fresh and not driver.blames(workflow, writes):
@@ -75,7 +75,7 @@ class WorkflowController:
             return None
         own = labels.of_workflow(workflow)
         children = {kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN}
-        rabbits = await self._rabbits(children[kinds.SERVERS])
+        rabbits = seen.rabbits if fresh else await self._rabbits(children[kinds.SERVERS])
         await perform(self._client, driver.decide(self._seen(workflow, children, rabbits)))
         return AGAIN if self._unseen(children) else None
 
@@ -86,23 +86,26 @@ class WorkflowController:
             for obj in objects
         )
 
-    async def _rabbits(self, assigned: Sequence[Object]) -> Sequence[Object]:
-        """Give the rabbits, with those that are assigned and may not have been seen yet."""
-        rabbits = {key_of(obj): obj for obj in self._informers.of(kinds.STORAGE).all()}
-        for servers in assigned:
-            for each in read(servers, Servers).spec.allocation_sets:
-                for share in each.storage:
-                    key = Key(kinds.DEFAULT_NAMESPACE, share.name)
-                    if key not in rabbits:
-                        with suppress(NotFound):
-                            rabbits[key] = await self._client.get(kinds.STORAGE, key)
-        return list(rabbits.values())
+    async def _rabbits(self, assigned: Sequence[Object]) -> Mapping[str, Storage]:
+        """Give the rabbits: those that are assigned as they are by now."""
+        names = {
+            share.name
+            for servers in assigned
+            for each in read(servers, Servers).spec.allocation_sets
+            for share in each.storage
+        }
+        fresh = {}
+        for name in sorted(names):
+            with suppress(NotFound):
+                raw = await self._client.get(kinds.STORAGE, Key(kinds.DEFAULT_NAMESPACE, name))
+                fresh[name] = read(raw, Storage)
+        return _Rabbits(self._informers.of(kinds.STORAGE), fresh)
 
     def _seen(
         self,
         workflow: Workflow,
         children: Mapping[Kind, Sequence[Object]],
-        rabbits: Sequence[Object],
+        rabbits: Mapping[str, Storage],
     ) -> driver.Seen:
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
@@ -118,11 +121,35 @@ class WorkflowController:
             file_systems=[
                 read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
             ],
-            rabbits={obj["metadata"]["name"]: read(obj, Storage) for obj in rabbits},
+            rabbits=rabbits,
             belongings=[(kind, key_of(obj)) for kind in _BELONGINGS for obj in children[kind]],
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),
         )
+
+
+class _Rabbits(Mapping[str, Storage]):
+    """The rabbits by name. A pass that looks at a few of them costs no look at the others."""
+
+    def __init__(self, informer: Informer, fresh: Mapping[str, Storage] | None = None) -> None:
+        """`fresh` holds some that may not have been seen yet as they are."""
+        self._informer = informer
+        self._fresh = fresh or {}
+
+    def __getitem__(self, name: str) -> Storage:
+        if name in self._fresh:
+            return self._fresh[name]
+        raw = self._informer.get(Key(kinds.DEFAULT_NAMESPACE, name))
+        if raw is None:
+            raise KeyError(name)
+        return read(raw, Storage)
+
+    def __iter__(self) -> Iterator[str]:
+        seen = self._informer.keys()
+        return iter({key.name for key in seen} | self._fresh.keys())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _of_workflow(add: Callable[[Key], None]) -> Callable[[Object], None]:

@@ -1,13 +1,15 @@
 """Capacities: numbers with a unit, decimal (`1TB`) or binary (`1TiB`)."""
 
 import re
+from typing import Final
 
 from warren.base.bytesize import Bytes
 from warren.base.errors import UserMistake
 
 _FORM = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([kKMGTP])(i)?)?B?")
 _POWER = {None: 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_LIMIT = 2**63  # objects carry sizes in 64 bits
+LIMIT: Final = 2**63
+"""Bytes that are too many: objects carry sizes in 64 bits."""
 
 
 def parse(text: str) -> Bytes:
@@ -17,8 +19,8 @@ def parse(text: str) -> Bytes:
         raise UserMistake(f"{text!r} is not a capacity: write a number and a unit, such as 100GiB.")
     number, unit, binary = match.groups()
     size = float(number) * (1024 if binary else 1000) ** _POWER[unit]
-    if size >= _LIMIT:
-        raise UserMistake(f"{text!r} is too large: no storage has 8 EiB.")
+    if size >= LIMIT:
+        raise UserMistake(f"{text!r} is too large: a capacity is less than 8 EiB.")
     return Bytes(round(size))
 
 

@@ -5,13 +5,23 @@ first `=`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
 
 from warren.directives.diagnostics import Mistake
 
 _SENTINEL = re.compile(r"(?<!\S)#DW(?=\s|$)")
 _WORD = re.compile(r"\S+")
+
+CONTINUED: Final = re.compile(r"\\\s*$")
+"""The end of a line whose directive goes on in the next one."""
+
+CONTINUATION: Final = re.compile(r"\s*(?:#DW(?=\s|$)|#)?\s*")
+"""What may stand before the words with which a directive goes on."""
+
+_LINE_BREAK = re.compile(r"\\[ \t\r]*\n[ \t]*(?:#DW(?=\s|$)|#)?")
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ def parse(text: str) -> Directive:
         raise Mistake(
             text, words[0].start, words[0].end, "A command is missing after #DW.", "Try jobdw."
         )
+    _demand_no_quoting(text, words)
     arguments: dict[str, Argument] = {}
     for word in words[2:]:
         argument = _argument(word)
@@ -88,6 +99,19 @@ def parse(text: str) -> Directive:
     return Directive(text, words[1], tuple(arguments.values()))
 
 
+def _demand_no_quoting(text: str, words: Sequence[Token]) -> None:
+    """Raise Mistake where a space was meant to be part of a value."""
+    for word, following in pairwise(words):
+        _, equals, value = word.text.partition("=")
+        quote = value[:1] if value[:1] in ("'", '"') else ""
+        if word.text.endswith("\\") or (equals and quote and not value[1:].endswith(quote)):
+            raise Mistake(
+                text, word.start, following.end,
+                "A directive knows no quotes, and a value ends at the first space.",
+                "Use a path without spaces, such as that of a link.",
+            )  # fmt: skip
+
+
 def _argument(word: Token) -> Argument:
     key, equals, value = word.text.partition("=")
     if not equals:
@@ -98,8 +122,10 @@ def _argument(word: Token) -> Argument:
 def split(block: str) -> Iterator[str]:
     """Cut a text that holds several directives, on lines or on one line, into each.
 
-    Text before the first `#DW` comes out as it is, for `parse` to refuse.
+    A line that ends in `\\` goes on in the next one, with `#DW`, `#` or nothing before what
+    follows. Text before the first `#DW` comes out as it is, for `parse` to refuse.
     """
+    block = CONTINUED.sub("", _LINE_BREAK.sub(" ", block))
     starts = [match.start() for match in _SENTINEL.finditer(block)]
     if not starts or block[: starts[0]].strip():
         starts.insert(0, 0)
@@ -107,14 +133,3 @@ def split(block: str) -> Iterator[str]:
         piece = " ".join(block[start:end].split())
         if piece:
             yield piece
-
-
-def script_directives(script: str) -> list[str]:
-    """Give the `#DW` lines of a batch script, from its leading comments and blank lines."""
-    found = []
-    for line in script.splitlines():
-        if line.strip() and not line.startswith("#"):
-            break
-        if re.match(r"#DW(\s|$)", line):
-            found.append(line.strip())
-    return found

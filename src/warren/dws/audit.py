@@ -31,6 +31,7 @@ class Sort(StrEnum):
 
     VOLUME = "volume"
     MOUNT = "mount"
+    DEVICE = "device"
     PROCESS = "process"
     OBJECT = "object"
 
@@ -43,7 +44,7 @@ class Finding:
     where: str
     """The node, or the kind of an object."""
     name: str
-    """A volume's name, a mount point, a process id, or `namespace/name`."""
+    """A volume's name, a mount point, a device, a process id, or `namespace/name`."""
     why: str
 
 
@@ -53,6 +54,8 @@ class OnNodes:
 
     volumes: frozenset[tuple[str, str]] = frozenset()
     mounts: frozenset[tuple[str, str]] = frozenset()
+    devices: frozenset[tuple[str, str]] = frozenset()
+    """Loop devices on rabbits' disks that show no volume as its record says."""
     processes: Mapping[int, str]
     """The tasks of jobs: process ids, and the ids of the jobs."""
 
@@ -61,12 +64,21 @@ class OnNodes:
         return OnNodes(
             volumes=self.volumes & later.volumes,
             mounts=self.mounts & later.mounts,
+            devices=self.devices & later.devices,
             processes={
                 process: job
                 for process, job in self.processes.items()
                 if later.processes.get(process) == job
             },
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Going:
+    """What is to go from nodes. Pairs are of a node and a name there."""
+
+    volumes: frozenset[tuple[str, str]]
+    mounts: frozenset[tuple[str, str]]
 
 
 def unowned(
@@ -110,6 +122,10 @@ def unowned(
         Finding(sort=Sort.MOUNT, where=node, name=path, why="no ClientMount asks for it")
         for node, path in sorted(on_nodes.mounts - mounted)
     ]
+    found += [
+        Finding(sort=Sort.DEVICE, where=rabbit, name=device, why="it shows no volume of the rabbit")
+        for rabbit, device in sorted(on_nodes.devices)
+    ]
     made = {
         volume(share, number)
         for share in (read(each, NnfNodeStorage) for each in objects[kinds.NNF_NODE_STORAGE])
@@ -120,6 +136,33 @@ def unowned(
         for rabbit, name in sorted(on_nodes.volumes - made)
     ]
     return found
+
+
+def going(objects: Mapping[Kind, Sequence[Object]]) -> Going:
+    """Return the volumes and mounts that their objects say are to go."""
+    shares = [read(each, NnfNodeStorage) for each in objects[kinds.NNF_NODE_STORAGE]]
+    mounts = [read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT]]
+    return Going(
+        volumes=frozenset(
+            volume(share, number)
+            for share in shares
+            if share.metadata.deleting
+            for number in range(share.spec.count)
+        ),
+        mounts=frozenset(
+            (mount.spec.node, each.mount_path)
+            for mount in mounts
+            if mount.metadata.deleting or mount.spec.desired_state == "unmounted"
+            for each in mount.spec.mounts
+        ),
+    )
+
+
+def kept(where: str, name: str, process: str, command: str) -> Finding:
+    """Return the finding that a process keeps a volume or a mount that is to go."""
+    return Finding(
+        sort=Sort.PROCESS, where=where, name=process, why=f"{command} keeps {name}, which is to go"
+    )
 
 
 def key(finding: Finding) -> tuple[Kind, Key]:

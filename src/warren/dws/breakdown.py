@@ -53,10 +53,7 @@ def decide(breakdown: DirectiveBreakdown, profiles: Sequence[NnfStorageProfile])
     try:
         needs = needs_of(parse(breakdown.spec.directive), profiles)
     except Fault as fault:
-        known = breakdown.status.error
-        if known is not None and known.debug_message == fault.debug:
-            return ()
-        return [_report(breakdown, {"ready": False, "error": fault.as_status()})]
+        return _failed(breakdown, fault)
     reference: dict[str, Any] = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
     servers = {
         "metadata": {
@@ -93,21 +90,46 @@ def decide(breakdown: DirectiveBreakdown, profiles: Sequence[NnfStorageProfile])
     return [Create(kind=kinds.SERVERS, object=servers), _report(breakdown, status)]
 
 
+def unsaid(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
+    """Report that the definitions of this cluster have no words for what the directive needs."""
+    kind = parse(breakdown.spec.directive).values.get("type", "")
+    words = f"the definitions of this cluster do not allow for type {kind}"
+    return _failed(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
+
+
+def _failed(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
+    known = breakdown.status.error
+    if known is not None and known.debug_message == fault.debug:
+        return ()
+    return [_report(breakdown, {"ready": False, "error": fault.as_status()})]
+
+
 def needs_of(directive: Directive, profiles: Sequence[NnfStorageProfile]) -> list[AllocationNeed]:
     """Give the allocation sets that a jobdw needs. Raises Fault."""
     values = directive.values
     kind = values["type"]
     if kind not in NODE_LOCAL:
-        raise Fault(f"file systems of type {kind} are not made by this cluster", type="User")
+        raise Fault(
+            f"file systems of type {kind} are not made by this cluster",
+            type="User",
+            argument="type",
+        )
     profile = chosen(values.get("profile"), profiles).data.of(kind)
     try:
         asked = capacity.parse(values["capacity"])
         size = int(float(profile.capacity_scaling_factor) * asked)
         size += _padding(profile.allocation_padding, size)
     except (UserMistake, ValueError) as error:
-        raise Fault(str(error), type="User") from error
+        raise Fault(str(error).removesuffix("."), type="User", argument="capacity") from error
     if asked == 0:
-        raise Fault("'capacity' must be a non-zero value", type="User")
+        raise Fault("'capacity' must be a non-zero value", type="User", argument="capacity")
+    if size >= capacity.LIMIT:
+        raise Fault(
+            f"{values['capacity']!r} is too large: with what its file system needs for itself, a "
+            "capacity is less than 8 EiB",
+            type="User",
+            argument="capacity",
+        )
     constraints = Constraints(labels=(*profile.storage_labels, f"{labels.STORAGE_TYPE}=Rabbit"))
     return [
         AllocationNeed(
@@ -125,7 +147,7 @@ def chosen(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
         for profile in profiles:
             if profile.metadata.name == name:
                 return profile
-        raise Fault(f"Unable to find NnfStorageProfile: {name}", type="User")
+        raise Fault(f"Unable to find NnfStorageProfile: {name}", type="User", argument="profile")
     defaults = [profile for profile in profiles if profile.data.default]
     if len(defaults) != 1:
         raise Fault(f"{len(defaults)} NnfStorageProfiles are the default, and one must be")

@@ -4,7 +4,8 @@ The present state of both decides, whatever woke us: a conductor that was away
 takes up each job where it is. Every action may be repeated.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -65,6 +66,8 @@ class Job:
     """Whether it has met a fatal exception."""
     abandoned: bool = False
     """Whether it met one while it was ending: what is left to do for it is not to be done."""
+    warned: bool = False
+    """Whether it has met any exception, fatal or not, while it was ending."""
 
     @property
     def workflow(self) -> Key:
@@ -83,6 +86,8 @@ class Seen:
     servers: Mapping[str, Servers]
     computes: Computes | None
     configuration: SystemConfiguration | None
+    mounted: Collection[str] = ()
+    """The job's nodes that have not let go of its storage."""
     floor: int
     """The least size of one allocation, in bytes."""
     transient: float | None = None
@@ -111,11 +116,19 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class FreeNodes:
+    """Give nodes back before the job goes: its flash stays with it."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Fail:
-    """End the job with an exception."""
+    """Give the job an exception; one of severity 0 ends it."""
 
     type: str
     note: str
+    severity: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +153,7 @@ class Later:
     seconds: float
 
 
-Action = Write | Release | Start | Finish | Fail | Note | Memo | Later
+Action = Write | Release | Start | Finish | FreeNodes | Fail | Note | Memo | Later
 
 
 def decide(seen: Seen) -> list[Action]:
@@ -172,7 +185,14 @@ def _without_workflow(job: Job) -> list[Action]:
 def _deleted(job: Job, workflow: Workflow) -> list[Action]:
     """Somebody else has asked for the Workflow's deletion. Its controllers tear it down."""
     actions: list[Action] = []
-    if job.phase not in (Phase.ENDING, Phase.OVER) and not job.failed:
+    if job.phase is Phase.ENDING:
+        # Before that, what the job has written is still to be copied out, and never will be.
+        torn = workflow.spec.desired_state is State.TEARDOWN
+        done = torn or _complete(workflow, State.DATA_OUT)
+        told = done or not job.ran or job.abandoned
+    else:
+        told = job.failed or job.phase is Phase.OVER
+    if not told:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if labels.FLUX_FINALIZER in workflow.metadata.finalizers:
         actions.append(_let_go(workflow))
@@ -180,24 +200,41 @@ def _deleted(job: Job, workflow: Workflow) -> list[Action]:
 
 
 def _trouble(seen: Seen, workflow: Workflow) -> list[Action]:
-    """Tell the job of an error of its Workflow, once."""
-    if seen.job.failed or seen.job.phase is Phase.OVER:
+    """Tell the job of an error of its Workflow, once.
+
+    In Teardown what the job has written is where it belongs already: such an error is told,
+    but the job has not failed by it.
+    """
+    job, status = seen.job, workflow.status
+    torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
+    if job.phase is Phase.ENDING:
+        told = job.warned if torn else job.abandoned
+    else:
+        told = job.failed or job.phase is Phase.OVER
+    if told:
         return []
-    status = workflow.status
+    severity = 1 if torn else 0
     if status.status == "Error":
-        return [Fail("exception", f"DWS/Rabbit interactions failed: workflow hit an error: "
-                                  f"{status.message}")]  # fmt: skip
+        note = f"workflow hit an error: {_named(status.message, job.directives)}"
+        return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
     if status.status == "TransientCondition" and seen.transient is not None:
         if seen.transient >= seen.patience:
-            return [
-                Fail(
-                    "exception",
-                    "DWS/Rabbit interactions failed: workflow in 'TransientCondition' state "
-                    f"too long: {status.message}",
-                )
-            ]
+            named = _named(status.message, job.directives)
+            note = f"workflow in 'TransientCondition' state too long: {named}"
+            return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
         return [Later(seen.patience - seen.transient)]
     return []
+
+
+def _named(message: str, directives: Sequence[str]) -> str:
+    """Give a Workflow's message with the directive that it is about.
+
+    The message names it by a number, in words that are DWS's own, and counts from 0.
+    """
+    number = re.match(r"DW Directive (\d+): ", message)
+    if number is None or int(number[1]) >= len(directives):
+        return message
+    return f"{message.removesuffix('.')} (in {directives[int(number[1])]!r})"
 
 
 def new_workflow(job: Job) -> Object:
@@ -300,7 +337,7 @@ def _ending(seen: Seen, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is State.TEARDOWN:
         if _complete(workflow, State.TEARDOWN):
             return [*_record(seen, workflow), Finish()]
-        return []
+        return _free_nodes(seen, workflow)
     if not job.ran or job.abandoned or workflow.status.status == "Error":
         return [Note("rabbit_workflow", seen.raw), _ask(workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
@@ -312,6 +349,14 @@ def _ending(seen: Seen, workflow: Workflow) -> list[Action]:
     if following is State.TEARDOWN:
         actions.append(Note("rabbit_workflow", seen.raw))
     return [*actions, _ask(workflow, following)]
+
+
+def _free_nodes(seen: Seen, workflow: Workflow) -> list[Action]:
+    """While flash cannot be given back, give back the nodes, which do not need it any more."""
+    if workflow.status.status not in ("TransientCondition", "Error"):
+        return []
+    nodes = tuple(node for node in seen.job.nodes if node not in seen.mounted)
+    return [FreeNodes(nodes)] if nodes else []
 
 
 def _over(seen: Seen, workflow: Workflow) -> list[Action]:

@@ -24,12 +24,14 @@ from warren.dws import (
     servers,
     staging,
     storage,
+    system,
     validation,
 )
 from warren.dws import (
     workflow as lifecycle,
 )
 from warren.dws.faults import STATUS, Fault, raise_for
+from warren.dws.node import RawVolumes
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -58,6 +60,7 @@ class Seen:
     computes: Computes | None
     file_systems: Sequence[LustreFileSystem]
     rabbits: Mapping[str, Storage]
+    """All of them: each is read when it is looked at."""
     belongings: Sequence[tuple[Kind, Key]]
     """Everything that is labelled as the Workflow's, of whatever kind."""
     mount_prefix: str
@@ -317,7 +320,13 @@ def _propose(seen: Seen, index: int, directive: Directive) -> Step:
 
 def _validate(seen: Seen, index: int, directive: Directive) -> Step:
     try:
-        validation.check(seen.directives, seen.file_systems)
+        wanted = any(each.values.get("type") == "raw" for each in seen.directives)
+        validation.check(
+            seen.directives,
+            seen.file_systems,
+            raw=system.raw_volumes(seen.rabbits.values()) if wanted else RawVolumes.FOR_USERS,
+            userid=seen.workflow.spec.user_id,
+        )
     except Mistake as mistake:
         raise Fault(str(mistake), type="User") from mistake
     return _DONE
@@ -417,14 +426,24 @@ def _move(seen: Seen, index: int, directive: Directive, found: NnfStorage, targe
         for obj in wanted
         if Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj).key not in present
     ]
-    for each in present.values():
-        if each.status.state == "Finished" and each.status.status != "Success":
-            raise Fault(
-                f"data movement operation failed during '{seen.workflow.status.state}', "
-                f"message: {each.metadata.namespace}: {each.status.message}",
-                type="User",
-            )
-    left = [each for each in present.values() if each.status.state != "Finished"]
+    failed = next(
+        (
+            each
+            for each in present.values()
+            if each.status.state == "Finished" and each.status.status != "Success"
+        ),
+        None,
+    )
+    # Before a failed copy_out has everything torn down, all others save what they can.
+    last = failed is not None and seen.workflow.status.state is State.DATA_OUT
+    awaited = seen.movements if last else present.values()
+    left = [each for each in awaited if each.status.state != "Finished"]
+    if failed is not None and not (last and (left or missing)):
+        raise Fault(
+            f"data movement operation failed during '{seen.workflow.status.state}', "
+            f"message: {failed.metadata.namespace}: {failed.status.message}",
+            type=failed.status.error.type if failed.status.error else "User",
+        )
     if missing or left:
         return Step(writes=missing, waiting=f"{len(left) + len(missing)} data movements to finish")
     return _DONE

@@ -10,15 +10,25 @@ STATUS: Final = {"Minor": "Running", "Major": "TransientCondition", "Fatal": "Er
 
 
 class Fault(WarrenError):
-    """A piece of work that cannot go on. `severity` is Minor, Major or Fatal."""
+    """A piece of work that cannot go on. `severity` is Minor, Major or Fatal.
+
+    `argument` names the argument of the directive that is wrong, if it is one.
+    """
 
     def __init__(
-        self, message: str, *, severity: str = "Fatal", type: str = "Internal", debug: str = ""
+        self,
+        message: str,
+        *,
+        severity: str = "Fatal",
+        type: str = "Internal",
+        debug: str = "",
+        argument: str = "",
     ) -> None:
         super().__init__(message)
         self.severity = severity
         self.type = type
         self.debug = debug or message
+        self.argument = argument
 
     @property
     def shown(self) -> str:

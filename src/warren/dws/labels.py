@@ -12,6 +12,8 @@ WORKFLOW_NAMESPACE: Final = f"{_PREFIX}/workflow.namespace"
 WORKFLOW_UID: Final = f"{_PREFIX}/workflow.uid"
 STORAGE_TYPE: Final = f"{_PREFIX}/storage"
 DIRECTIVE_INDEX: Final = "nnf.cray.hpe.com/directive_index"
+RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
+"""Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
 INITIATOR: Final = "dm.cray.hpe.com/initiator"
 
 WORKFLOW_FINALIZER: Final = f"{_PREFIX}/workflow"

@@ -1,6 +1,7 @@
 """What a node is asked to do, as values: volumes to make, places to mount, trees to copy."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from warren.base.errors import Retryable
 
@@ -22,6 +23,28 @@ class NodeTrouble(Retryable):
             "type": "Internal",
             "severity": "Fatal" if self.fatal else "Major",
         }
+
+
+class InUse(NodeTrouble):
+    """Something is in use that is to be given back, and is waited for: nothing is wrong yet."""
+
+    delay = 1.0
+
+    def as_status(self) -> dict[str, str]:
+        return {**super().as_status(), "severity": "Minor"}
+
+
+class CopyFailed(NodeTrouble):
+    """A copier has come to its end, and tells what it could not copy."""
+
+
+class RawVolumes(StrEnum):
+    """Whom a rabbit gives volumes as bare devices, as its label says it (ADR 027)."""
+
+    FOR_USERS = "true"
+    FOR_ROOT = "false"
+    NONE = "none"
+    """Nobody: it has no devices, but directories."""
 
 
 @dataclass(frozen=True, kw_only=True)

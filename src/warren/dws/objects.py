@@ -243,18 +243,22 @@ class ComputeLink(_Struct, frozen=True):
 
 
 class StorageAccess(_Struct, frozen=True):
+    servers: tuple[ComputeLink, ...] = ()
     computes: tuple[ComputeLink, ...] = ()
 
 
 class StorageSpec(_Struct, frozen=True):
     state: str = "Enabled"
+    mode: str = "Live"
 
 
 class StorageStatus(_Struct, frozen=True):
+    type: str = ""
     status: str = "Starting"
     capacity: int = 0
     access: StorageAccess = StorageAccess()
     message: str = ""
+    reboot_required: bool = False
 
 
 class Storage(_Struct, frozen=True):
@@ -384,6 +388,7 @@ class Mount(_Struct, frozen=True):
     mount_path: str
     type: str
     device: Device
+    user_id: int = msgspec.field(name="userID", default=0)
 
 
 class MountInfo(_Struct, frozen=True):
@@ -443,6 +448,8 @@ class NnfDataMovementStatus(_Struct, frozen=True):
     status: str = ""
     message: str = ""
     restarts: int = 0
+    end_time: str | None = None
+    """When the last try has ended."""
     command_status: CommandStatus | None = None
     error: Error | None = None
 
@@ -473,7 +480,8 @@ class ProfileData(_Struct, frozen=True):
     default: bool = False
     pinned: bool = False
     xfs_storage: FileSystemProfile = FileSystemProfile()
-    ext4_storage: FileSystemProfile = FileSystemProfile()
+    ext4_storage: FileSystemProfile = FileSystemProfile(allocation_padding="5%")
+    """HPE's definition does not have it; what ext4 needs for itself comes on top all the same."""
     raw_storage: FileSystemProfile = FileSystemProfile()
 
     def of(self, file_system: str) -> FileSystemProfile:
@@ -487,9 +495,18 @@ class NnfStorageProfile(_Struct, frozen=True):
     data: ProfileData
 
 
+class NnfServer(_Struct, frozen=True):
+    """The far end of a PCIe link: a compute node, or the rabbit itself."""
+
+    hostname: str = ""
+    status: str = ""
+
+
 class NnfNodeStatus(_Struct, frozen=True):
     status: str = "Starting"
     capacity: int = 0
+    fenced: bool = False
+    servers: tuple[NnfServer, ...] = ()
 
 
 class NnfNode(_Struct, frozen=True):

@@ -13,7 +13,8 @@ from warren.base.objects import Change, Object
 from warren.dws import kinds
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet
+from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
+from warren.dws.system import standing, usable
 
 
 def filled(
@@ -51,8 +52,13 @@ def _set(need: AllocationNeed, per_rabbit: Mapping[str, int], floor: int) -> dic
     }
 
 
-def check(needs: Sequence[AllocationNeed], servers: Servers, rabbits: Mapping[str, Any]) -> None:
-    """Raise the Fault of a workload manager that has filled in the Servers wrongly."""
+def check(
+    needs: Sequence[AllocationNeed], servers: Servers, rabbits: Mapping[str, Storage]
+) -> None:
+    """Raise the Fault of a workload manager that has filled in the Servers wrongly.
+
+    Only the rabbits that are assigned are looked up.
+    """
     sets = {each.label: each for each in servers.spec.allocation_sets}
     if len(servers.spec.allocation_sets) != len(needs):
         raise Fault(
@@ -66,8 +72,18 @@ def check(needs: Sequence[AllocationNeed], servers: Servers, rabbits: Mapping[st
             raise Fault(f"Servers {servers.metadata.name} lacks the set {need.label}", type="WLM")
         _check_set(need, found)
         for share in found.storage:
-            if share.name not in rabbits:
-                raise Fault(f"there is no Storage {share.name}", type="WLM")
+            _check_rabbit(share.name, rabbits.get(share.name))
+
+
+def _check_rabbit(name: str, rabbit: Storage | None) -> None:
+    if rabbit is None:
+        raise Fault(f"there is no Storage {name}", type="WLM")
+    if not usable(rabbit):
+        raise Fault(
+            f"{name} is {standing(rabbit)}, and only rabbits that are Ready take new storage: "
+            "submit the job again",
+            type="WLM",
+        )
 
 
 def _check_set(need: AllocationNeed, given: ServersSet) -> None:
@@ -91,24 +107,25 @@ def report(
 
     `set_of` gives the label of the allocation set that an NnfNodeStorage belongs to.
     """
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for share in shares:
-        label = set_of[share.metadata.name]
-        entry = found.setdefault(label, {}).setdefault(
-            share.metadata.namespace, {"allocationSize": 0, "ready": True}
-        )
-        if share.status.ready:
-            entry["allocationSize"] += share.spec.capacity * share.spec.count
-        else:
-            entry["ready"] = False
-    wanted = servers.spec.allocation_sets
-    present = Counter(set_of[share.metadata.name] for share in shares)
-    ready = all(present[each.label] >= len(each.storage) for each in wanted) and all(
-        entry["ready"] for entries in found.values() for entry in entries.values()
+    listed = Counter(
+        (each.label, share.name) for each in servers.spec.allocation_sets for share in each.storage
     )
+    present: dict[tuple[str, str], list[NnfNodeStorage]] = {place: [] for place in listed}
+    for share in shares:
+        place = (set_of[share.metadata.name], share.metadata.namespace)
+        present.setdefault(place, []).append(share)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (label, rabbit), there in present.items():
+        done = [share for share in there if share.status.ready]
+        found.setdefault(label, {})[rabbit] = {
+            "allocationSize": sum(share.spec.capacity * share.spec.count for share in done),
+            # A rabbit that has not begun is named as well, or nobody could tell who is late.
+            "ready": len(done) == len(there) >= listed[label, rabbit],
+        }
+    ready = all(entry["ready"] for entries in found.values() for entry in entries.values())
     status: Object = {
         # Once true it stays true: a set that fails later is the NnfStorage's to tell.
-        "ready": servers.status.ready or (ready and bool(wanted)),
+        "ready": servers.status.ready or (ready and bool(listed)),
         "allocationSets": [{"label": label, "storage": found[label]} for label in sorted(found)],
     }
     if (

@@ -71,14 +71,16 @@ def inside(mount: str, path: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a copy does: make `directory`, then copy `source` to `target`.
+    """What a copy does: make the directory `top`, then copy `source` to the place `below` it.
 
-    `contents` says that a directory's contents are meant, not the directory itself.
+    `top` is a path as the user names it, and may lead through links; `below` are names, the last
+    of which is that of the copy. `contents` says that a directory's contents are meant, not the
+    directory itself: all of `below` are directories for them.
     """
 
     source: str
-    directory: str
-    target: str
+    top: str
+    below: tuple[str, ...]
     contents: bool
 
 
@@ -98,12 +100,9 @@ def plan(
     to_file = source_is_file and (
         destination_is_file or not (destination_is_directory or destination.endswith("/"))
     )
-    directory = posixpath.dirname(destination) if to_file else destination.rstrip("/") or "/"
+    top = posixpath.dirname(destination) if to_file else destination.rstrip("/") or "/"
     name = posixpath.basename(destination) if to_file else posixpath.basename(source.rstrip("/"))
-    if index is not None and posixpath.basename(source) != index:
-        directory = f"{directory}/{index}"
-    if source_is_file:
-        return Plan(source, directory, f"{directory}/{name}", contents=False)
-    if source.endswith("/"):
-        return Plan(source, directory, directory, contents=True)
-    return Plan(source, directory, f"{directory}/{name}", contents=False)
+    apart = (index,) if index is not None and posixpath.basename(source) != index else ()
+    if source.endswith("/") and not source_is_file:
+        return Plan(source, top, apart, contents=True)
+    return Plan(source, top, (*apart, name), contents=False)

@@ -1,50 +1,106 @@
 """The rabbits of a system: Storages, from the SystemConfiguration and what each rabbit says."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Write
 from warren.dws import kinds, labels
-from warren.dws.objects import NnfNode, Storage, StorageNode, SystemConfiguration
+from warren.dws.node import RawVolumes
+from warren.dws.objects import (
+    ComputeLink,
+    Meta,
+    NnfNode,
+    Storage,
+    StorageNode,
+    SystemConfiguration,
+)
 
 NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""
 
 
+_STATUSES: Final = frozenset(
+    (
+        "Starting", "Ready", "Disabled", "NotPresent", "Offline", "Failed", "Degraded", "Drained",
+        "Fenced", "Unknown",
+    )
+)  # fmt: skip
+"""What a Storage and its links may be."""
+
+_DISABLED: Final = "Storage node manually disabled"
+
+
 def decide(
     configuration: SystemConfiguration,
-    storages: Mapping[str, Storage],
-    nodes: Mapping[str, NnfNode],
+    rabbit: StorageNode,
+    storage: Storage | None,
+    node: NnfNode | None,
 ) -> Sequence[Write]:
-    """Make a Storage for each rabbit, and keep its status what the rabbit says."""
-    writes: list[Write] = []
-    for rabbit in configuration.spec.storage_nodes:
-        storage = storages.get(rabbit.name)
-        if storage is None:
-            writes.append(Create(kind=kinds.STORAGE, object=_child(configuration, rabbit)))
-            continue
-        status = _status(rabbit, storage, nodes.get(rabbit.name))
-        if not _same(storage, status):
-            writes.append(
-                Change(
-                    kind=kinds.STORAGE,
-                    key=storage.metadata.key,
-                    patch={"status": status},
-                    seen=storage.metadata.resource_version,
-                    status=True,
-                )
-            )
-    if not writes and not configuration.status.ready:
-        writes.append(
+    """Make the Storage of one rabbit, and keep its status what the rabbit says."""
+    if storage is None:
+        return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
+    if node is not None and _raw_volumes(node.metadata) != _raw_volumes(storage.metadata):
+        offered = _raw_volumes(node.metadata)
+        # Its status comes with the next news of it, which this makes.
+        return [
             Change(
-                kind=kinds.SYSTEM_CONFIGURATION,
-                key=configuration.metadata.key,
-                patch={"status": {"ready": True}},
-                seen=configuration.metadata.resource_version,
-                status=True,
+                kind=kinds.STORAGE,
+                key=storage.metadata.key,
+                patch={"metadata": {"labels": {labels.RAW_VOLUMES: offered}}},
+                seen=storage.metadata.resource_version,
             )
+        ]
+    status = _status(rabbit, storage, node)
+    if _same(storage, status):
+        return []
+    return [
+        Change(
+            kind=kinds.STORAGE,
+            key=storage.metadata.key,
+            patch={"status": status},
+            seen=storage.metadata.resource_version,
+            status=True,
         )
-    return writes
+    ]
+
+
+def finished(configuration: SystemConfiguration) -> Sequence[Write]:
+    """Say that nothing is left to do for a configuration, unless it is said already."""
+    if configuration.status.ready:
+        return []
+    return [
+        Change(
+            kind=kinds.SYSTEM_CONFIGURATION,
+            key=configuration.metadata.key,
+            patch={"status": {"ready": True}},
+            seen=configuration.metadata.resource_version,
+            status=True,
+        )
+    ]
+
+
+def usable(storage: Storage) -> bool:
+    """Return whether flash of a rabbit may be given to jobs.
+
+    What an administrator has asked for counts before it shows in the status.
+    """
+    return storage.spec.state != "Disabled" and storage.status.status == "Ready"
+
+
+def standing(storage: Storage) -> str:
+    """Give in a word what a rabbit is."""
+    return "Disabled" if storage.spec.state == "Disabled" else storage.status.status
+
+
+def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
+    """Return who may have raw volumes, whichever of the rabbits they are on."""
+    offered = {_raw_volumes(rabbit.metadata) for rabbit in rabbits} or {RawVolumes.FOR_ROOT}
+    return min(offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
+
+
+def _raw_volumes(meta: Meta) -> RawVolumes:
+    told = meta.labels.get(labels.RAW_VOLUMES)
+    return RawVolumes(told) if told in set(RawVolumes) else RawVolumes.FOR_ROOT
 
 
 def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
@@ -64,34 +120,62 @@ def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
 
 
 def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict[str, Any]:
-    if storage.spec.state == "Disabled":
-        state, message = "Disabled", "Storage node manually disabled"
+    """Give what a Storage is to say: of the rabbit, and apart from that of each of its links."""
+    disabled = storage.spec.state == "Disabled"
+    if storage.spec.mode == "Testing":
+        # All of it is the tester's, but that nobody tests what is disabled.
+        return {"status": "Disabled", "message": _DISABLED} if disabled else {}
+    message = None
+    if disabled:
+        state, message = "Disabled", _DISABLED
     elif node is None:
-        state, message = "Starting", ""
+        state = "Starting"
     else:
-        state, message = node.status.status, ""
+        state = "Degraded" if node.status.fenced else _known(node.status.status)
     status: dict[str, Any] = {
         "type": "NVMe",
         "status": state,
-        "message": message or None,
+        "message": message,
         "capacity": node.status.capacity if node else 0,
-        "rebootRequired": False,
+        "rebootRequired": node is not None and node.status.fenced,
     }
-    link = "Ready" if state == "Ready" else "Offline"
-    status["access"] = {
-        "protocol": "PCIe",
-        "servers": [{"name": rabbit.name, "status": link}],
-        "computes": [{"name": each.name, "status": link} for each in rabbit.computes_access],
-    }
+    if node is not None:
+        # Without the rabbit's word nothing is said of links: workload managers drain the nodes
+        # of those that are not Ready, and do not bring them back.
+        told = {each.hostname: _known(each.status) for each in node.status.servers}
+        status["access"] = {
+            "protocol": "PCIe",
+            "servers": [_link(rabbit.name, told)],
+            "computes": [_link(each.name, told) for each in rabbit.computes_access],
+        }
     return status
+
+
+def _known(status: str) -> str:
+    return status if status in _STATUSES else "Unknown"
+
+
+def _link(name: str, told: Mapping[str, str]) -> dict[str, str]:
+    # A rabbit that lists no links has such as cannot break.
+    return {"name": name, "status": told.get(name, "Ready")}
 
 
 def _same(storage: Storage, status: Mapping[str, Any]) -> bool:
     known = storage.status
-    return (
-        known.status == status["status"]
-        and known.capacity == status["capacity"]
-        and known.message == (status["message"] or "")
-        and [link.name for link in known.access.computes]
-        == [link["name"] for link in status["access"]["computes"]]
-    )
+    old = {
+        "type": known.type,
+        "status": known.status,
+        "message": known.message or None,
+        "capacity": known.capacity,
+        "rebootRequired": known.reboot_required,
+        "access": {
+            "protocol": "PCIe",
+            "servers": [_written(link) for link in known.access.servers],
+            "computes": [_written(link) for link in known.access.computes],
+        },
+    }
+    return all(old[name] == value for name, value in status.items())
+
+
+def _written(link: ComputeLink) -> dict[str, str]:
+    return {"name": link.name, "status": link.status}

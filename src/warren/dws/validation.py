@@ -9,14 +9,45 @@ from collections.abc import Sequence
 from warren.directives.diagnostics import did_you_mean
 from warren.directives.parse import Argument, Directive, Token
 from warren.dws import staging
+from warren.dws.node import RawVolumes
 from warren.dws.objects import LustreFileSystem
 
 
-def check(directives: Sequence[Directive], file_systems: Sequence[LustreFileSystem]) -> None:
-    """Raise the first Mistake that the directives make among each other."""
+def check(
+    directives: Sequence[Directive],
+    file_systems: Sequence[LustreFileSystem],
+    *,
+    raw: RawVolumes,
+    userid: int,
+) -> None:
+    """Raise the first Mistake that the directives make among each other.
+
+    `raw` says who may have raw volumes (`system.raw_volumes`), `userid` whose directives these are.
+    """
     for directive in directives:
+        _check_raw(directive, raw, userid)
         if directive.command.text in staging.COMMANDS:
             _check_copy(directive, directives, file_systems)
+
+
+def _check_raw(directive: Directive, raw: RawVolumes, userid: int) -> None:
+    argument = directive.argument("type")
+    if argument is None or argument.value is None or argument.value.text != "raw":
+        return
+    if raw is RawVolumes.NONE:
+        raise directive.mistake(
+            argument.value,
+            "Volumes of type raw cannot be made here: a raw volume is a block device, "
+            "and the rabbits' volumes are directories.",
+            "Try type=xfs, or ask an admin for rabbits with block devices.",
+        )
+    if raw is RawVolumes.FOR_ROOT and userid != 0:
+        raise directive.mistake(
+            argument.value,
+            "Volumes of type raw are for root alone here: the rabbits make them as loop devices, "
+            "and who holds one reaches the storage of others.",
+            "Try type=xfs, or ask an admin for rabbits with volume groups.",
+        )
 
 
 def _check_copy(

@@ -72,6 +72,13 @@ class PrologRemove(_Struct, frozen=True):
     variables: Mapping[str, str]
 
 
+class Release(_Struct, frozen=True):
+    """`job-manager.dws.release`, which is ours: nodes of a job that is ending, as a hostlist."""
+
+    id: int
+    nodelist: str
+
+
 class EpilogRemove(_Struct, frozen=True):
     """`job-manager.dws.epilog-remove`: the job may go."""
 

@@ -1,8 +1,10 @@
 """A job's events, seen as the conductor sees a job."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from warren.base.errors import UserMistake
 from warren.directives.parse import split
 from warren.dws.conduct import Job, Phase
 from warren.lifecycle import job as lifecycle
@@ -22,6 +24,17 @@ def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(each for block in blocks if isinstance(block, str) for each in split(block))
 
 
+def failure_tolerance(spec: Mapping[str, Any]) -> int:
+    """Give how many of its nodes a job may lose to failing storage. Raises UserMistake."""
+    given = jobspecs.system(spec).get("dw_failure_tolerance", 0)
+    if type(given) is not int or given < 0:
+        raise UserMistake(
+            f"dw_failure_tolerance={json.dumps(given)} is no number of nodes: it is how many the "
+            "job may lose to failing storage, from 0 on."
+        )
+    return given
+
+
 def of(
     job: lifecycle.Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, groupid: int
 ) -> Job:
@@ -37,6 +50,7 @@ def of(
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
         ran=job.started,
         failed=job.fatal is not None,
+        warned=any(each.during_epilog for each in job.problems),
         abandoned=any(each.severity == 0 and each.during_epilog for each in job.problems),
     )
 

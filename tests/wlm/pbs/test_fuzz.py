@@ -4,7 +4,6 @@ import json
 import re
 import string
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.wlm.pbs.atoms import answers, behaving, says
 from tests.wlm.pbs.moms import scenario
 from warren.wlm.pbs import rehearsal
 
-CODE = rehearsal.read(str(moms.HOOK))
+CODE = rehearsal.read(str(moms.played_hook()))
 
 
 def played(told: rehearsal.Scenario) -> tuple[str, str, str]:
@@ -62,7 +61,7 @@ def _configured(text: str, event: str) -> tuple[str, str, str]:
 def test_a_valid_configuration_is_used(config: dict[str, Any]) -> None:
     outcome, message, log = _configured(json.dumps(config), "execjob_begin")
     own = config.get("nodes", {}).get(moms.NODE, {})
-    place = {"unix_socket_file": "/var/run/atomd/atomd.sock", **config, **own}["unix_socket_file"]
+    place = {"unix_socket_file": moms.NOWHERE, **config, **own}["unix_socket_file"]
     if place is None:
         assert (outcome, "no ATOM is configured" in log) == ("accept", True)
     else:
@@ -85,10 +84,10 @@ def _is_fine(key: str, value: Any) -> bool:
     if key in ("nodes", "vn_type"):
         return type(value) is dict and all(
             type(table) is dict
-            and all(name in _good and _is_fine(name, each) for name, each in table.items())
+            and all(name not in _good or _is_fine(name, each) for name, each in table.items())
             for table in value.values()
         )
-    return False
+    return True  # a key that nobody knows is ignored
 
 
 def _is_json(value: Any) -> bool:
@@ -156,12 +155,10 @@ def test_any_answer_comes_to_a_verdict_and_a_registration_is_never_left_unasked(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "sock"
         config = Path(directory) / "CF"
-        limits = {"post_timeout": 0.1, "delete_timeout": 0.1}
+        limits = {"post_timeout": 0.1, "delete_timeout": 5}
         config.write_text(json.dumps({**limits, "unix_socket_file": str(path)}))
-        began = time.monotonic()
         with behaving(path, [says(reply, then=then), answers(cleared)]) as atom:
             outcome, message, log = played(scenario("execjob_begin", config))
-        assert time.monotonic() - began < 3
         codes = re.findall(r"POST status code = (\d+)", log)
         if outcome == "accept":
             assert codes[-1] == "200"

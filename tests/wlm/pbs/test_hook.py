@@ -17,8 +17,9 @@ from tests.wlm.pbs import moms
 from tests.wlm.pbs.atoms import answers, behaving, says
 from tests.wlm.pbs.conftest import Configure
 from tests.wlm.pbs.moms import Played, scenario
-from warren.wlm.pbs import rehearsal
-from warren.wlm.pbs.rehearsal import SHARING
+from warren.base.errors import UserMistake
+from warren.wlm.pbs import hookfile, rehearsal
+from warren.wlm.pbs.rehearsal import LEVELS, SHARING
 
 HOOKS = moms.HOOK.parent
 
@@ -66,9 +67,11 @@ def test_the_configuration_is_that_of_the_design_and_the_same_without_a_file() -
         "delete_timeout": 30,
         "unix_socket_file": "/var/run/atomd/atomd.sock",
     }
+    config = hookfile.demand_config(text.encode(), "CF")
+    assert hookfile.resolved({}, moms.NODE) == hookfile.resolved(config, moms.NODE)
+    assert hookfile.resolved({}, moms.NODE)["unix_socket_file"] == moms.SOCKET
     for event in (begin, end):
-        played = event(None)
-        assert "/var/run/atomd/atomd.sock" in played.message
+        assert f"there is no socket {moms.NOWHERE}:" in event(None).message
 
 
 def test_it_is_one_file_of_an_old_python_and_of_its_standard_library(tmp_path: Path) -> None:
@@ -246,7 +249,6 @@ def test_a_service_whose_queue_is_full_is_waited_for_and_not_for_ever(
         played = begin(configure())
     assert played.outcome == "error"
     assert "POST timed out" in played.message
-    assert 0.5 < played.seconds < 5
 
 
 def test_a_node_without_atom_begins_and_ends_jobs_without(configure: Configure) -> None:
@@ -275,7 +277,6 @@ def test_it_has_ended_before_the_alarm_whatever_is_configured(
         ended = end(config, alarm=alarm)
         assert ended.outcome == "reject"
     assert atom.methods == ["POST", "DELETE", "DELETE"]
-    assert max(played.seconds, ended.seconds) < alarm + 0.3
 
 
 def test_with_the_defaults_there_is_time_for_all_that_may_be_needed() -> None:
@@ -358,15 +359,11 @@ def test_a_node_has_its_own_tunables_before_those_of_its_type_before_those_of_al
         ('{"unix_socket_file": "/' + "x" * 107 + '"}', "more than 107 bytes"),
         ('{"sharing": "excl"}', 'sharing: "excl" is none of null, default_shared'),
         ('{"sharing": []}', "sharing: [] is none of"),
-        ('{"version_uri": "/rm/v2"}', "version_uri is internal and cannot be configured"),
-        ('{"timeout": 1}', "timeout is no tunable: there are delete_timeout, post_timeout"),
-        ('{"resources": {}}', "resources is no tunable"),
         ('{"nodes": []}', "nodes is not a JSON object"),
         ('{"nodes": {"cmp17": 1}}', "nodes.cmp17 is not a JSON object"),
         ('{"nodes": {"x": {"post_timeout": 0}}}', "nodes.x.post_timeout: 0 is not more than 0"),
-        ('{"nodes": {"x": {"nodes": {}}}}', "nodes.x.nodes is no tunable"),
-        ('{"vn_type": {"arm": {"version_uri": 1}}}', "vn_type.arm.version_uri is internal"),
-        ('{"post_timeout": 0, "more": 1}', "more is no tunable"),
+        ('{"post_timeout": 0, "more": 1}', "post_timeout: 0 is not more than 0"),
+        ('\ufeff{"post_timeout": 0}', "post_timeout: 0 is not more than 0"),
         ("[" * 100_000, "it is nested too deeply"),
     ],
 )
@@ -383,12 +380,51 @@ def test_a_configuration_that_is_wrong_is_refused_with_its_key_and_the_reason(
     assert (ended.outcome, words in ended.message) == ("reject", True)
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"comment": "ours"}, "comment is no tunable: there are delete_timeout, post_timeout"),
+        ({"version_uri": "/rm/v2"}, "version_uri is internal and cannot be configured"),
+        ({"resources": {}}, "resources is no tunable"),
+        ({"nodes": {"x": {"nodes": {}}}}, "nodes.x.nodes is no tunable"),
+        ({"vn_type": {"arm": {"version_uri": 1}}}, "vn_type.arm.version_uri is internal"),
+        ({}, "it begins with a byte order mark"),
+    ],
+)
+def test_what_of_a_configuration_means_nothing_is_told_and_takes_no_node_offline(
+    more: dict[str, Any], words: str, socket: Path, configure: Configure
+) -> None:
+    config = configure(**more)
+    if not more:
+        config.write_text("\ufeff" + config.read_text())
+    for event, code in ((begin, 200), (end, 204)):
+        with behaving(socket, [answers(code)]) as atom:
+            played = event(config)
+        assert played.outcome == "accept"
+        assert [asked.path.partition("/jobs")[0] for asked in atom.asked] == ["/rm/v1"]
+        (told,) = [line for level, line in played.log if level == LEVELS["EVENT_ERROR"]]
+        assert f"of the configuration {config} is ignored: {words}" in told
+    with pytest.raises(UserMistake, match="says what the hook ignores") as refused:
+        hookfile.demand_config(config.read_bytes(), "CF")
+    assert words in str(refused.value)
+
+
+def test_a_registration_that_was_lost_is_told_where_operators_look(
+    socket: Path, configure: Configure
+) -> None:
+    with behaving(socket, [answers(404)]):
+        played = end(configure())
+
+    assert played.outcome == "accept"
+    (told,) = [line for level, line in played.log if level == LEVELS["EVENT_ERROR"]]
+    assert "Job ID was not registered: ATOM has lost it" in told
+
+
 def test_a_configuration_that_is_too_long_is_not_half_read(tmp_path: Path) -> None:
     path = tmp_path / "CF"
     path.write_text(json.dumps({"nodes": {str(number): {} for number in range(100_000)}}))
     played = begin(path)
     assert (played.outcome, "more than 1048576 characters" in played.message) == ("error", True)
-    assert played.seconds < 5
 
 
 def test_a_configuration_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
@@ -406,8 +442,7 @@ def test_the_version_of_the_interface_is_internal(socket: Path, configure: Confi
     Seed: but will NOT be over-writable by a config file
     """
     with behaving(socket, [answers(200)]) as atom:
-        assert begin(configure(version_uri="/rm/v2")).outcome == "error"
-        assert begin(configure()).outcome == "accept"
+        assert begin(configure(version_uri="/rm/v2")).outcome == "accept"
     assert [asked.path for asked in atom.asked] == ["/rm/v1/jobs"]
 
 

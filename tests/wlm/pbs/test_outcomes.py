@@ -31,7 +31,6 @@ def test_at_the_begin_of_a_job(case: Case, socket: Path, configure: Configure) -
     played, atom = judged(case, "execjob_begin", socket, configure())
     assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
     assert case.says in f"{played.text}\n{played.message}"
-    assert played.seconds < 5
     assert all(len(line) <= 2100 and line.isprintable() for _, line in played.log)
 
 
@@ -48,4 +47,3 @@ def test_at_the_end_of_a_job(case: Case, socket: Path, configure: Configure) -> 
     assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
     assert case.says in f"{played.text}\n{played.message}"
     assert played.asked == []
-    assert played.seconds < 5

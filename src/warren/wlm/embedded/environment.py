@@ -1,11 +1,14 @@
-"""The shell plugin: tells a job's tasks where their storage is.
+"""The shell plugin: tells a job's tasks where their storage is, and that it is there.
 
 For a job with directives it waits for the `dws_environment` event, which comes
-before the tasks may start.
+before the tasks may start. What was mounted then may be lost since, with the node's power;
+the node's agent mounts it again.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Final, Protocol
 
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
@@ -13,12 +16,31 @@ from warren.rfc import eventlog
 from warren.rfc import jobspec as jobspecs
 from warren.wlm.codec import ENVIRONMENT
 
+_SECONDS: Final = 60.0
+"""How long storage is waited for that is not there."""
+
+_PAUSE: Final = 0.05
+
+
+class Node(Protocol):
+    """The node that a shell is on. Paths are those that a Workflow's environment has."""
+
+    def place(self, path: str) -> str:
+        """Return where the node has what others know by a path."""
+        ...
+
+    def has(self, path: str) -> bool:
+        """Return whether storage is mounted there."""
+        ...
+
 
 class DwsEnvironment(ShellPlugin):
-    """The plugin. `place` gives where this node has what others know by a path."""
+    """The plugin."""
 
-    def __init__(self, place: Callable[[str], str] = lambda path: path) -> None:
-        self._place = place
+    def __init__(self, node: Node, seconds: float = _SECONDS) -> None:
+        """Storage that is not on the node is waited for so long, and then the job cannot run."""
+        self._node = node
+        self._seconds = seconds
 
     async def init(self, shell: RunningShell) -> None:
         if "dw" not in jobspecs.system(shell.part.jobspec):
@@ -29,7 +51,18 @@ class DwsEnvironment(ShellPlugin):
             async for entry in entries:
                 event = eventlog.decode_line(entry["event"])
                 if event.name == ENVIRONMENT:
-                    for name, value in event.context["variables"].items():
-                        shell.environment[name] = self._place(value)
+                    variables = event.context["variables"]
+                    await self._wait([each for each in variables.values() if each[:1] == "/"])
+                    for name, value in variables.items():
+                        shell.environment[name] = self._node.place(value)
                     return
         raise CannotRun("the job's storage was never made ready: no dws_environment event")
+
+    async def _wait(self, paths: Sequence[str]) -> None:
+        """Return when all storage is there. Raises CannotRun if that takes too long."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._seconds
+        while lost := [path for path in paths if not self._node.has(path)]:
+            if loop.time() > end:
+                raise CannotRun(f"the node has lost the job's storage: {lost[0]} is not mounted")
+            await asyncio.sleep(_PAUSE)

@@ -21,7 +21,7 @@ from warren.base.errors import Retryable
 from warren.dws.conduct import Job, Phase
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
-from warren.rfc import fluid, treeobj
+from warren.rfc import fluid, hostlist, treeobj
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -41,7 +41,7 @@ _ORDER: Final = list(Phase)
 
 
 class Away(Retryable):
-    """The instance is not there: it is told again what it may not have heard."""
+    """The instance is not there, or has no room: it is told again what it may not have heard."""
 
     delay = 1.0
 
@@ -155,13 +155,17 @@ class EmbeddedJobs:
         message = codec.EpilogRemove(id=job.id)
         await self._ask("job-manager.dws.epilog-remove", codec.write(message))
 
-    async def fail(self, job: Job, type: str, note: str) -> None:
-        if self._requests.get(job.id):
+    async def free(self, job: Job, nodes: Sequence[str]) -> None:
+        message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
+        await self._ask("job-manager.dws.release", codec.write(message))
+
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
+        if self._requests.get(job.id) and severity == 0:
             # The plugin waits for an answer, and raises the exception that fits its question.
             self.passed(job.id, note)
             return
         await self._ask_about(
-            "job-manager.raise", {"id": job.id, "type": type, "severity": 0, "note": note}
+            "job-manager.raise", {"id": job.id, "type": type, "severity": severity, "note": note}
         )
 
     async def note(self, job: Job, key: str, value: Any) -> None:
@@ -184,12 +188,14 @@ class EmbeddedJobs:
             # The job is over: there is nobody to tell any more.
 
     async def _ask(self, topic: str, payload: Payload) -> None:
-        """Ask the instance. Raises Away where it is not there."""
+        """Ask the instance. Raises Away where it is not there, or takes nothing now."""
         try:
             await self._handle.rpc(topic, payload)
         except RpcError as error:
             if error.lost:
                 raise Away(f"the instance does not answer {topic}: {error}") from error
+            if error.errnum == errno.ENOSPC:
+                raise Away(f"{topic}: {error}") from error
             raise
 
     # Answering the plugin

@@ -14,6 +14,7 @@ import structlog
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
+from warren.rfc import hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method
@@ -80,6 +81,7 @@ class DwsPlugin:
                 "resource-update": Method(self._resource_update),
                 "prolog-remove": Method(self._prolog_remove),
                 "epilog-remove": Method(self._epilog_remove),
+                "release": Method(self._release),
             }
         )
         step = self._step
@@ -183,6 +185,17 @@ class DwsPlugin:
         if job is not None and PROLOG in job.prologs and job.state is State.RUN:
             self._tap.post(job.id, ENVIRONMENT, {"variables": message.variables})
             self._tap.prolog_finish(job.id, PROLOG, 0)
+        return {}
+
+    async def _release(self, request: Request) -> Payload:
+        message = codec.read(request.payload, codec.Release)
+        job = self._tap.foreseen(JobId(message.id))
+        r = self._tap.resources(JobId(message.id))
+        if job is not None and EPILOG in job.epilogs and r is not None:
+            named = set(hostlist.decode(message.nodelist))
+            self._tap.release(
+                job.id, [each.rank for each in resource_set.decode(r) if each.host in named]
+            )
         return {}
 
     async def _epilog_remove(self, request: Request) -> Payload:

@@ -4,16 +4,17 @@ Everything that Proposal would refuse is refused here, with the place of the
 mistake; and a job that could never fit is not left to wait for ever.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from warren.base.errors import UserMistake
 from warren.directives import rules as directive_rules
+from warren.directives.diagnostics import did_you_mean, listed
 from warren.directives.parse import Directive, parse
 from warren.directives.rules import Rule
-from warren.dws import breakdown, resources, validation
+from warren.dws import breakdown, resources, system, validation
 from warren.dws.faults import Fault
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile
+from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
@@ -28,23 +29,28 @@ class StorageValidator:
         rules: Callable[[], Sequence[Rule]],
         file_systems: Callable[[], Sequence[LustreFileSystem]],
         profiles: Callable[[], Sequence[NnfStorageProfile]],
+        rabbits: Callable[[], Iterable[Storage]],
         feasible: Callable[[Request], Refusal | None],
         floor: int,
     ) -> None:
         self._rules = rules
         self._file_systems = file_systems
         self._profiles = profiles
+        self._rabbits = rabbits
         self._feasible = feasible
         self._floor = floor
 
-    def __call__(self, spec: Mapping[str, Any]) -> None:
-        """Raise UserMistake for a jobspec that must not be accepted."""
+    def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
+        """Raise UserMistake for a jobspec that must not be accepted from this user."""
         texts = view.directives(spec)
         directives = [parse(text) for text in texts or ()]
         if texts is not None and not directives:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
+        view.failure_tolerance(spec)
         directive_rules.check(directives, self._rules())
-        validation.check(directives, self._file_systems())
+        if directives:
+            raw = system.raw_volumes(self._rabbits())
+            validation.check(directives, self._file_systems(), raw=raw, userid=userid)
         refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))
         if refusal is not None:
             raise UserMistake(refusal.reason)
@@ -58,9 +64,28 @@ class StorageValidator:
                 need
                 for directive in directives
                 if directive.command.text == "jobdw"
-                for need in breakdown.needs_of(directive, self._profiles())
+                for need in self._needs(directive)
             ]
             changed = resources.rewritten(spec["resources"], needs, self._floor)
         except Fault as fault:
-            raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
+            raise UserMistake(_sentence(fault)) from fault
         return {**spec, "resources": changed} if changed is not None else spec
+
+    def _needs(self, directive: Directive) -> Sequence[AllocationNeed]:
+        """Give what a jobdw needs. Raises Mistake where an argument is wrong, and Fault."""
+        profiles = self._profiles()
+        try:
+            return breakdown.needs_of(directive, profiles)
+        except Fault as fault:
+            argument = directive.argument(fault.argument)
+            if argument is None or argument.value is None:
+                raise
+            remedy = None
+            if fault.argument == "profile":
+                known = sorted(profile.metadata.name for profile in profiles)
+                remedy = did_you_mean(argument.value.text, known) or f"Take {listed(known)}."
+            raise directive.mistake(argument.value, _sentence(fault), remedy) from fault
+
+
+def _sentence(fault: Fault) -> str:
+    return f"{str(fault)[:1].upper()}{str(fault)[1:]}."

@@ -60,11 +60,17 @@ def demand_ours(content: bytes, name: str) -> None:
 
 
 def demand_config(content: bytes, name: str) -> Mapping[str, Any]:
-    """Read a configuration by the hook's own rules. Raises UserMistake with `name`."""
+    """Read a configuration by the hook's own rules. Raises UserMistake with `name`.
+
+    Also for what the hook would ignore, with a line in the log of every mom for every job.
+    """
     try:
-        config: Mapping[str, Any] = _names()["parsed"](content.decode())
+        config: Mapping[str, Any]
+        config, ignored = _names()["parsed"](content.decode())
     except ValueError as error:
         raise UserMistake(f"{name} cannot be used: {error}.") from error
+    if ignored:
+        raise UserMistake(f"{name} says what the hook ignores: {'; '.join(ignored)}.")
     return config
 
 

@@ -1,0 +1,74 @@
+"""The copies that are under way on one rabbit: each is a task, and has one of the slots."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from warren.base.objects import Key
+from warren.dws import slots
+from warren.dws.slots import Claim
+
+SLOTS: Final = 8
+"""Copies at a time on one rabbit; more only where more users have copies to be made."""
+
+
+class Copies:
+    """Gives slots to those that wait for one. `run` lives until cancelled, and no copy longer."""
+
+    def __init__(
+        self,
+        copy: Callable[[Key], Coroutine[Any, Any, None]],
+        ended: Callable[[Key], None],
+        slots: int = SLOTS,
+    ) -> None:
+        """`copy` makes one copy, all of it; `ended` hears that it is over, however it went."""
+        self._copy = copy
+        self._ended = ended
+        self._slots = slots
+        self._waiting: dict[Key, Claim] = {}
+        self._running: dict[Key, tuple[Claim, asyncio.Task[None]]] = {}
+        self._turns: dict[int, int] = {}
+        """The number of each user's last slot."""
+        self._granted = 0
+        self._changed = asyncio.Event()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._waiting or key in self._running
+
+    def want(self, key: Key, userid: int) -> None:
+        """Have a copy made as soon as it is its user's turn."""
+        if key not in self:
+            self._waiting[key] = Claim(key, userid)
+            self._changed.set()
+
+    async def stop(self, key: Key) -> None:
+        """Return when a copy neither waits nor works, nor any process of it."""
+        self._waiting.pop(key, None)
+        if key in self._running:
+            _, task = self._running[key]
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def run(self) -> None:
+        """Have copies made until cancelled, which ends them."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._grant(group)
+                await self._changed.wait()
+                self._changed.clear()
+
+    def _grant(self, group: asyncio.TaskGroup) -> None:
+        running = [claim.userid for claim, _ in self._running.values()]
+        waiting = list(self._waiting.values())
+        for claim in slots.granted(waiting, running, self._turns, self._slots):
+            del self._waiting[claim.key]
+            self._granted += 1
+            self._turns[claim.userid] = self._granted
+            task = group.create_task(self._copy(claim.key), name=f"copy {claim.key}")
+            self._running[claim.key] = (claim, task)
+            task.add_done_callback(lambda _, key=claim.key: self._over(key))  # type: ignore[misc]
+
+    def _over(self, key: Key) -> None:
+        del self._running[key]
+        self._changed.set()
+        self._ended(key)

@@ -1,0 +1,44 @@
+"""Which copy is next on a rabbit: its slots are shared fairly between users."""
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from warren.base.objects import Key
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A copy that waits for a slot."""
+
+    key: Key
+    userid: int
+
+
+def granted(
+    waiting: Sequence[Claim], running: Sequence[int], turns: Mapping[int, int], slots: int
+) -> list[Claim]:
+    """Return the copies that are to begin now, in order.
+
+    Nobody waits for another user's copies, which may take as long as that user likes: whoever
+    has none at work is given one, also beyond `slots`. Otherwise each free slot goes to the user
+    with the fewest copies at work; of several, to the one whose last turn is longest ago. A
+    user's own copies go in the order in which they are `waiting`. `running` has the user of each
+    copy at work, and `turns` a number for each user's last slot, greater for later ones.
+    """
+    counts = Counter(running)
+    queues: dict[int, deque[Claim]] = {}
+    for claim in waiting:
+        queues.setdefault(claim.userid, deque()).append(claim)
+    last = dict(turns)
+    given: list[Claim] = []
+    while queues:
+        user = min(queues, key=lambda each: (counts[each], last.get(each, -1)))
+        if counts[user] and len(running) + len(given) >= slots:
+            break
+        given.append(queues[user].popleft())
+        if not queues[user]:
+            del queues[user]
+        counts[user] += 1
+        last[user] = max(last.values(), default=0) + 1
+    return given

@@ -1,0 +1,38 @@
+"""What a job waits for, as far as its storage is concerned, in words for its author."""
+
+from typing import Final
+
+from warren.dws.conduct import Job, Phase, per_rabbit
+from warren.dws.faults import Fault
+from warren.dws.objects import State, SystemConfiguration, Workflow
+from warren.rfc import hostlist
+
+PHASES: Final = (Phase.HELD, Phase.STARTING, Phase.ENDING)
+"""Those in which a job may wait for its storage."""
+
+_ON_NODES: Final = (State.PRE_RUN, State.POST_RUN)
+
+
+def reason(
+    job: Job, workflow: Workflow | None, configuration: SystemConfiguration | None
+) -> str | None:
+    """Say what a job waits for; None if it does not wait for its storage."""
+    if job.phase not in PHASES:
+        return None
+    if workflow is None:
+        return "waits for its Workflow" if job.phase is Phase.HELD else None
+    wanted, status = workflow.spec.desired_state, workflow.status
+    if status.state is not wanted:
+        return f"waits for {wanted}, which no controller has taken up"
+    if status.ready:
+        return None
+    hosts = job.nodes if wanted in _ON_NODES else _rabbits(job, configuration)
+    where = f" on {hostlist.encode(sorted(hosts))}" if hosts else ""
+    return f"waits for {wanted}{where}" + (f": {status.message}" if status.message else "")
+
+
+def _rabbits(job: Job, configuration: SystemConfiguration | None) -> list[str]:
+    try:
+        return list(per_rabbit(job.nodes, configuration))
+    except Fault:
+        return []

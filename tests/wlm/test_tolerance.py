@@ -1,0 +1,35 @@
+"""What is refused of a job's storage attributes before the job is accepted."""
+
+from typing import Any
+
+import pytest
+
+from warren.base.errors import UserMistake
+from warren.rfc import jobspec
+from warren.wlm.embedded.validator import StorageValidator
+
+
+def judge(attributes: dict[str, Any]) -> None:
+    """Judge a job's attributes by what an API without rules and storage holds."""
+    validator = StorageValidator(
+        rules=list,
+        file_systems=list,
+        profiles=list,
+        rabbits=list,
+        feasible=lambda request: None,
+        floor=1,
+    )
+    validator(jobspec.make(["true"], nodes=1, attributes=attributes), 1000)
+
+
+@pytest.mark.parametrize("tolerance", [-1, "2", 1.5, True, None, [1]])
+def test_a_failure_tolerance_that_is_no_number_of_nodes_is_refused(tolerance: Any) -> None:
+    with pytest.raises(UserMistake, match=r"^dw_failure_tolerance=.* from 0 on\.$"):
+        judge({"dw_failure_tolerance": tolerance})
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {"dw_failure_tolerance": 0}, {"dw_failure_tolerance": 3}]
+)
+def test_a_failure_tolerance_may_be_any_number_of_nodes(attributes: dict[str, Any]) -> None:
+    judge(attributes)

@@ -1,0 +1,81 @@
+"""What is said of a job's storage before the job is accepted."""
+
+from typing import Any
+
+import pytest
+
+from tests.directives.rulebook import RULES
+from tests.dws.builders import profile
+from tests.scheduling.systems import system
+from warren.base.errors import UserMistake
+from warren.directives.diagnostics import Mistake
+from warren.rfc import jobspec
+from warren.scheduling.graph import Graph
+from warren.wlm.embedded.validator import StorageValidator
+
+JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
+
+
+def refused(directive: str, *profiles: Any) -> str:
+    """Give what the author of a job with a directive is told."""
+    graph = Graph(system((2, 144)))
+    validator = StorageValidator(
+        rules=lambda: RULES,
+        file_systems=list,
+        profiles=lambda: profiles or [profile(), profile("fast", default=False)],
+        rabbits=list,
+        feasible=graph.feasible,
+        floor=0,
+    )
+    with pytest.raises(UserMistake) as mistake:
+        validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)
+    return mistake.value.shown if isinstance(mistake.value, Mistake) else str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("directive", "carets", "sentence"),
+    [
+        (
+            JOBDW.replace("1GiB", "0GiB"),
+            "                            ^^^^",
+            "'capacity' must be a non-zero value.",
+        ),
+        (
+            JOBDW.replace("1GiB", "8388608TiB"),
+            "                            ^^^^^^^^^^",
+            "'8388608TiB' is too large: a capacity is less than 8 EiB.",
+        ),
+        (
+            f"{JOBDW} profile=nope",
+            "                                                 ^^^^",
+            "Unable to find NnfStorageProfile: nope. Take default or fast.",
+        ),
+        (
+            f"{JOBDW} profile=fasd",
+            "                                                 ^^^^",
+            "Unable to find NnfStorageProfile: fasd. Did you mean 'fast'?",
+        ),
+        (
+            JOBDW.replace("xfs", "lustre"),
+            "               ^^^^^^",
+            "File systems of type lustre are not made by this cluster.",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_shown_with_a_caret(
+    directive: str, carets: str, sentence: str
+) -> None:
+    assert refused(directive) == f"{directive}\n{carets}\n{sentence}"
+
+
+def test_what_is_no_arguments_fault_is_a_sentence() -> None:
+    assert refused(JOBDW, profile("a"), profile("b")) == (
+        "2 NnfStorageProfiles are the default, and one must be."
+    )
+
+
+def test_sizes_are_told_in_units_that_fit_them() -> None:
+    assert refused(JOBDW.replace("1GiB", "100TiB")) == (
+        "1 node with 100.1 TiB of flash is asked for, and a rabbit has 144 GiB for the nodes that "
+        "are wired to it."
+    )
