@@ -24,6 +24,7 @@ from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.daemons.cluster import definitions
 from warren.dws import kinds
 from warren.journal import Journal, MemoryJournal
+from warren.journal.committer import rewrite_limit
 from warren.kube import http, kubeconfig
 from warren.kube.admission import Denied, Operation, Review, User
 from warren.kube.client import Client, Event
@@ -35,7 +36,9 @@ from warren.kube.server.access.authorization import MASTERS, Authorizer
 from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import Embedded
+from warren.kube.server.history import History
 from warren.kube.server.rest.app import ApiServer
+from warren.kube.server.rest.watches import QUIET
 from warren.kube.server.store import Store
 
 HOST = "127.0.0.1"
@@ -90,10 +93,14 @@ def _any_fields(version: Mapping[str, Any]) -> Object:
 
 @asynccontextmanager
 async def stored(
-    journal: Journal | None = None, clock: Clock | None = None
+    journal: Journal | None = None,
+    clock: Clock | None = None,
+    history: History | None = None,
+    limit: Callable[[int], int] = rewrite_limit,
 ) -> AsyncIterator[Store]:
     """A store with all kinds, for the length of a block."""
-    store = Store(journal or MemoryJournal(), clock or virtual.VirtualClock(), Doorman())
+    clock = clock or virtual.VirtualClock()
+    store = Store(journal or MemoryJournal(), clock, Doorman(), history=history, limit=limit)
     async with alongside(store.run()):
         await _define(store)
         yield store
@@ -101,10 +108,11 @@ async def stored(
 
 @asynccontextmanager
 async def embedded(
-    journal: Journal | None = None, clock: Clock | None = None
+    journal: Journal | None = None, clock: Clock | None = None, history: History | None = None
 ) -> AsyncIterator[Store]:
     """A store with all kinds and what works behind it, for the length of a block."""
-    whole = Embedded(journal or MemoryJournal(), clock or virtual.VirtualClock(), [Doorman()])
+    clock = clock or virtual.VirtualClock()
+    whole = Embedded(journal or MemoryJournal(), clock, [Doorman()], history=history)
     async with alongside(whole.run()):
         await whole.begin()
         await _define(whole.store)
@@ -118,7 +126,9 @@ async def _define(store: Store) -> None:
 
 
 @asynccontextmanager
-async def served(store: Store, pki: Path, port: int = 0) -> AsyncIterator[Access]:
+async def served(
+    store: Store, pki: Path, port: int = 0, quiet: float = QUIET
+) -> AsyncIterator[Access]:
     """An API server for the length of a block, on a port of its own or one that it had before."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -131,7 +141,7 @@ async def served(store: Store, pki: Path, port: int = 0) -> AsyncIterator[Access
 
     authorizer = Authorizer(roles)
     store.listen(lambda _: authorizer.changed())
-    server = ApiServer(store, SystemClock(), users, authorizer)
+    server = ApiServer(store, SystemClock(), users, authorizer, quiet=quiet)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     context = tls.ensure(pki)
     async with alongside(server.run(listener, context)):
@@ -139,19 +149,27 @@ async def served(store: Store, pki: Path, port: int = 0) -> AsyncIterator[Access
 
 
 @contextmanager
-def beside(pki: Path, directory: Path) -> Iterator[Path]:
+def beside(
+    pki: Path,
+    directory: Path,
+    having: Callable[..., AbstractAsyncContextManager[Store]] = embedded,
+    quiet: float = QUIET,
+) -> Iterator[Path]:
     """Serve a cluster from a thread, for clients that block; gives its kubeconfig."""
     started: Future[Path] = Future()
     stopping = asyncio.Event()
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        async with embedded(clock=SystemClock()) as store, served(store, pki) as access:
+        async with (
+            having(clock=SystemClock()) as store,
+            served(store, pki, quiet=quiet) as access,
+        ):
             path = directory / "kubeconfig"
             kubeconfig.write(path, access)
             started.set_result(path)
             await stopping.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             # Connections end with the goodbyes of both sides; what is left is the loop's own.
             while len(loop._selector.get_map()) > 1:  # type: ignore[attr-defined] # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -168,7 +186,7 @@ def beside(pki: Path, directory: Path) -> Iterator[Path]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield started.result(10)
+        yield started.result(60)
     finally:
         loop.call_soon_threadsafe(stopping.set)
         thread.join()
@@ -177,7 +195,7 @@ def beside(pki: Path, directory: Path) -> Iterator[Path]:
 class Cluster(ABC):
     """Something that a story is told to. Each `life` has a client of its own."""
 
-    patience = 10.0
+    patience = 60.0
     """How many seconds it may take until what is promised for some time has come."""
 
     @abstractmethod
@@ -195,12 +213,13 @@ class OurCluster(Cluster):
     def __init__(self, pki: Path) -> None:
         self.pki = pki
         self.journal = MemoryJournal()
+        self.history: Callable[[], History] = History
 
 
 class LocalCluster(OurCluster):
     @asynccontextmanager
     async def life(self) -> AsyncIterator[Client]:
-        async with embedded(self.journal) as store:
+        async with embedded(self.journal, history=self.history()) as store:
             yield LocalClient(store)
 
     def tell(self, story: Coroutine[Any, Any, None]) -> None:
@@ -211,14 +230,14 @@ class HttpsCluster(OurCluster):
     @asynccontextmanager
     async def life(self) -> AsyncIterator[Client]:
         async with (
-            embedded(self.journal, SystemClock()) as store,
+            embedded(self.journal, SystemClock(), self.history()) as store,
             served(store, self.pki) as access,
             http.connect(access) as client,
         ):
             yield client
 
     def tell(self, story: Coroutine[Any, Any, None]) -> None:
-        asyncio.run(asyncio.wait_for(story, 30))
+        asyncio.run(asyncio.wait_for(story, 300))
 
 
 Story = Callable[..., Coroutine[Any, Any, None]]
@@ -317,7 +336,7 @@ async def space(client: Client, name: str) -> None:
 async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
     """Give the next events of a watch, and close it."""
     found: list[Event] = []
-    async with aclosing(events), asyncio.timeout(10):  # type: ignore[type-var]
+    async with aclosing(events), asyncio.timeout(60):  # type: ignore[type-var]
         while len(found) < count:
             event = await anext(events)
             if event.type != "BOOKMARK":
@@ -332,7 +351,7 @@ def told(events: list[Event]) -> Iterator[tuple[str, str]]:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait until something is so; for what has no other way to say that it is done."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.005)
 

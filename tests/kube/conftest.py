@@ -1,14 +1,17 @@
 """What the tests of the Kubernetes side share."""
 
 import asyncio
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from tests.kube.clusters import NAMED, Cluster, HttpsCluster, LocalCluster
 from tests.kube.named import Stay
-from warren.kube.server import history
+from warren.kube.server.history import History
 
 
 @pytest.fixture(scope="session")
@@ -31,23 +34,30 @@ def stay() -> Iterator[Stay]:
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, pki: Path) -> Cluster:
     """Give a cluster of the sort that a story is told to."""
+    short = "short_history" in request.fixturenames
     match request.param:
-        case "local":
-            return LocalCluster(pki)
-        case "https":
-            return HttpsCluster(pki)
+        case "local" | "https":
+            ours = LocalCluster(pki) if request.param == "local" else HttpsCluster(pki)
+            if short:
+                ours.history = lambda: History(length=4)
+            return ours
         case _:
             stay: Stay = request.getfixturevalue("stay")
             return stay.cluster()
 
 
 @pytest.fixture
-def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is made after this remembers four changes."""
-    monkeypatch.setattr(history, "LENGTH", 4)
+def heard() -> Iterator[list[MutableMapping[str, Any]]]:
+    """Give what an admin reads in the log."""
+    before = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    try:
+        with structlog.testing.capture_logs() as entries:
+            yield entries
+    finally:
+        structlog.configure(wrapper_class=before)
 
 
 @pytest.fixture
-def short_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watcher may fall five changes behind."""
-    monkeypatch.setattr(history, "BACKLOG", 5)
+def short_history() -> None:
+    """The cluster remembers four changes."""

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import re
+import shutil
 import socket
 import ssl
 import stat
@@ -17,7 +18,7 @@ import pytest
 import yaml
 
 from warren.base.errors import UserMistake
-from warren.kube import kubeconfig
+from warren.kube import kubeconfig, webhook
 from warren.kube.kubeconfig import Access
 from warren.kube.server.access import tls
 
@@ -84,6 +85,43 @@ def test_the_server_is_trusted_under_no_other_name(pki: Path) -> None:
         shaken(server, access.tls(), "example.org")
 
 
+SAFE = ["ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"]
+CBC = ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"]
+
+
+def servers(pki: Path) -> list[ssl.SSLContext]:
+    """Give the contexts of the API server, and of a webhook with the same keys."""
+    return [tls.ensure(pki), webhook.rotating(pki / "server.crt", pki / "server.key")]
+
+
+def limited(pki: Path, version: ssl.TLSVersion, ciphers: str) -> ssl.SSLContext:
+    """Give a client's context for one version of TLS."""
+    client = Access(server="", authority=tls.authority(pki), token="").tls()
+    client.minimum_version = client.maximum_version = version
+    client.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+    return client
+
+
+@pytest.mark.parametrize("suite", SAFE)
+def test_tls_1_2_is_spoken_with_suites_that_authenticate_what_they_encrypt(
+    pki: Path, suite: str
+) -> None:
+    for server in servers(pki):
+        shaken(server, limited(pki, ssl.TLSVersion.TLSv1_2, suite), "localhost")
+
+
+@pytest.mark.parametrize("suite", CBC)
+def test_tls_1_2_is_not_spoken_with_cbc(pki: Path, suite: str) -> None:
+    for server in servers(pki):
+        with pytest.raises(ssl.SSLError):
+            shaken(server, limited(pki, ssl.TLSVersion.TLSv1_2, suite), "localhost")
+
+
+def test_tls_1_3_is_spoken(pki: Path) -> None:
+    for server in servers(pki):
+        shaken(server, limited(pki, ssl.TLSVersion.TLSv1_3, "DEFAULT"), "localhost")
+
+
 def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "pki"
     tls.ensure(directory)
@@ -94,40 +132,109 @@ def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path: Path) -> N
     assert stat.S_IMODE((directory / "server.key").stat().st_mode) == 0o600
 
 
-def test_a_certificate_that_ends_soon_is_renewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+YEAR = datetime.timedelta(days=365)
+
+
+@pytest.mark.parametrize("later", [YEAR * 10 - datetime.timedelta(days=20), YEAR * 12])
+def test_a_certificate_that_ends_soon_or_has_ended_is_signed_anew(
+    tmp_path: Path, later: datetime.timedelta
 ) -> None:
-    tls.ensure(tmp_path)
-    before = contents(tmp_path)
-    monkeypatch.setattr(tls, "_RENEW", datetime.timedelta(days=365 * 11))
-    server = tls.ensure(tmp_path)
+    now = datetime.datetime.now(datetime.UTC)
+    tls.ensure(tmp_path / "pki", now=now - later)
+    before = contents(tmp_path / "pki")
+    server = tls.ensure(tmp_path / "pki", now=now)
 
-    assert not set(before) & set(contents(tmp_path))
-    shaken(
-        server, Access(server="", authority=tls.authority(tmp_path), token="").tls(), "localhost"
-    )
-
-
-@pytest.mark.parametrize("missing", ["server.crt", "server.key", "ca.crt"])
-def test_what_a_crash_left_half_made_is_made_again(tmp_path: Path, missing: str) -> None:
-    tls.ensure(tmp_path)
-    (tmp_path / missing).unlink()
-
-    server = tls.ensure(tmp_path)
-    shaken(
-        server, Access(server="", authority=tls.authority(tmp_path), token="").tls(), "localhost"
-    )
+    renewed = [old != new for old, new in zip(before, contents(tmp_path / "pki"), strict=True)]
+    assert renewed == [True, True, False]
+    authority = tls.authority(tmp_path / "pki")
+    shaken(server, Access(server="", authority=authority, token="").tls(), "localhost")
 
 
-def test_a_certificate_that_was_half_written_is_made_again(tmp_path: Path) -> None:
-    tls.ensure(tmp_path)
-    certificate = tmp_path / "server.crt"
-    certificate.write_bytes(certificate.read_bytes()[:100])
+def test_whoever_knows_the_authority_trusts_what_it_has_signed_anew(tmp_path: Path) -> None:
+    tls.ensure(tmp_path / "pki")
+    known = Access(server="", authority=tls.authority(tmp_path / "pki"), token="").tls()
+    server = tls.ensure(tmp_path / "pki", renew=YEAR * 11)
 
-    server = tls.ensure(tmp_path)
-    shaken(
-        server, Access(server="", authority=tls.authority(tmp_path), token="").tls(), "localhost"
-    )
+    shaken(server, known, "localhost")
+
+
+def test_a_certificate_of_the_future_is_refused_by_the_clock(tmp_path: Path) -> None:
+    pki = tmp_path / "pki"
+    tls.ensure(pki)
+
+    with pytest.raises(UserMistake, match=f"{pki}/ca.crt is not valid before .*: set the clock"):
+        tls.ensure(pki, now=datetime.datetime.now(datetime.UTC) - YEAR)
+
+
+def halved(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def another(path: Path) -> None:
+    """Put the file of another authority in the place of one."""
+    tls.ensure(path.parent.parent / "another")
+    path.write_bytes((path.parent.parent / "another" / path.name).read_bytes())
+
+
+def a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "is missing": Path.unlink,
+    "is empty": lambda path: path.write_bytes(b""),
+    "is not a": halved,
+    "is not a (certificate|private key)": lambda path: path.write_text("garbage"),
+    "cannot be read .Is a directory.": a_directory,
+    "is not (the key of|signed by)": another,
+}
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "server.crt", "server.key"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_its_name_and_what_to_do(
+    tmp_path: Path, name: str, damage: str
+) -> None:
+    pki = tmp_path / "pki"
+    tls.ensure(pki)
+    DAMAGES[damage](pki / name)
+
+    with pytest.raises(UserMistake) as refused:
+        tls.ensure(pki)
+    # Of a key and a certificate that do not belong together, the key is named.
+    stem = name.partition(".")[0] if damage == "is not (the key of|signed by)" else name
+    told = rf"{pki}/{stem}\S* {damage}.*: restore it from a copy; or remove {pki} and start again, "
+    assert re.match(told, str(refused.value))
+    assert "\n" not in str(refused.value)
+
+
+def test_certificates_of_two_authorities_are_refused(tmp_path: Path) -> None:
+    pki = tmp_path / "pki"
+    tls.ensure(pki)
+    another(pki / "ca.crt")
+    another(pki / "ca.key")
+
+    with pytest.raises(UserMistake, match=f"{pki}/server.crt is not signed by ca.crt"):
+        tls.ensure(pki)
+
+
+def test_what_a_crash_left_half_made_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "pki.new").mkdir()
+    (tmp_path / "pki.new" / "ca.crt").write_text("-----BEGIN")
+    (tmp_path / "pki").mkdir()
+
+    tls.ensure(tmp_path / "pki")
+    assert [path.name for path in tmp_path.iterdir()] == ["pki"]
+
+
+def test_keys_that_are_removed_as_a_whole_are_made_anew(tmp_path: Path) -> None:
+    tls.ensure(tmp_path / "pki")
+    before = contents(tmp_path / "pki")
+    shutil.rmtree(tmp_path / "pki")
+    tls.ensure(tmp_path / "pki")
+
+    assert not set(before) & set(contents(tmp_path / "pki"))
 
 
 # The kubeconfig
@@ -318,6 +425,9 @@ def test_a_pod_finds_its_service_account(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserMistake, match=str(account)):
         kubeconfig.find(environ=pod, service_account=account)
     (account / "ca.crt").write_text("authority")
+    without = {**pod, "KUBERNETES_SERVICE_PORT": ""}
+    with pytest.raises(UserMistake, match="KUBERNETES_SERVICE_PORT is '', not a port"):
+        kubeconfig.find(environ=without, service_account=account)
     found = kubeconfig.find(environ=pod, service_account=account)
     assert (found.server, found.authority) == ("https://[fd00::1]:443", b"authority")
     assert found.source is not None

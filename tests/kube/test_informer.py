@@ -580,9 +580,7 @@ async def test_events_in_any_order_and_any_number_lead_to_the_truth(
             events.append(Event("DELETED", life(name, version, truth.pop(name)["metadata"]["uid"])))
     told = [each for each in events for _ in range(chance.choice([1, 1, 2, 3]))]
     chance.shuffle(told)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warren.kube.informer._GONE", gone)
-        informer, _ = await following(Script(Listing([], "1"), told))
+    informer, _ = await following(Script(Listing([], "1"), told), buried=gone)
     found = {obj["metadata"]["name"]: obj for obj in informer.all()}
     if gone == 1024:
         assert found == truth
@@ -592,15 +590,12 @@ async def test_events_in_any_order_and_any_number_lead_to_the_truth(
 
 
 @virtually
-async def test_it_does_not_remember_every_deletion_that_there_ever_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("warren.kube.informer._GONE", 10)
+async def test_it_does_not_remember_every_deletion_that_there_ever_was() -> None:
     names = [f"w-{number}" for number in range(100)]
     events = [event("ADDED", name, 2 + 2 * at) for at, name in enumerate(names)]
     events += [event("DELETED", name, 300 + at) for at, name in enumerate(names)]
     late = [event("MODIFIED", name, 3 + 2 * at) for at, name in enumerate(names)]
-    informer, _ = await following(Script(Listing([], "1"), [*events, *late]))
+    informer, _ = await following(Script(Listing([], "1"), [*events, *late]), buried=10)
     assert informer.all() == []
     assert len(informer._gone) == 10
 

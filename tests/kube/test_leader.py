@@ -27,7 +27,7 @@ from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.base.times import parse_rfc3339
 from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll
-from warren.kube.client import Refused, Unavailable
+from warren.kube.client import Forbidden, Refused, Unavailable
 from warren.kube.leader import LEASE, LeaseLost, Terms, lead
 from warren.kube.local import LocalClient
 from warren.kube.server.store import Store
@@ -293,15 +293,40 @@ def test_terms_by_which_a_leader_would_hold_on_for_too_long_are_refused() -> Non
 
 @virtually
 async def test_who_may_not_have_a_lease_is_told() -> None:
-    class Forbidden(Line):
+    class NoLeases(Line):
         async def create(self, kind: Kind, obj: Object) -> Object:
             raise Refused("leases are not for you")
 
     async with played() as play:
         one = play.process("one")
-        one.line = Forbidden(play.store)
+        one.line = NoLeases(play.store)
         with pytest.raises(Refused):
             await one.start()
+
+
+@virtually
+async def test_a_role_that_lacks_is_waited_for(
+    heard: list[MutableMapping[str, Any]],
+) -> None:
+    class Roleless(Line):
+        lacks = True
+
+        async def create(self, kind: Kind, obj: Object) -> Object:
+            if self.lacks:
+                raise Forbidden('leases is forbidden: User "w" cannot create resource "leases"')
+            return await super().create(kind, obj)
+
+    async with played() as play:
+        one = play.process("one")
+        line = one.line = Roleless(play.store)
+        one.start()
+        await asyncio.sleep(100)
+        assert one.began is None
+        assert [each["event"] for each in heard] == ["the API refuses, and is asked again"]
+        line.lacks = False
+        await asyncio.sleep(2 * PAUSE)
+        assert one.began is not None
+        await one.stop()
 
 
 # Letting go

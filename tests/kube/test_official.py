@@ -24,7 +24,6 @@ from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from kubernetes.watch import Watch
 
 from tests.kube.clusters import NAMED, beside
-from warren.kube.server.rest import watches
 
 RUN = f"w{uuid.uuid4().hex[:7]}"
 GROUP = f"{RUN}.toys.example"
@@ -38,6 +37,7 @@ class Site:
 
     api: client.ApiClient
     patience: float
+    ours: bool
 
     @property
     def core(self) -> client.CoreV1Api:
@@ -60,16 +60,16 @@ def site(
     request: pytest.FixtureRequest, pki: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     if request.param == "named":
-        yield from visited(Path(NAMED), 120)
+        yield from visited(Path(NAMED), 120, ours=False)
     else:
-        with beside(pki, tmp_path_factory.mktemp("ours")) as path:
-            yield from visited(path, 10)
+        with beside(pki, tmp_path_factory.mktemp("ours"), quiet=0.05) as path:
+            yield from visited(path, 60, ours=True)
 
 
-def visited(path: Path, patience: float) -> Iterator[Site]:
+def visited(path: Path, patience: float, *, ours: bool) -> Iterator[Site]:
     """Go to a cluster, and leave nothing there."""
     with config.new_client_from_config(str(path)) as api:
-        site = Site(api, patience)
+        site = Site(api, patience, ours)
         site.core.create_namespace({"metadata": {"name": RUN}})
         definitions = client.ApiextensionsV1Api(api)
         definitions.create_custom_resource_definition(definition())
@@ -181,6 +181,12 @@ def test_custom_objects_are_made_read_changed_and_deleted(site: Site) -> None:
     assert told["status"] == {"phase": "New"}
     assert told["metadata"]["generation"] == replaced["metadata"]["generation"]
 
+    operations = [{"op": "replace", "path": "/spec/color", "value": "red"}]
+    patched = toys.patch_namespaced_custom_object(
+        *TOYS, "life", operations, _content_type="application/json-patch+json"
+    )
+    assert patched["spec"] == {"color": "red", "count": 1}
+
     gone = toys.delete_namespaced_custom_object(*TOYS, "life")
     assert gone["status"] == "Success"
     assert gone["details"] == {
@@ -234,9 +240,8 @@ def test_what_fails_says_why_in_a_status(site: Site) -> None:
 
 
 def test_a_watch_goes_on_from_a_version_and_bookmarks_never_lead_back(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site,
 ) -> None:
-    monkeypatch.setattr(watches, "_BOOKMARK_SECONDS", 0.05)
     toys, before = site.toys, site.toys.list_namespaced_custom_object(*TOYS)
     toys.create_namespaced_custom_object(*TOYS, toy("seen"))
     toys.patch_namespaced_custom_object(*TOYS, "seen", {"spec": {"count": 5}})
@@ -260,6 +265,22 @@ def test_a_watch_goes_on_from_a_version_and_bookmarks_never_lead_back(
     assert [each for each in sorts if each != "BOOKMARK"] == ["ADDED", "MODIFIED", "DELETED"]
     versions = [int(each["object"]["metadata"]["resourceVersion"]) for each in events]
     assert versions == sorted(versions)
+
+
+def test_operations_on_custom_objects_need_no_name_of_their_type(site: Site) -> None:
+    """The client says of itself that they are a merge patch, which clusters of others refuse."""
+    if not site.ours:
+        pytest.skip("a cluster of others refuses them")
+    site.toys.create_namespaced_custom_object(*TOYS, toy("listed"))
+    operations = [
+        {"op": "test", "path": "/spec/color", "value": "red"},
+        {"op": "replace", "path": "/spec/color", "value": "blue"},
+    ]
+    patched = site.toys.patch_namespaced_custom_object(*TOYS, "listed", operations)
+    assert patched["spec"]["color"] == "blue"
+    with pytest.raises(ApiException) as refusal:
+        site.toys.patch_namespaced_custom_object(*TOYS, "listed", operations)
+    assert refusal.value.status == 422
 
 
 # Kubernetes' own kinds

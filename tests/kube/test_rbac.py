@@ -96,7 +96,7 @@ async def cluster(pki: Path) -> AsyncIterator[Cluster]:
 def told(story: Callable[[Cluster], Awaitable[None]]) -> Callable[[Path], None]:
     def test(pki: Path) -> None:
         async def life() -> None:
-            async with asyncio.timeout(30), cluster(pki) as made:
+            async with asyncio.timeout(120), cluster(pki) as made:
                 await story(made)
 
         asyncio.run(life())

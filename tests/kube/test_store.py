@@ -29,12 +29,14 @@ from tests.kube.clusters import (
 )
 from warren.base.objects import Kind, Object, key_of
 from warren.dws.kinds import STORAGE, WORKFLOW
-from warren.journal import MemoryJournal, committer
+from warren.journal import MemoryJournal
+from warren.journal.committer import rewrite_limit
 from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import AlreadyExists, Conflict, Expired, NotFound, Refused
 from warren.kube.local import LocalClient
 from warren.kube.server.builtin import CRD, NAMESPACE
+from warren.kube.server.history import History
 from warren.kube.server.store import Store
 
 
@@ -255,6 +257,11 @@ deeds = st.tuples(
 )
 
 
+def at_once(held: int) -> int:
+    """Rewrite a journal after whatever is appended to it."""
+    return 0
+
+
 @given(
     lives=st.lists(st.lists(deeds, max_size=12), min_size=1, max_size=4), rewritten=st.booleans()
 )
@@ -269,12 +276,11 @@ def test_what_was_answered_is_true_after_every_restart(
         known: dict[tuple[Kind, str], Object] = {}
         newest = 0
         for steps in lives:
-            async with stored(journal) as store:
+            limit = at_once if rewritten else rewrite_limit
+            async with stored(journal, limit=limit) as store:
                 life = Life(store)
                 life.known = known
                 for step in steps:
-                    if rewritten:
-                        store._committer._limit = 0
                     await life.do(*step)
                     life.assert_known(restarted(journal))
                 assert int(store.version) >= newest
@@ -286,13 +292,11 @@ def test_what_was_answered_is_true_after_every_restart(
 
 
 @virtually
-async def test_versions_never_go_back_though_the_newest_object_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_versions_never_go_back_though_the_newest_object_is_gone() -> None:
     journal = HeldJournal()
     async with stored(journal) as store:
         made = await store.create(WORKFLOW, workflow())
-        monkeypatch.setattr(store._committer, "_limit", 0)
+    async with stored(journal, limit=at_once) as store:
         await store.delete(remove(WORKFLOW, made))
         newest = int(store.version)
         journal.gate.clear()
@@ -307,12 +311,9 @@ async def test_versions_never_go_back_though_the_newest_object_is_gone(
 
 
 @virtually
-async def test_a_rewritten_journal_keeps_everything_and_is_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(committer, "_COMPACT_BYTES", 100_000)
+async def test_a_rewritten_journal_keeps_everything_and_is_short() -> None:
     journal = HeldJournal()
-    async with stored(journal) as store:
+    async with stored(journal, limit=lambda held: max(100_000, held)) as store:
         made = await store.create(WORKFLOW, workflow())
         for number in range(1000):
             await store.patch(change(WORKFLOW, made, {"spec": {"jobID": number}}))
@@ -323,12 +324,11 @@ async def test_a_rewritten_journal_keeps_everything_and_is_short(
 
 
 @virtually
-async def test_writes_during_a_rewrite_are_neither_lost_nor_seen_early(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_writes_during_a_rewrite_are_neither_lost_nor_seen_early() -> None:
     journal = HeldJournal()
-    async with stored(journal) as store:
-        monkeypatch.setattr(store._committer, "_limit", 0)
+    async with stored(journal):
+        pass
+    async with stored(journal, limit=at_once) as store:
         journal.rewrite_gate.clear()
         one = await store.create(WORKFLOW, workflow("one"))
         two = asyncio.ensure_future(store.create(WORKFLOW, workflow("two")))
@@ -346,10 +346,9 @@ async def test_writes_during_a_rewrite_are_neither_lost_nor_seen_early(
 # Watches
 
 
-@pytest.mark.usefixtures("short_backlog")
 @virtually
 async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() -> None:
-    async with stored() as store:
+    async with stored(history=History(backlog=5)) as store:
         slow = store.watch(WORKFLOW, store.version)
         quick = asyncio.ensure_future(taken(store.watch(WORKFLOW, store.version), 11))
         async with aclosing(slow):  # type: ignore[type-var]

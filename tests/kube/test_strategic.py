@@ -92,9 +92,32 @@ def test_ports_are_told_apart_as_their_owners_do(key: str) -> None:
         None,
         {"$patch": "nonsense"},
         {"ownerReferences": [{"name": "who"}]},
+        {"ownerReferences": [{"uid": {"a": 1}}]},
+        {"ownerReferences": [{"uid": ["a"]}]},
+        {"$retainKeys": 5},
+        {"$retainKeys": None},
+        {"$retainKeys": [{}]},
+        {"$deleteFromPrimitiveList/finalizers": 5},
+        {"$deleteFromPrimitiveList/finalizers": "ab"},
+        {"$deleteFromPrimitiveList/finalizers": [[]]},
+        {"$deleteFromPrimitiveList/data": ["a"]},
+        {"$setElementOrder/ownerReferences": 184},
+        {"$setElementOrder/nowhere": {}},
+        {"finalizers": [{}]},
     ],
     ids=str,
 )
 def test_what_is_no_patch_is_refused(patch: Any) -> None:
     with pytest.raises(Refused):
-        strategic({"ownerReferences": OWNERS}, patch)
+        strategic({"ownerReferences": OWNERS, "finalizers": ["a"], "data": {"a": "b"}}, patch)
+
+
+@pytest.mark.parametrize("key", ["containerPort", "port"])
+def test_ports_that_are_no_objects_are_replaced(key: str) -> None:
+    assert strategic({"ports": [1, {key: 2}]}, {"ports": [{key: 3}]}) == {"ports": [{key: 3}]}
+
+
+def test_an_order_passes_over_what_cannot_be_told_apart() -> None:
+    old = {"a": [1, {"b": 2}, [3], 4]}
+    after = strategic(old, {"$setElementOrder/a": [{"b": 2}, [3], 4, 1]})
+    assert after == {"a": [4, 1, {"b": 2}, [3]]}

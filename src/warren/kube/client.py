@@ -32,6 +32,20 @@ class Refused(UserMistake):
     """The API will not have it, and says why: invalid, forbidden, denied by admission."""
 
 
+class Invalid(Refused):
+    """The definition of its kind does not know what the object says."""
+
+
+class Forbidden(Refused, Retryable):
+    """The API does not know us, or its roles do not let us, as of now.
+
+    A server that has just started refuses everybody until it has read its roles. Else it is for
+    its admin to give us one: to be told either way, and to be asked again.
+    """
+
+    delay = 1.0
+
+
 class Unavailable(Retryable):
     """The API does not answer."""
 
@@ -57,8 +71,8 @@ class Listing:
 class Client(Protocol):
     """Reads and writes objects. Objects are shared, and never modified.
 
-    Every method raises Unavailable when the API does not answer, and Refused
-    when it will not do what is asked.
+    Every method raises Unavailable when the API does not answer, Refused
+    when it will not do what is asked, and Forbidden when we may not ask for it.
     """
 
     async def get(self, kind: Kind, key: Key) -> Object:

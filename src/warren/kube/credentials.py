@@ -223,6 +223,17 @@ class Given:
             raise UserMistake(f"{self.origin}/{name}: {material}: {error.strerror}.") from error
 
 
+def _demand_package(origin: str) -> None:
+    """Raise UserMistake without the package that only a few kubeconfigs need: it is large."""
+    try:
+        import kubernetes  # noqa: F401
+    except ImportError:
+        raise UserMistake(
+            f"{origin}: this way to log in needs the Python package kubernetes: "
+            "pip install 'warren[kubernetes]'."
+        ) from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
     """A program that tells who we are (client.authentication.k8s.io)."""
@@ -238,6 +249,7 @@ class Plugin:
     every: float | None = None
 
     def ask(self) -> Identity:
+        _demand_package(self.origin)
         from kubernetes.config import ConfigException
         from kubernetes.config.exec_provider import ExecProvider
         from kubernetes.config.kube_config import ConfigNode
@@ -301,6 +313,7 @@ class Official:
     every: float | None = _LOOK_AGAIN
 
     def ask(self) -> Identity:
+        _demand_package(self.origin)
         from kubernetes.client import Configuration
         from kubernetes.config import kube_config
 

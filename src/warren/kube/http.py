@@ -1,6 +1,7 @@
 """The client port onto a Kubernetes API server over HTTPS."""
 
 import random
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -141,6 +142,10 @@ class HttpClient:
         return {**body, "metadata": {**body["metadata"], "ownerReferences": spelled}}
 
 
+_LEAKS_TLS: Final = sys.version_info < (3, 12, 8)
+"""Whether asyncio loses the socket of a TLS connection that is closed under way (gh-118960)."""
+
+
 @asynccontextmanager
 async def connect(
     access: Access,
@@ -162,7 +167,7 @@ async def connect(
         },
         # Each watch has a connection of its own for as long as it lives, and requests are
         # counted where they are made.
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, enable_cleanup_closed=_LEAKS_TLS),
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
         transport = Transport(session, access, clock or SystemClock(), seconds=seconds)

@@ -17,8 +17,9 @@ import structlog
 
 from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.kube.client import Client, Event
+from warren.kube.client import Client, Event, Forbidden, NotFound, Refused
 from warren.kube.queue import backoff
+from warren.kube.telling import Refusals
 
 log = structlog.get_logger()
 
@@ -30,6 +31,10 @@ Indexer = Callable[[Object], Iterable[str]]
 
 _LONGEST: Final = 30.0
 """The longest time between two tries, in seconds."""
+
+_REFUSED: Final = 1.0
+"""Seconds after which a list that was refused is asked for again, at first: roles may come yet,
+and so may definitions of kinds."""
 
 _LASTING: Final = 10.0
 """Seconds after which a watch has been a good one, whether it had anything to tell or not."""
@@ -65,7 +70,7 @@ class Informer:
     """The objects of one kind in one namespace, or in all.
 
     Lists, watches, and lists again after a gap; what vanished during a gap is
-    noticed. `run` lives until cancelled.
+    noticed. `run` lives until cancelled: what is refused is told, and asked for again.
     """
 
     def __init__(
@@ -75,8 +80,10 @@ class Informer:
         namespace: str = "",
         indexes: Mapping[str, Indexer] | None = None,
         chance: Callable[[], float] = random.random,
+        buried: int = _GONE,
     ) -> None:
-        """`chance` gives luck from 0 to 1."""
+        """`chance` gives luck from 0 to 1; of the last `buried` deletions the version is known."""
+        self._buried = buried
         self.kind = kind
         self.namespace = namespace
         self._client = client
@@ -86,6 +93,8 @@ class Informer:
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexers}
         self._listeners: list[Listener] = []
         self._synced = asyncio.Event()
+        self._refusals = Refusals()
+        self._listing, self._watching = f"list {kind}", f"watch {kind}"
         self._version = ""
         self._heard: float | None = None
         self._lists = self._watches = 0
@@ -148,19 +157,24 @@ class Informer:
                     await self._list()
                     listed = True
                 await self._follow()
-            except Retryable as error:
+            except (Retryable, Refused, NotFound) as error:
+                delay = error.delay if isinstance(error, Retryable) else _REFUSED
+                reason = str(error)
+                if not isinstance(error, Retryable) or isinstance(error, Forbidden):
+                    self._refusals.hear(self._watching if listed else self._listing, reason)
                 listed = False
-                delay, reason = error.delay, str(error)
             # The first time at once, or when the error says: servers end watches in peace from
             # time to time. One that does so over and over gets nowhere, and is left alone.
             self._failures += 1
             delay = backoff(delay, self._failures, self._chance(), _LONGEST)
-            say = log.debug if listed and self._failures == 1 else log.info
+            known = self._refusals.standing or (listed and self._failures == 1)
+            say = log.debug if known else log.info
             say("watch begins again", kind=self.kind.plural, reason=reason, delay=delay)
             await asyncio.sleep(delay)
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, self.namespace)
+        self._refusals.over(self._listing)
         self._lists += 1
         self._heard = asyncio.get_running_loop().time()
         if _older(listing.version, self._version):
@@ -191,6 +205,7 @@ class Informer:
             async with aclosing(watch) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._heard = loop.time()
+                    self._refusals.over(self._watching)
                     self._take(event)
         finally:
             if loop.time() - began >= _LASTING:
@@ -229,7 +244,7 @@ class Informer:
         """Remember that an object was deleted, for as long as older news of it may come."""
         self._gone.pop(key, None)
         self._gone[key] = version
-        if len(self._gone) > _GONE:
+        if len(self._gone) > self._buried:
             _, forgotten = self._gone.popitem(last=False)
             self._floor = max(self._floor, forgotten)
 

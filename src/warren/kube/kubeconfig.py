@@ -149,21 +149,20 @@ def load(path: Path, context: str | None = None) -> Access:
 
 
 def _in_pod(environ: Mapping[str, str], directory: Path) -> Access:
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config.incluster_config import InClusterConfigLoader
-
+    """Return what a pod's service account may reach (Kubernetes: Accessing the API from a Pod)."""
     token, authority = directory / "token", directory / "ca.crt"
-    configuration = Configuration()
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    if not port.isdecimal():
+        raise UserMistake(f"{directory}: KUBERNETES_SERVICE_PORT is {port!r}, not a port.")
     try:
-        InClusterConfigLoader(  # type: ignore[no-untyped-call] # it has no types
-            str(token), str(authority), environ=environ
-        ).load_and_set(configuration)
         trusted = authority.read_bytes()
-    except (ConfigException, OSError, ValueError) as error:
-        raise UserMistake(f"{directory}: {error}") from error
+        known = token.read_bytes().strip()
+    except OSError as error:
+        raise UserMistake(f"{error.filename}: {error.strerror}.") from error
+    if not known or not trusted.strip():
+        raise UserMistake(f"{authority if known else token}: The file is empty.")
     return Access(
-        server=configuration.host,
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         authority=trusted,
         # The kubelet renews the token: from here on it is a file like any other.
         source=Given(origin=str(directory), token=token),

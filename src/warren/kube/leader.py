@@ -19,7 +19,8 @@ from warren.base.clock import Clock
 from warren.base.errors import Retryable, WarrenError
 from warren.base.objects import Change, Key, Kind, Object
 from warren.base.times import rfc3339_micro
-from warren.kube.client import AlreadyExists, Client, NotFound
+from warren.kube.client import AlreadyExists, Client, Forbidden, NotFound
+from warren.kube.telling import Refusals
 
 log = structlog.get_logger()
 
@@ -74,8 +75,8 @@ async def lead(
     one who may still be alive. `told` hears when leading begins and ends. When
     the part has ended, or has been cancelled, the Lease is given back, so that
     the next leader need not wait. Raises LeaseLost once the part has ended after
-    the Lease was lost, and Refused where the API does not let us have one; what
-    the part raises comes in a group.
+    the Lease was lost, and Refused where the API will have none; what the part
+    raises comes in a group. A role that lacks is waited for.
     """
     candidate = _Candidate(client, clock, name, identity, terms)
     await candidate.wait_won(chance)
@@ -123,6 +124,7 @@ class _Candidate:
         self._terms = terms
         self._own: str | None = None
         """The version of the Lease as we wrote it last; None where that is not certain."""
+        self._refusals = Refusals()
         self._until = 0.0
         """When we must not lead any more, unless it is renewed before."""
         self._seen: Mapping[str, Any] = {}
@@ -154,7 +156,12 @@ class _Candidate:
         """Take the Lease if it is to be had, or renew it; tell whether it is ours now."""
         try:
             async with asyncio.timeout(self._terms.deadline):
-                return await self._attempt()
+                ours = await self._attempt()
+            self._refusals.over(str(self._name))
+            return ours
+        except Forbidden as error:
+            self._refusals.hear(str(self._name), str(error))
+            return False
         except (Retryable, NotFound, AlreadyExists, TimeoutError) as error:
             log.info("no word about the lease", lease=str(self._name), reason=str(error))
             return False

@@ -21,6 +21,7 @@ from warren.kube.client import (
     Conflict,
     Event,
     Expired,
+    Forbidden,
     Listing,
     NotFound,
     Refused,
@@ -37,6 +38,7 @@ _CODES: Final[Mapping[type[Exception], str]] = {
     AlreadyExists: "409",
     Conflict: "409",
     Expired: "410",
+    Forbidden: "403",
     Refused: "4xx",
     Unavailable: "<error>",
 }

@@ -5,19 +5,20 @@ woke it, nor how often.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
 from warren.base.errors import Retryable
-from warren.kube.client import Conflict
+from warren.kube.client import Conflict, Forbidden
 from warren.kube.queue import Closed, Load, WorkQueue
+from warren.kube.telling import Refusals
 
 log = structlog.get_logger()
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 
 PASS_SECONDS: Final = 60.0
 """The longest that one pass may take."""
@@ -72,6 +73,7 @@ class Reconciler(Generic[K]):
         # What may take hours is not waited for: it must bear to be cut off.
         self._grace = GRACE_SECONDS if limit is not None else 0.0
         self._queue = queue or WorkQueue()
+        self._refusals = Refusals()
         self._observer: Observer | None = None
 
     def add(self, key: K) -> None:
@@ -136,6 +138,10 @@ class Reconciler(Generic[K]):
         try:
             async with asyncio.timeout(self._limit) as limit:
                 delay = await self._reconcile(key)
+        except Forbidden as error:
+            self._refusals.hear(key, str(error))
+            self._queue.retry(key, error.delay)
+            return Outcome.REQUEUE
         except Retryable as error:
             first = not self._queue.failures(key)
             # The first time it is most likely a view that was a moment old.
@@ -151,6 +157,7 @@ class Reconciler(Generic[K]):
             self._queue.retry(key, _BUG_DELAY)
             return Outcome.ERROR
         self._queue.succeeded(key)
+        self._refusals.over(key)
         if delay is None:
             return Outcome.SUCCESS
         self._queue.add_after(key, delay)

@@ -4,13 +4,38 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from os import PathLike
 from typing import Final
 
+import structlog
 from aiohttp import web
+
+from warren.kube.strangers import Shares
+
+log = structlog.get_logger()
 
 PATIENCE: Final = 10.0
 """Seconds within which whoever connects must have asked something, where anybody may connect."""
 _GRACE: Final = 1.0
+_BACKLOG: Final = 128
+_PAUSE: Final = 1.0
+"""Seconds until it is tried again to accept a connection, where there was no room."""
+
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""What TLS 1.2 may use. Its CBC suites tell an attacker by their timing what they decrypt, and
+without ECDHE a stolen key opens what was recorded before. TLS 1.3 has nothing to leave out."""
+
+
+def tls_server(certificate: PathLike[str], key: PathLike[str]) -> ssl.SSLContext:
+    """Give the TLS context of a server that shows a certificate.
+
+    Raises OSError where the files cannot be read or do not belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.load_cert_chain(certificate, key)
+    return context
 
 
 async def serve(
@@ -19,23 +44,75 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     *,
     grace: float = 0.5,
+    shares: Shares | None = None,
+    patience: float = PATIENCE,
+    pause: float = _PAUSE,
 ) -> None:
-    """Serve until cancelled; answers that are under way then have `grace` seconds."""
+    """Serve until cancelled; answers that are under way then have `grace` seconds.
+
+    Users of this machine have their `shares` of the connections. Clients have `patience` seconds
+    to agree upon TLS. Where there is no room for a connection, it is tried again after `pause`.
+    """
+    shares = shares or Shares()
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace)
     await runner.setup()
+    listener.setblocking(False)
+    listener.listen(_BACKLOG)
     try:
-        await web.SockSite(runner, listener, ssl_context=tls).start()
-        await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as meetings:
+            while True:
+                connection = await _accepted(listener, pause)
+                if shares.admit(connection):
+                    meetings.create_task(_meet(runner, connection, tls, patience))
+                else:
+                    connection.close()
+                await asyncio.sleep(0)  # others have waited while somebody came
     finally:
+        listener.close()
         await runner.cleanup()
 
 
+async def _accepted(listener: socket.socket, pause: float) -> socket.socket:
+    """Wait for the next connection, also where there is no room for one at first."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listener)
+        except ConnectionError:
+            continue  # it was given up before
+        except OSError as error:
+            log.warning("no connection can be accepted", reason=error.strerror)
+            await asyncio.sleep(pause)
+        else:
+            return connection
+
+
+async def _meet(
+    runner: web.AppRunner, connection: socket.socket, tls: ssl.SSLContext | None, patience: float
+) -> None:
+    """Let a connection in, if it gets so far: not before TLS is agreed upon is it HTTP's."""
+    server = runner.server
+    assert server is not None
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            server, connection, ssl=tls, ssl_handshake_timeout=patience if tls else None
+        )
+    except OSError as error:  # among them those of TLS, and that nothing came in time
+        log.debug("connection ends before it is one", error=str(error))
+
+
 async def serve_few(
-    app: web.Application, listener: socket.socket, most: int, closing: asyncio.Event | None = None
+    app: web.Application,
+    listener: socket.socket,
+    most: int,
+    closing: asyncio.Event | None = None,
+    *,
+    patience: float = PATIENCE,
 ) -> None:
     """Serve until cancelled, no more than so many connections at a time, and none that is silent.
 
-    When `closing` is set, nobody who is not there yet gets in.
+    Whoever connects has `patience` seconds to ask something. When `closing` is set, nobody who is
+    not there yet gets in.
     """
     silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
 
@@ -64,7 +141,7 @@ async def serve_few(
             del silent[protocol]
             protocol.force_close()
 
-        silent[protocol] = loop.call_later(PATIENCE, give_up)
+        silent[protocol] = loop.call_later(patience, give_up)
         return protocol
 
     listening = await loop.create_server(met, sock=listener)

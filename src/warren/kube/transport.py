@@ -7,6 +7,7 @@ its caller's business.
 import asyncio
 import itertools
 import random
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
@@ -22,6 +23,8 @@ from warren.kube.client import (
     AlreadyExists,
     Conflict,
     Expired,
+    Forbidden,
+    Invalid,
     NotFound,
     Refused,
     Unavailable,
@@ -42,6 +45,9 @@ _SILENCE: Final = 150.0
 
 Kubernetes sends one a minute.
 """
+
+_MAY_NOT: Final = re.compile(r'forbidden: User ".*" cannot ')
+"""How an API says that no role lets us; with the same status admission says what is not let in."""
 
 _LONGEST_LINE: Final = 8 * 2**20
 _LONGEST_WORDS: Final = 300
@@ -65,8 +71,11 @@ class Transport:
         clock: Clock,
         *,
         seconds: float = SECONDS,
+        silence: float = _SILENCE,
         chance: random.Random | None = None,
     ) -> None:
+        """A request has `seconds`; a watch may be silent for `silence` seconds."""
+        self._silence = silence
         self._session = session
         self._access = access
         self._server = access.server.rstrip("/")
@@ -114,7 +123,7 @@ class Transport:
         It may take for ever, but not be silent for ever.
         """
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._silence
         )
         try:
             response = await self._sent("GET", path, {"params": query, "timeout": timeout})
@@ -205,7 +214,7 @@ class Transport:
         after = retry_after(response.headers.get("Retry-After"), self._clock.now())
         error = failure(status, answer)
         if status == 401:
-            error = Refused(f"{self._access.origin or self._server}: {error}")
+            error = Forbidden(f"{self._access.origin or self._server}: {error}")
         elif 300 <= status < 400:
             where = response.headers.get("Location", "elsewhere")
             error = Refused(f"{self._server} points to {where}: it is not an API server.")
@@ -249,6 +258,10 @@ def failure(code: int, answer: bytes) -> WarrenError:
             return Expired(sentence)
         case 408 | 429:
             return Unavailable(sentence)
+        case 403 if _MAY_NOT.search(sentence):
+            return Forbidden(sentence)
+        case 422:
+            return Invalid(sentence)
         case _ if code >= 500:
             return Unavailable(sentence)
         case _:

@@ -4,11 +4,16 @@ Asked once, at the start. Which versions we speak at all is told by whoever know
 kinds; what a server serves beside them does not matter.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from warren.base.errors import UserMistake
-from warren.kube.client import NotFound
+from warren.kube.client import Forbidden, NotFound
+from warren.kube.queue import backoff
+from warren.kube.telling import Refusals
 
 
 class NotSpoken(UserMistake):
@@ -46,6 +51,31 @@ async def choose(api: Api, spoken: Mapping[str, Sequence[str]]) -> dict[str, str
             "install CRDs of a release that has one, then start again."
         )
     return {group: version for group, version in chosen.items() if version is not None}
+
+
+async def chosen(
+    api: Api,
+    spoken: Mapping[str, Sequence[str]],
+    *,
+    seconds: float,
+    chance: Callable[[], float] = random.random,
+) -> dict[str, str]:
+    """Give what `choose` gives, asked again for so many seconds while we may not ask.
+
+    A server that has just started refuses everybody. Raises Forbidden when that is over.
+    """
+    loop, refusals = asyncio.get_running_loop(), Refusals()
+    ends = loop.time() + seconds
+    for failures in itertools.count(1):
+        try:
+            return await choose(api, spoken)
+        except Forbidden as error:
+            delay = backoff(error.delay, failures, chance())
+            if loop.time() + delay > ends:
+                raise
+            refusals.hear("versions", str(error))
+            await asyncio.sleep(delay)
+    raise AssertionError("it is asked until there is an end")
 
 
 async def _served(api: Api, group: str) -> list[str]:

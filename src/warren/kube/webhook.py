@@ -240,6 +240,4 @@ class _Keys:
         return [(each.st_mtime_ns, each.st_ino) for each in found]
 
     def _read(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self._files)
-        return context
+        return serving.tls_server(*self._files)

@@ -1,6 +1,6 @@
 """The kinds that the server knows by itself: what storage systems use of every cluster's own.
 
-They have no schemas here: what is written is what is stored.
+They have no schemas here: what is written is what is stored, but for what `schemas/own.py` refuses.
 """
 
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import BUILT_IN, NAMESPACE
 from warren.kube.server.ending import KEPT, Ending, NamespaceLifecycle
 from warren.kube.server.garbage import Garbage
-from warren.kube.server.history import Changed
+from warren.kube.server.history import Changed, History
 from warren.kube.server.store import Store
 from warren.kube.server.webhooks.admission import Webhooks
 
@@ -36,7 +36,13 @@ class NoEscalation:
 class Embedded:
     """The store of one cluster, and the parts that a real API has beside it."""
 
-    def __init__(self, journal: Journal, clock: Clock, rules: Sequence[Admission] = ()) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        rules: Sequence[Admission] = (),
+        history: History | None = None,
+    ) -> None:
         """`rules` are asked in turn, where a real cluster asks webhooks for them."""
         lifecycle = NamespaceLifecycle()
         self._webhooks = Webhooks()
@@ -48,7 +54,7 @@ class Embedded:
             NoEscalation(self.authorizer),
             self._webhooks.validating,
         ]
-        self.store = Store(journal, clock, InTurn(turns))
+        self.store = Store(journal, clock, InTurn(turns), history=history)
         lifecycle.connect(self.store.get)
         self._webhooks.connect(self.store)
         self.store.listen(self._changed)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,16 +10,16 @@ from typing import Final
 
 import orjson
 
-from warren.base.objects import Kind, Object
+from warren.base.objects import Key, Kind, Object, key_of
 from warren.kube.client import Event, Expired
 
 Place = tuple[str, str]
 """A resource: its group and plural."""
 
-LENGTH: Final = 8192
+_LENGTH: Final = 8192
 """Changes that a watch may start behind."""
 
-BACKLOG: Final = 8192
+_BACKLOG: Final = 8192
 """Changes that a slow watcher may fall behind before it is closed."""
 
 
@@ -55,8 +55,11 @@ class Changed:
 class Subscription:
     """One open watch: what waits for its reader, and why it ends."""
 
-    def __init__(self, namespace: str, leave: "Callable[[Subscription], None]") -> None:
+    def __init__(
+        self, namespace: str, backlog: int, leave: "Callable[[Subscription], None]"
+    ) -> None:
         self._namespace = namespace
+        self._backlog = backlog
         self._leave = leave
         self._waiting: list[Changed] = []
         self._news = asyncio.Event()
@@ -68,7 +71,7 @@ class Subscription:
             return
         if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
             return
-        if len(self._waiting) >= BACKLOG:
+        if len(self._waiting) >= self._backlog:
             self.end("the watcher did not keep up with the changes")
         else:
             self._waiting.append(change)
@@ -102,7 +105,10 @@ class Subscription:
 class History:
     """The last changes of all resources, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int = _LENGTH, backlog: int = _BACKLOG) -> None:
+        """Know the last `length` changes; a watcher may be `backlog` changes behind."""
+        self._length = length
+        self._backlog = backlog
         self._changes: deque[Changed] = deque()
         self._watchers: dict[Place, list[Subscription]] = {}
         self.horizon = 0
@@ -115,7 +121,7 @@ class History:
 
     def add(self, change: Changed) -> None:
         """Tell of a change, which is durable."""
-        if len(self._changes) >= LENGTH:
+        if len(self._changes) >= self._length:
             self.horizon = self._changes.popleft().version
         self._changes.append(change)
         for watcher in self._watchers.get(change.place, ()):
@@ -124,15 +130,39 @@ class History:
     def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
         """Hear of the changes after a version. Raises Expired where they are not known any more."""
         if start < self.horizon:
-            raise Expired(f"version {start} is too old: changes are known after {self.horizon}")
+            raise self._too_old(start)
         place = (kind.group, kind.plural)
         watchers = self._watchers.setdefault(place, [])
-        made = Subscription(namespace, watchers.remove)
+        made = Subscription(namespace, self._backlog, watchers.remove)
         for change in self._changes:
             if change.version > start and change.place == place:
                 made.offer(change)
         watchers.append(made)
         return made
+
+    def rewound(
+        self, place: Place, objects: Mapping[Key, Object], version: int
+    ) -> dict[Key, Object]:
+        """Give the objects of a resource, which are as they are now, as they were in a version.
+
+        Raises Expired where that is not known any more.
+        """
+        if version < self.horizon:
+            raise self._too_old(version)
+        were = dict(objects)
+        for change in reversed(self._changes):
+            if change.version <= version:
+                break
+            if change.place != place:
+                continue
+            if change.before is None:
+                were.pop(key_of(change.object), None)
+            else:
+                were[key_of(change.object)] = change.before
+        return were
+
+    def _too_old(self, version: int) -> Expired:
+        return Expired(f"version {version} is too old: changes are known after {self.horizon}")
 
     async def follow(self, kind: Kind, start: int, namespace: str) -> AsyncIterator[Told]:
         """Give the changes after a version.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from warren.base.objects import Kind
-from warren.kube.client import AlreadyExists, Conflict, NotFound, Refused
+from warren.kube.client import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 
 
 class Absent(NotFound):
@@ -45,9 +45,20 @@ class Stale(Conflict):
         self.name = name
 
 
+class TooLarge(Unavailable):
+    """What is asked for is of a version that there has not been yet."""
+
+    def __init__(self, version: int, newest: int) -> None:
+        super().__init__(f"Timeout: Too large resource version: {version}, current: {newest}")
+
+
 def another(what: str, wanted: Any, found: Any) -> str:
     """Say that a precondition does not hold, for `Stale`."""
     return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+
+
+class NoRoom(Unavailable):
+    """The disk is full: nothing new is stored until there is room."""
 
 
 class Misaddressed(Refused):

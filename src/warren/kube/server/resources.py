@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from warren.base.objects import Kind, Object
-from warren.kube.client import Refused
+from warren.kube import client
 from warren.kube.server.schemas import schema
 from warren.kube.server.schemas.causes import Cause
 from warren.kube.server.schemas.schema import Schema
@@ -18,7 +18,7 @@ ALL_VERBS: Final = (
 )  # fmt: skip
 
 
-class Invalid(Refused):
+class Invalid(client.Invalid):
     """An object does not fit its schema; `causes` are all the reasons."""
 
     def __init__(self, group: str, kind: str, name: str, causes: Sequence[Cause]) -> None:

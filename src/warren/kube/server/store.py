@@ -19,16 +19,16 @@ from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of, merged
 from warren.base.times import rfc3339
 from warren.journal import Journal
-from warren.journal.committer import Committer
+from warren.journal.committer import Committer, rewrite_limit
 from warren.kube.admission import Admission, Operation, Review
 from warren.kube.client import Event, Listing, Refused
 from warren.kube.server import writing
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
 from warren.kube.server.history import Changed, History, Place, Subscription, spelled
 from warren.kube.server.labels import LabelIndex
-from warren.kube.server.refusals import Absent, Stale, Taken, Unserved, another
+from warren.kube.server.refusals import Absent, Stale, Taken, TooLarge, Unserved, another
 from warren.kube.server.resources import Invalid, Resource, established, from_crd
-from warren.kube.server.schemas import naming
+from warren.kube.server.schemas import naming, own
 from warren.kube.server.schemas.apply import applied, tracked
 from warren.kube.server.schemas.causes import Cause
 from warren.kube.server.schemas.filling import filled
@@ -61,18 +61,21 @@ class Store:
         clock: Clock,
         admission: Admission,
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+        history: History | None = None,
+        limit: Callable[[int], int] = rewrite_limit,
     ) -> None:
+        """`limit` is that of the committer."""
         self._clock = clock
         self._admission = admission
         self._new_uid = new_uid
-        self._committer = Committer(journal, self._snapshot)
+        self._committer = Committer(journal, self._snapshot, limit=limit)
         self._objects: dict[Place, dict[Key, Object]] = {}
         self._labels: dict[Place, LabelIndex] = {}
         self._keys: dict[Place, Sequence[Key]] = {}
         """The keys of resources in order, where they were asked for since they last changed."""
         self._pending: dict[tuple[Place, Key], _Pending] = {}
         self._resources: dict[Place, Resource] = {}
-        self._history = History()
+        self._history = history or History()
         self._listeners: list[Callable[[Changed], None]] = []
         self._version = 0
         self._durable = 0
@@ -83,6 +86,19 @@ class Store:
     async def run(self) -> None:
         """Commit writes until cancelled."""
         await self._committer.run()
+
+    @property
+    def full(self) -> str | None:
+        """Why nothing new is to be written: the disk is full, in a sentence. None if it is not.
+
+        Whatever is written nonetheless waits until there is room.
+        """
+        return self._committer.full
+
+    @property
+    def stuck(self) -> bool:
+        """Whether whatever is written waits."""
+        return self._committer.stuck
 
     def listen(self, listener: Callable[[Changed], None]) -> None:
         """Tell `listener` of every change of every resource, once it is durable."""
@@ -122,6 +138,21 @@ class Store:
             keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace)]
         return Listing([spelled(kind, objects[key]) for key in keys], self.version)
 
+    def list_at(self, version: int, kind: Kind, namespace: str = "") -> Listing:
+        """Give the objects of a kind as they were in a version, sorted by key.
+
+        Raises Expired where that is not known any more.
+        """
+        self.reach(version)
+        objects = self._history.rewound((kind.group, kind.plural), self._table(kind), version)
+        keys = (key for key in sorted(objects) if namespace in ("", key.namespace))
+        return Listing([spelled(kind, objects[key]) for key in keys], str(version))
+
+    def reach(self, version: int) -> None:
+        """Raise TooLarge for a version that there has not been yet."""
+        if version > self._durable:
+            raise TooLarge(version, self._durable)
+
     def _sorted(self, place: Place) -> Sequence[Key]:
         """Give the keys of a resource in order; lists in pages ask for them again and again."""
         known = self._keys.get(place)
@@ -134,14 +165,22 @@ class Store:
         return list(self._objects.get((kind.group, kind.plural), {}).values())
 
     def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
-        """Give the changes after `since`. Raises Expired where they are not known any more."""
-        self._table(kind)
-        return self._history.follow(kind, int(since or self._durable), namespace)
+        """Give the changes after `since`.
+
+        Raises Expired where they are not known any more, and TooLarge where it is yet to come.
+        """
+        return self._history.follow(kind, self._start(kind, since), namespace)
 
     def subscribe(self, kind: Kind, since: str, namespace: str = "") -> Subscription:
-        """Hear of the changes after `since`. Raises Expired where they are not known any more."""
+        """Hear of the changes after `since`. Raises what `watch` raises."""
+        return self._history.subscribe(kind, self._start(kind, since), namespace)
+
+    def _start(self, kind: Kind, since: str) -> int:
+        """Give the version after which a watch begins: the newest where none is said."""
         self._table(kind)
-        return self._history.subscribe(kind, int(since or self._durable), namespace)
+        start = int(since or self._durable)
+        self.reach(start)
+        return start
 
     # Writing
 
@@ -158,6 +197,7 @@ class Store:
         else:
             metadata.pop("namespace", None)
         body = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        _fits(kind, Key("", metadata.get("name") or ""), own.violations(kind, body))
         body = dict(filled(kind, body))
         if resource.status:
             body.pop("status", None)
@@ -291,7 +331,9 @@ class Store:
             new = writing.allowed(old, made, how.status, resource.status)
         else:
             new = self._readdressed(kind, old, made, how)
+        _fits(kind, key, own.violations(kind, new, old))
         new = dict(resource.conformed(kind.version, filled(kind, new), how.told, old))
+        _fits(kind, key, own.changes(kind, old, new))
         if new == old:
             return None
         review = Review(

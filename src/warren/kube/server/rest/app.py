@@ -2,9 +2,10 @@
 
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -20,33 +21,31 @@ from warren.kube.server.access import reviews
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden
 from warren.kube.server.access.impersonation import acting
-from warren.kube.server.builtin import BUILT_IN, REVIEWS
+from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
+from warren.kube.server.refusals import NoRoom
 from warren.kube.server.resources import Resource
-from warren.kube.server.rest import discovery, openapi, tables
-from warren.kube.server.rest.requests import (
-    Bad,
-    Writing,
-    body,
-    flag,
-    number,
-    object_body,
-    spelled_as,
-)
+from warren.kube.server.rest import discovery, freshness, openapi, tables
+from warren.kube.server.rest.bodies import Bodies
+from warren.kube.server.rest.requests import Bad, Writing, flag, number, spelled_as
 from warren.kube.server.rest.selection import Selection
 from warren.kube.server.rest.statuses import Failure, deleted, failure
-from warren.kube.server.rest.watches import Watch
+from warren.kube.server.rest.views import META, View, described, wanted
+from warren.kube.server.rest.watches import QUIET, Watch
+from warren.kube.server.schemas import celrules
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.schemas.strategic import strategic
 from warren.kube.server.store import Store
-from warren.kube.server.writing import stays
+from warren.kube.server.writing import How, stays
 from warren.kube.serving import serve
 
 log = structlog.get_logger()
 
-_LARGEST: Final = 3 * 2**20
-
 
 def _merged(old: Object, patch: Any) -> Object:
+    if isinstance(patch, list):
+        # The official Python client sends operations for custom objects under this name. They
+        # can be nothing else: a merge with a list would leave a list.
+        return json_patch(old, patch)
     if not isinstance(patch, dict):
         raise Bad(400, "BadRequest", "the body is not an object")
     new: Object = merged(old, patch)
@@ -93,6 +92,9 @@ _VERBS: Final = {
 }
 """What a method asks to do, with and without the name of an object."""
 
+_ADDING: Final = frozenset({"create", "update", "patch"})
+"""What takes room on the disk; to delete gives some back."""
+
 
 class ApiServer:
     """Serves one store to those whom its roles allow it."""
@@ -103,17 +105,27 @@ class ApiServer:
         clock: Clock,
         authenticator: Authenticator,
         authorizer: Authorizer,
+        components: Collection[str] = (),
+        bodies: Bodies | None = None,
+        quiet: float = QUIET,
     ) -> None:
+        """`components` are users whose work is under way, and for which room is set aside.
+
+        A watch that is silent for `quiet` seconds is told how far it is.
+        """
+        self._components = components
         self._store = store
         self._clock = clock
         self._authenticator = authenticator
         self._authorizer = authorizer
+        self._bodies = bodies or Bodies()
+        self._quiet = quiet
         self._described: list[Resource] = []
         self._encoded: Mapping[str, bytes] = {}
 
     async def run(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Serve on a bound socket until cancelled."""
-        app = web.Application(client_max_size=_LARGEST, middlewares=[self._guard])
+        app = web.Application(client_max_size=self._bodies.largest, middlewares=[self._guard])
         app.router.add_route("*", "/{path:.*}", self._dispatch)
         await serve(app, listener, tls)
 
@@ -135,7 +147,7 @@ class ApiServer:
                 log.exception("request failed", path=request.path)
                 words = "internal error; see the server's log"
                 told = Failure(500, "InternalError", words)
-            return _json(told.status(), told.code)
+            return _json(told.status(), told.code, headers=told.headers)
 
     def _user(self, request: web.Request) -> User:
         transport = request.transport
@@ -148,6 +160,12 @@ class ApiServer:
     def _allow(self, request: web.Request, attributes: Attributes) -> None:
         if not self._authorizer.allowed(request[_USER], attributes):
             raise Bad(403, "Forbidden", forbidden(request[_USER], attributes))
+
+    def _demand_room(self, user: User) -> None:
+        full = self._store.full
+        # Components come again, by themselves: what they write is not to be piled up here.
+        if full is not None and (self._store.stuck or user.name not in self._components):
+            raise NoRoom(full)
 
     def _allow_target(self, request: web.Request, target: _Target, verb: str) -> None:
         name, namespace = target.name, target.namespace
@@ -245,9 +263,13 @@ class ApiServer:
         verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
         watches = verb == "list" and flag(request, "watch")
         self._allow_target(request, target, "watch" if watches else verb)
+        if verb in _ADDING:
+            self._demand_room(request[_USER])
         match request.method, bool(target.name):
             case "GET", True:
-                return self._shown(request, target, self._store.get(target.kind, target.key))
+                self._store.reach(int(number(request, "resourceVersion") or 0))
+                found = self._store.get(target.kind, target.key)
+                return _json(self._view(request, target)(found))
             case "GET", False:
                 if watches:
                     return await self._watch(request, target)
@@ -265,10 +287,17 @@ class ApiServer:
             case method, _:
                 raise Bad(405, "MethodNotAllowed", f"{method} is not served here")
 
-    def _shown(self, request: web.Request, target: _Target, obj: Object) -> web.Response:
-        if tables.wanted(request.headers.get("Accept", "")):
-            return _json(self._table(target, [obj], obj["metadata"]["resourceVersion"]))
-        return _json(obj)
+    def _view(self, request: web.Request, target: _Target) -> Callable[[Object], Object]:
+        """Give what makes of an object what the client wants to see of it."""
+        match wanted(request.headers.get("Accept", "")):
+            case View.TABLE:
+                return lambda obj: self._table(
+                    target, [obj], obj["metadata"].get("resourceVersion", "")
+                )
+            case View.METADATA:
+                return described
+            case View.WHOLE:
+                return lambda obj: obj
 
     def _table(self, target: _Target, items: list[Object], version: str) -> dict[str, Any]:
         now = self._clock.now()
@@ -276,34 +305,47 @@ class ApiServer:
 
     def _list(self, request: web.Request, target: _Target) -> web.Response:
         chosen = Selection(request, target.resource)
-        listing = self._store.list(target.kind, target.namespace, chosen.equalities())
-        items, more = chosen.page(listing.items)
-        if tables.wanted(request.headers.get("Accept", "")):
-            table = self._table(target, items, listing.version)
-            table["metadata"].update(more)
-            return _json(table)
-        return _json(
-            {
-                "kind": f"{target.kind.name}List",
-                "apiVersion": target.kind.api_version,
-                "metadata": {"resourceVersion": listing.version, **more},
-                "items": items,
-            }
-        )
+        fresh = freshness.of_list(request)
+        self._store.reach(fresh.least)
+        exact = fresh.least if fresh.exact else chosen.at
+        if exact is None:
+            listing = self._store.list(target.kind, target.namespace, chosen.equalities())
+        else:
+            listing = self._store.list_at(exact, target.kind, target.namespace)
+        items, more = chosen.page(listing.items, exact)
+        metadata = {"resourceVersion": listing.version, **more}
+        match wanted(request.headers.get("Accept", "")):
+            case View.TABLE:
+                table = self._table(target, items, listing.version)
+                return _json({**table, "metadata": metadata})
+            case View.METADATA:
+                kind, version = f"{View.METADATA}List", META
+                items = [described(obj) for obj in items]
+            case View.WHOLE:
+                kind, version = f"{target.kind.name}List", target.kind.api_version
+        return _json({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
+
+    def _written(
+        self, request: web.Request, target: _Target, obj: Object, writing: Writing, code: int = 200
+    ) -> web.Response:
+        """Answer with what has been written, and with what its writer is to be warned of."""
+        rules = celrules.warnings(obj) if target.kind == CRD and not target.subresource else []
+        shown = self._view(request, target)(obj)
+        return _json(shown, code, [*writing.warnings, *rules])
 
     async def _create(self, request: web.Request, target: _Target) -> web.Response:
         writing = Writing(request, request[_USER])
-        obj = await object_body(request)
+        obj = await self._bodies.object(request)
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
             metadata["namespace"] = target.namespace
         spelled_as(obj, target.kind.name, target.kind.api_version)
         made = await self._store.create(target.kind, obj, writing.how)
-        return _json(made, 201, writing.warnings)
+        return self._written(request, target, made, writing, 201)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
         writing = Writing(request, request[_USER], status=target.subresource == "status")
-        obj = await object_body(request)
+        obj = await self._bodies.object(request)
         spelled_as(obj, target.kind.name, target.kind.api_version)
         metadata = obj.get("metadata") or {}
         if isinstance(metadata, dict):
@@ -311,7 +353,7 @@ class ApiServer:
             # Who replaces means this very object; a patch that names another one is a mistake.
             writing.how = replace(writing.how, uid=metadata.get("uid"))
         done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.how)
-        return _json(done, 200, writing.warnings)
+        return self._written(request, target, done, writing)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
         writing = Writing(request, request[_USER], status=target.subresource == "status")
@@ -326,11 +368,11 @@ class ApiServer:
                 "the body of the request was in an unknown format - "
                 f"accepted media types include: {known}",
             )
-        patch = await body(request)
+        patch = await self._bodies.value(request)
         done = await self._store.modify(
             target.kind, target.key, lambda old: make(old, patch), writing.how
         )
-        return _json(done, 200, writing.warnings)
+        return self._written(request, target, done, writing)
 
     def _patching(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
         """Give the types of patches that a kind takes: of which lists merge, its API must know."""
@@ -341,9 +383,12 @@ class ApiServer:
     async def _apply(self, request: web.Request, target: _Target, writing: Writing) -> web.Response:
         if not writing.how.manager:
             raise Bad(400, "BadRequest", "fieldManager: who applies says its name")
-        configuration = await object_body(request)
+        configuration = await self._bodies.object(request)
         spelled_as(configuration, target.kind.name, target.kind.api_version)
-        metadata = {**(configuration.get("metadata") or {}), "name": target.name}
+        given = configuration.get("metadata") or {}
+        if not isinstance(given, dict):
+            raise Bad(400, "BadRequest", "the metadata of the body is not an object")
+        metadata = {**given, "name": target.name}
         if target.key.namespace:
             metadata["namespace"] = target.key.namespace
         whole = {
@@ -357,17 +402,17 @@ class ApiServer:
         done, new = await self._store.apply(
             target.kind, target.key, whole, writing.how, force=flag(request, "force")
         )
-        return _json(done, 201 if new else 200, writing.warnings)
+        return self._written(request, target, done, writing, 201 if new else 200)
 
     async def _delete(self, request: web.Request, target: _Target) -> web.Response:
-        how = await Writing(request, request[_USER]).deleting(request)
+        how = await self._deleting(request)
         left = await self._store.delete(Remove(kind=target.kind, key=target.key), how)
         if left["metadata"].get("deletionTimestamp"):
             return _json(left)  # it waits for somebody
         return _json(deleted(target.kind, left))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
-        how = await Writing(request, request[_USER]).deleting(request)
+        how = await self._deleting(request)
         chosen = Selection(request, target.resource)
         listing = self._store.list(target.kind, target.namespace, chosen.equalities())
         items, _ = chosen.page(listing.items)
@@ -383,28 +428,33 @@ class ApiServer:
             }
         )
 
+    async def _deleting(self, request: web.Request) -> How:
+        options = await self._bodies.object(request) if request.can_read_body else {}
+        return Writing(request, request[_USER]).deleting(request, options)
+
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
         chosen = Selection(request, target.resource)
-        since = number(request, "resourceVersion")
+        begins = freshness.of_watch(request)
         limit = int(number(request, "timeoutSeconds") or 0) or None
         bookmarks = flag(request, "allowWatchBookmarks")
         first: list[Object] = []
-        if since in ("", "0"):
+        since = begins.since
+        if begins.initial:
             listing = self._store.list(target.kind, target.namespace, chosen.equalities())
             first = [obj for obj in listing.items if chosen.matches(obj)]
-            since = listing.version
-
-        def as_table(obj: Object) -> Object:
-            return self._table(target, [obj], obj["metadata"]["resourceVersion"])
-
-        shown = as_table if tables.wanted(request.headers.get("Accept", "")) else None
+            # What there has not been yet cannot be waited for: to begin there is refused.
+            since = max(listing.version, since or "0", key=int)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        watch = Watch(request, response, target.kind, lambda: self._store.version, shown)
+        shown = self._view(request, target)
+        watch = Watch(
+            request, response, target.kind, lambda: self._store.version, shown, self._quiet
+        )
         await watch.run(
             first,
             lambda: self._store.subscribe(target.kind, since, target.namespace),
             chosen.matches,
+            complete=since if begins.told and begins.initial and bookmarks else None,
             seconds=limit,
             bookmarks=bookmarks,
         )
@@ -418,7 +468,7 @@ class ApiServer:
             raise Bad(405, "MethodNotAllowed", f"{request.method} is not served here")
         attributes = Attributes(verb="create", group=group, resource=plural, namespace=namespace)
         self._allow(request, attributes)
-        asked = await object_body(request)
+        asked = await self._bodies.object(request)
         if namespace:
             asked["metadata"] = {**(asked.get("metadata") or {}), "namespace": namespace}
         done = reviews.answered(plural, asked, request[_USER], self._authorizer)
@@ -432,8 +482,15 @@ _USER: Final = web.RequestKey("user", User)
 """Under which a request keeps who has sent it."""
 
 
-def _json(body: Any, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
-    headers = CIMultiDict(("Warning", f"299 - {orjson.dumps(each).decode()}") for each in warnings)
+def _json(
+    body: Any,
+    status: int = 200,
+    warnings: Sequence[str] = (),
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> web.Response:
+    whole = CIMultiDict(headers)
+    for each in warnings:
+        whole.add("Warning", f"299 - {orjson.dumps(each).decode()}")
     return web.Response(
-        body=orjson.dumps(body), status=status, content_type="application/json", headers=headers
+        body=orjson.dumps(body), status=status, content_type="application/json", headers=whole
     )

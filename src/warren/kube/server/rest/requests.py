@@ -1,18 +1,15 @@
-"""What a request says besides its path: body, selectors, and how a write is to be done."""
+"""What a request says in its parameters, and how a write is to be done."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, get_args
 
-import orjson
-import yaml
 from aiohttp import web
 
 from warren.base.objects import Object
 from warren.kube.admission import User
-from warren.kube.server.rest import protobuf
 from warren.kube.server.writing import How, Propagation
 
-_YAML: Final = ("application/yaml", "application/apply-patch+yaml")
 _TRUE: Final = ("true", "True", "1")
 
 
@@ -23,36 +20,6 @@ class Bad(Exception):
         super().__init__(message)
         self.code = code
         self.reason = reason
-
-
-async def body(request: web.Request) -> Any:
-    """Read the body: JSON, or YAML or protobuf where the request says so."""
-    data = await request.read()
-    try:
-        if request.content_type == protobuf.CONTENT_TYPE:
-            return protobuf.decoded(data)
-        if request.content_type in _YAML:
-            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            return yaml.load(data, Loader=loader)
-        return orjson.loads(data)
-    except protobuf.UnknownKind as error:
-        raise Bad(415, "UnsupportedMediaType", str(error)) from None
-    except protobuf.Malformed as error:
-        raise Bad(400, "BadRequest", f"the body is not protobuf: {error}") from None
-    except orjson.JSONDecodeError as error:
-        raise Bad(400, "BadRequest", f"the body is not JSON: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise Bad(
-            400, "BadRequest", f"the body is not YAML: {' '.join(str(error).split())}"
-        ) from None
-
-
-async def object_body(request: web.Request) -> dict[str, Any]:
-    """Read a body that must be an object."""
-    found = await body(request)
-    if not isinstance(found, dict):
-        raise Bad(400, "BadRequest", "the body is not an object")
-    return found
 
 
 def flag(request: web.Request, parameter: str) -> bool:
@@ -88,9 +55,8 @@ class Writing:
             told=self._unknown,
         )
 
-    async def deleting(self, request: web.Request) -> How:
-        """Give how something is to be deleted: what the body says, and the parameters."""
-        options = await object_body(request) if request.can_read_body else {}
+    def deleting(self, request: web.Request, options: Mapping[str, Any]) -> How:
+        """Give how something is to be deleted: what the body's options say, and the parameters."""
         policy = options.get("propagationPolicy") or request.query.get("propagationPolicy")
         if options.get("orphanDependents"):  # what older clients say
             policy = "Orphan"

@@ -28,7 +28,8 @@ class Selection:
         except Refused as error:
             raise Bad(400, "BadRequest", str(error)) from None
         self._limit = int(number(request, "limit") or 0)
-        self._from = _continued(request.query.get("continue", ""))
+        self._from, self.at = _continued(request.query.get("continue", ""))
+        """After which object the page begins, and of which version the pages are, if of one."""
 
     @property
     def name(self) -> str:
@@ -50,10 +51,13 @@ class Selection:
     def _everything(self) -> bool:
         return not self._labels.requirements and not self._fields.terms
 
-    def page(self, items: list[Object]) -> tuple[list[Object], dict[str, Any]]:
+    def page(
+        self, items: list[Object], at: int | None = None
+    ) -> tuple[list[Object], dict[str, Any]]:
         """Give the objects of this page, and what the list's metadata says of those after it.
 
-        The objects are in order. How many come after is told where all are asked for.
+        The objects are in order, and the pages after this one show them as they are then, or as
+        they were in version `at`. How many come after is told where all are asked for.
         """
         first = bisect_right(items, self._from, key=key_of) if self._from.name else 0
         rest = items[first:] if first else items
@@ -69,13 +73,20 @@ class Selection:
             left, more = len(found) - len(page), {}
         if left <= 0:
             return page, {}
-        token = base64.urlsafe_b64encode(orjson.dumps([*key_of(page[-1])])).decode()
+        goes_on = [*key_of(page[-1]), *([] if at is None else [at])]
+        token = base64.urlsafe_b64encode(orjson.dumps(goes_on)).decode()
         return page, {"continue": token, **more}
 
 
-def _continued(token: str) -> Key:
-    """Read after which key a list goes on. It shows what is there now, not what was there."""
+def _continued(token: str) -> tuple[Key, int | None]:
+    """Read after which key a list goes on, and as of which version.
+
+    Without one it shows what is there now, not what was there.
+    """
     try:
-        return Key(*orjson.loads(base64.urlsafe_b64decode(token))) if token else Key("", "")
+        if not token:
+            return Key("", ""), None
+        namespace, name, *at = orjson.loads(base64.urlsafe_b64decode(token))
+        return Key(namespace, name), int(at[0]) if at else None
     except (ValueError, TypeError):
         raise Bad(400, "BadRequest", "continue: this is not what an earlier answer gave") from None

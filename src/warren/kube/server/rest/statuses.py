@@ -1,7 +1,7 @@
 """What goes wrong, as the Status that clients read."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
@@ -16,7 +16,7 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.server.access.impersonation import MayNot
-from warren.kube.server.refusals import Absent, Misaddressed, Stale, Taken
+from warren.kube.server.refusals import Absent, Misaddressed, NoRoom, Stale, Taken, TooLarge
 from warren.kube.server.resources import Invalid
 from warren.kube.server.rest.requests import Bad
 from warren.kube.server.schemas.apply import ApplyConflict
@@ -31,6 +31,12 @@ class Failure(NamedTuple):
     reason: str
     message: str
     details: Mapping[str, Any] = {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Give what HTTP says of it."""
+        seconds = self.details.get("retryAfterSeconds")
+        return {"Retry-After": str(seconds)} if seconds else {}
 
     def status(self) -> dict[str, Any]:
         """Give the Status object."""
@@ -86,10 +92,21 @@ def failure(error: Exception) -> Failure | None:
             return Failure(422, "Invalid", str(error))
         case CallFailed():
             return Failure(500, "InternalError", f"Internal error occurred: {error}")
+        case NoRoom():
+            return Failure(507, "InsufficientStorage", str(error))
+        case TooLarge():
+            return Failure(504, "Timeout", str(error), _TOO_LARGE)
         case Unavailable():
             return Failure(503, "ServiceUnavailable", str(error))
         case _:
             return None
+
+
+_TOO_LARGE: Final[Mapping[str, Any]] = {
+    "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+    "retryAfterSeconds": 1,
+}
+"""By this clients know that they are to ask for what there is, without a version."""
 
 
 def deleted(kind: Kind, obj: Object) -> dict[str, Any]:

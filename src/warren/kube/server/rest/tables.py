@@ -7,6 +7,7 @@ from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
 from warren.kube.server.printing import AGE
 from warren.kube.server.resources import Column, Resource
+from warren.kube.server.rest.views import META, View, described
 
 _NAME: Final = {
     "name": "Name",
@@ -17,11 +18,6 @@ _NAME: Final = {
 }
 
 
-def wanted(accept: str) -> bool:
-    """Tell whether a client asks for a Table."""
-    return "as=Table" in accept
-
-
 def table(
     resource: Resource, version: str, items: Iterable[Object], list_version: str, now: float
 ) -> dict[str, Any]:
@@ -30,8 +26,8 @@ def table(
     # Whoever shows the name elsewhere shows it there.
     named = any(column.path == ".metadata.name" for column in columns)
     return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "kind": View.TABLE.value,
+        "apiVersion": META,
         "metadata": {"resourceVersion": list_version},
         "columnDefinitions": [
             *([] if named else [_NAME]),
@@ -54,13 +50,8 @@ def _definition(column: Column) -> dict[str, Any]:
 def _row(obj: Object, columns: Sequence[Column], now: float, named: bool) -> dict[str, Any]:
     cells = [_cell(obj, column, now) for column in columns]
     if not named:
-        cells.insert(0, obj["metadata"]["name"])
-    partial = {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": obj["metadata"],
-    }
-    return {"cells": cells, "object": partial}
+        cells.insert(0, obj["metadata"].get("name", ""))  # a bookmark has none
+    return {"cells": cells, "object": described(obj)}
 
 
 def _cell(obj: Object, column: Column, now: float) -> Any:

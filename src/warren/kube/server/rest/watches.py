@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from types import MappingProxyType
 from typing import Final
 
-import orjson
 from aiohttp import web
 
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
 from warren.kube.server.history import Changed, Subscription, Told
+from warren.kube.server.refusals import TooLarge
 from warren.kube.server.rest.statuses import failure
 
-_BOOKMARK_SECONDS: Final = 15.0
+QUIET: Final = 15.0
+
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""The annotation of the bookmark after what was there when a watch began."""
 
 _TOGETHER: Final = 256 * 2**10
 """Bytes of events after which those that are there are sent, before others are written down."""
@@ -28,9 +32,14 @@ class Watch:
         response: web.StreamResponse,
         kind: Kind,
         version: Callable[[], str],
-        shown: Callable[[Object], Object] | None,
+        shown: Callable[[Object], Object],
+        quiet: float = QUIET,
     ) -> None:
-        """`version` gives that of the newest change; `shown` makes Tables where those are asked."""
+        """`version` gives that of the newest change; `shown` the form that is asked for.
+
+        After `quiet` seconds without a change comes a bookmark.
+        """
+        self._quiet = quiet
         self._request = request
         self._response = response
         self._kind = kind
@@ -43,19 +52,27 @@ class Watch:
         subscribe: Callable[[], Subscription],
         matches: Callable[[Object], bool],
         *,
+        complete: str | None,
         seconds: int | None,
         bookmarks: bool,
     ) -> None:
-        """Send `first` as new, then changes, until time or client or history end it."""
+        """Send `first` as new, then changes, until time or client or history end it.
+
+        In between comes word that `first` is all that there was in version `complete`, unless
+        that is None.
+        """
         try:
             async with asyncio.timeout(seconds):
                 with closing(subscribe()) as changes:
                     for obj in first:
                         await self._response.write(self._line(Told("ADDED", obj)))
+                    if complete is not None:
+                        ended = {"annotations": {_INITIAL_EVENTS_END: "true"}}
+                        await self._mark(complete, ended)
                     await self._follow(changes, matches, bookmarks)
         except (TimeoutError, ConnectionError):
             pass  # as the client has asked, or it has hung up
-        except Expired as error:
+        except (Expired, TooLarge) as error:
             status = failure(error)
             assert status is not None
             with suppress(ConnectionError):  # nobody may be left to be told
@@ -69,13 +86,13 @@ class Watch:
             # Every change up to this version is sent before the wait runs out; one that
             # comes at that very moment is not.
             version = self._version()
-            batch = await changes.batch(_BOOKMARK_SECONDS)
+            batch = await changes.batch(self._quiet)
             if batch:
                 await self._send(batch, matches)
             elif self._request.transport is None:
                 return  # nobody listens any more
             elif bookmarks:
-                await self._response.write(orjson.dumps(_bookmark(self._kind, version)) + b"\n")
+                await self._mark(version)
 
     async def _send(self, batch: Iterable[Changed], matches: Callable[[Object], bool]) -> None:
         """Send changes, many at a time."""
@@ -92,9 +109,16 @@ class Watch:
         if lines:
             await self._response.write(b"".join(lines))
 
+    async def _mark(self, version: str, more: Object = MappingProxyType({})) -> None:
+        """Tell how far it is; `more` is more metadata of the bookmark."""
+        metadata = {"resourceVersion": version, "creationTimestamp": None, **more}
+        kind, api_version = self._kind.name, self._kind.api_version
+        obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
+        await self._response.write(self._line(Told("BOOKMARK", obj)))
+
     def _line(self, event: Told) -> bytes:
-        told = event if self._shown is None else Told(event.type, self._shown(event.object))
-        return told.line
+        shown = self._shown(event.object)
+        return event.line if shown is event.object else Told(event.type, shown).line
 
 
 def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> Told | None:
@@ -109,9 +133,3 @@ def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> Told
     told = change.told(kind)
     own = {(False, True): "ADDED", (True, False): "DELETED"}.get((was, now), told.type)
     return told if own == told.type else Told(own, told.object)
-
-
-def _bookmark(kind: Kind, version: str) -> Object:
-    metadata = {"resourceVersion": version, "creationTimestamp": None}
-    obj = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
-    return {"type": "BOOKMARK", "object": obj}

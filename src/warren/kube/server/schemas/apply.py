@@ -223,9 +223,9 @@ def _recording(obj: Object, listed: Sequence[Object]) -> Object:
 
 
 def _entries(obj: Object | None) -> dict[Owner, Object]:
-    """Give the entries of an object by their owners."""
-    listed = obj["metadata"].get("managedFields", ()) if obj is not None else ()
-    return {_owner(entry): entry for entry in listed}
+    """Give the entries of an object by their owners; none, if a client has written other things."""
+    listed: Any = obj["metadata"].get("managedFields") if obj is not None else None
+    return {_owner(entry): entry for entry in listed} if _readable(listed) else {}
 
 
 def _readable(listed: Any) -> bool:

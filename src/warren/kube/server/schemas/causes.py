@@ -40,6 +40,11 @@ def duplicate(field: str, value: Any) -> Cause:
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {_json(value)}")
 
 
+def mistyped(field: str, wanted: str, value: Any) -> Cause:
+    """Say that a value is not of the type that its field has."""
+    return _type(field, (wanted,), value)
+
+
 def cause(error: ValidationError) -> Cause:
     """Give the cause of what the validator found."""
     field = dotted(error.instance_path)

@@ -31,7 +31,7 @@ def _secret(obj: Object) -> Object:
     plain = new.pop("stringData", None)
     if isinstance(plain, Mapping):
         written = {
-            name: base64.b64encode(str(value).encode()).decode() for name, value in plain.items()
+            name: base64.b64encode((value or "").encode()).decode() for name, value in plain.items()
         }
         new["data"] = {**(obj.get("data") or {}), **written}
     return new

@@ -2,7 +2,7 @@
 
 A schema is compiled once into two things: a tree of nodes, which prunes, defaults and finds
 duplicates, and a validator of the JSON Schema that means the same. Rules in CEL
-(`x-kubernetes-validations`) are not evaluated: what they alone forbid is admitted.
+(`x-kubernetes-validations`) are not evaluated: what they alone forbid is admitted (ADR 034).
 
 Objects are decoded JSON: dicts, lists and scalars. They are never modified, nor is a schema; what
 comes back may share parts with both.

@@ -3,9 +3,10 @@
 A merge patch (RFC 7386) that knows which lists are merged by a key of their items, and takes
 directives: `$patch` replaces or deletes, `$setElementOrder/NAME` orders, and
 `$deleteFromPrimitiveList/NAME` takes values away. Kinds that are defined by clients have none.
+What a directive says is checked before it is done: it says what type it has, and where it was.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Object
@@ -43,7 +44,10 @@ _RETAIN: Final = "$retainKeys"
 
 
 def strategic(old: Object, patch: Any) -> Object:
-    """Give the object after the patch; neither is modified. Raises Refused for what is no patch."""
+    """Give the object after the patch; neither is modified.
+
+    Raises Refused for what is no patch, and for a directive that does not fit what is there.
+    """
     if not isinstance(patch, Mapping):
         raise Refused("a strategic merge patch is an object")
     return _object(old, patch)
@@ -59,12 +63,13 @@ def _object(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
             pass
         case other:
             raise Refused(f"{_PATCH}: {other!r} is not replace, delete or merge")
-    kept = patch.get(_RETAIN)
-    new = {name: old[name] for name in old if kept is None or name in kept}
+    kept = set(_plain(_RETAIN, patch[_RETAIN])) if _RETAIN in patch else old
+    new = {name: old[name] for name in old if name in kept}
     for name, value in patch.items():
         if name.startswith(_DELETE):
-            plain = name.removeprefix(_DELETE)
-            new[plain] = [each for each in new.get(plain) or () if each not in value]
+            plain, gone = name.removeprefix(_DELETE), set(_plain(name, value))
+            if (there := new.get(plain)) is not None:
+                new[plain] = [each for each in _plain(plain, there) if each not in gone]
         elif name.startswith("$"):
             continue
         elif value is None:
@@ -73,9 +78,23 @@ def _object(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
             new[name] = _merged(name, new.get(name), value)
     for name, order in patch.items():
         plain = name.removeprefix(_ORDER)
-        if plain != name and isinstance(new.get(plain), list):
-            new[plain] = _ordered(plain, new[plain], order)
+        if plain != name:
+            wanted = _listed(name, order)
+            if isinstance(new.get(plain), list):
+                new[plain] = _ordered(plain, new[plain], wanted)
     return new
+
+
+def _listed(name: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise Refused(f"{name}: this is not a list")
+    return value
+
+
+def _plain(name: str, value: Any) -> Sequence[Any]:
+    if any(isinstance(each, Mapping | list | tuple) for each in _listed(name, value)):
+        raise Refused(f"{name}: this is not a list of plain values")
+    return _listed(name, value)
 
 
 def _merged(name: str, old: Any, value: Any) -> Any:
@@ -85,46 +104,56 @@ def _merged(name: str, old: Any, value: Any) -> Any:
         return value
     before = list(old) if isinstance(old, list | tuple) else []
     if name in _SETS:
-        return [*before, *(each for each in value if each not in before)]
+        there = set(_plain(name, before))
+        return [*before, *(each for each in _plain(name, value) if each not in there)]
     key = _key(name, [*before, *value])
     return _list(key, before, value) if key else value
 
 
 def _key(name: str, items: Sequence[Any]) -> str:
     """Give what tells the items of a list apart, or nothing."""
-    objects = [each for each in items if isinstance(each, Mapping)]
+    if not all(isinstance(each, Mapping) for each in items):
+        return ""
     if name == "ports":
-        return next((key for key in _PORTS if any(key in each for each in objects)), "")
-    return _KEYS.get(name, "") if len(objects) == len(items) else ""
+        return next((key for key in _PORTS if any(key in each for each in items)), "")
+    return _KEYS.get(name, "")
 
 
 def _list(key: str, old: Sequence[Any], patches: Sequence[Mapping[str, Any]]) -> list[Any]:
     if any(each.get(_PATCH) == "replace" for each in patches):
         return [each for each in patches if _PATCH not in each]
-    found = {each[key]: each for each in old if key in each}
+    found = {_identity(key, each): each for each in old if key in each}
     for each in patches:
-        if key not in each:
-            raise Refused(f"an item of a list that is merged has no {key}")
+        identity = _identity(key, each)
         if each.get(_PATCH) == "delete":
-            found.pop(each[key], None)
+            found.pop(identity, None)
         else:
-            found[each[key]] = _object(found.get(each[key], {}), each)
+            found[identity] = _object(found.get(identity, {}), each)
     return list(found.values())
+
+
+def _identity(key: str, item: Mapping[str, Any]) -> Any:
+    """Give by what an item is told apart from others. Raises Refused."""
+    if key not in item:
+        raise Refused(f"an item of a list that is merged has no {key}")
+    if not isinstance(item[key], str | int):
+        raise Refused(f"{key}: items are told apart by it; it is neither a string nor a number")
+    return item[key]
 
 
 def _ordered(name: str, items: Sequence[Any], order: Sequence[Any]) -> list[Any]:
     """Give items in an order; those that it does not name stay behind the one before them."""
     key = _key(name, items)
-    wanted = [each.get(key) if isinstance(each, Mapping) else each for each in order]
+    wanted: dict[Any, int] = {}
+    for each in order:
+        identity = each.get(key) if isinstance(each, Mapping) else each
+        if not isinstance(identity, Mapping | list | tuple):
+            wanted.setdefault(identity, len(wanted))
     placed: list[tuple[int, int, Any]] = []
     last = -1
-    for index, (identity, item) in enumerate(_identified(key, items)):
-        if identity in wanted:
-            last = wanted.index(identity)
+    for index, item in enumerate(items):
+        identity = item.get(key) if key else item
+        if not isinstance(identity, Mapping | list | tuple):
+            last = wanted.get(identity, last)
         placed.append((last, index, item))
     return [item for _, _, item in sorted(placed, key=lambda each: each[:2])]
-
-
-def _identified(key: str, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    for item in items:
-        yield (item.get(key) if key and isinstance(item, Mapping) else item), item

@@ -1,0 +1,119 @@
+"""Which state of a collection a list or a watch asks for: the newest, one not older, or that one.
+
+What cannot be asked for together is refused in Kubernetes' words, which clients look for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from warren.kube.server.resources import Invalid
+from warren.kube.server.rest.requests import Bad, number
+from warren.kube.server.schemas.causes import Cause
+
+_EXACT: Final = "Exact"
+_NOT_OLDER: Final = "NotOlderThan"
+
+_MATCH: Final = "resourceVersionMatch"
+_INITIAL: Final = "sendInitialEvents"
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """What a list is to show."""
+
+    least: int
+    """The version that what is shown must have reached; 0 for any."""
+    exact: bool
+    """Whether it is to be shown as it was in that very version."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a watch begins with."""
+
+    since: str
+    """The version after which changes are told; empty for the newest."""
+    initial: bool
+    """Whether what is there already is told first."""
+    told: bool
+    """Whether the client wants to hear when all of that has been told."""
+
+
+def of_list(request: web.Request) -> Fresh:
+    """Read what a list asks for. Raises Invalid, and Bad."""
+    _fits([*_list_violations(request)])
+    version = number(request, "resourceVersion")
+    least = int(version or 0)
+    if least and request.query.get("continue"):
+        words = "specifying resource version is not allowed when using continue"
+        raise Bad(400, "BadRequest", words)
+    match = request.query.get(_MATCH, "")
+    # Who asks for pages from a version on, and says no more, has always had it exactly.
+    paged = not match and int(number(request, "limit") or 0) > 0
+    return Fresh(least, exact=least > 0 and (match == _EXACT or paged))
+
+
+def of_watch(request: web.Request) -> Beginning:
+    """Read what a watch asks for. Raises Invalid, and Bad."""
+    _fits([*_watch_violations(request)])
+    version = number(request, "resourceVersion")
+    since = "" if version == "0" else version
+    asked = _initial(request)
+    return Beginning(since, initial=not since if asked is None else asked, told=asked is True)
+
+
+def _initial(request: web.Request) -> bool | None:
+    """Tell whether what is there is asked for; None where nothing is said."""
+    given = request.query.get(_INITIAL)
+    return None if given is None else given.lower() not in ("false", "0")
+
+
+def _list_violations(request: web.Request) -> Iterator[Cause]:
+    match, version = request.query.get(_MATCH, ""), request.query.get("resourceVersion", "")
+    if match:
+        if not version:
+            yield _forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
+        yield from _continuing(request)
+        if match not in (_EXACT, _NOT_OLDER):
+            yield _unsupported(match, _EXACT, _NOT_OLDER, "")
+        if match == _EXACT and version == "0":
+            words = f'{_MATCH} "exact" is forbidden for resourceVersion "0"'
+            yield _forbidden(_MATCH, words)
+    if _initial(request) is not None:
+        yield _forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
+
+
+def _watch_violations(request: web.Request) -> Iterator[Cause]:
+    match, initial = request.query.get(_MATCH, ""), _initial(request)
+    if initial is not None and match != _NOT_OLDER:
+        yield _forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to {_NOT_OLDER}")
+    if match:
+        if initial is None:
+            words = f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided"
+            yield _forbidden(_MATCH, words)
+        if match != _NOT_OLDER:
+            yield _unsupported(match, _NOT_OLDER)
+        yield from _continuing(request)
+
+
+def _continuing(request: web.Request) -> Iterator[Cause]:
+    if request.query.get("continue"):
+        yield _forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided")
+
+
+def _forbidden(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _unsupported(value: str, *known: str) -> Cause:
+    supported = ", ".join(f'"{each}"' for each in known)
+    words = f'Unsupported value: "{value}": supported values: {supported}'
+    return Cause(_MATCH, "FieldValueNotSupported", words)
+
+
+def _fits(causes: list[Cause]) -> None:
+    if causes:
+        raise Invalid("meta.k8s.io", "ListOptions", "", causes)

@@ -1,0 +1,43 @@
+"""In which form a client wants objects: whole, as rows of a Table, or only what describes them."""
+
+from enum import StrEnum
+from typing import Any, Final
+
+from warren.base.objects import Object
+
+META: Final = "meta.k8s.io/v1"
+"""The version of those forms; all that ask for one know this one."""
+
+
+class View(StrEnum):
+    """A form of objects, by the name that a client asks for it."""
+
+    WHOLE = ""
+    TABLE = "Table"
+    METADATA = "PartialObjectMetadata"
+
+
+_ASKED: Final = {
+    "Table": View.TABLE,
+    "PartialObjectMetadata": View.METADATA,
+    "PartialObjectMetadataList": View.METADATA,
+}
+
+
+def wanted(accept: str) -> View:
+    """Give the first form that a client accepts, among those that are written as JSON."""
+    for each in accept.split(","):
+        media, *parameters = (part.strip() for part in each.split(";"))
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        given = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
+        if "as" not in given:
+            return View.WHOLE
+        if given["as"] in _ASKED and f"{given.get('g')}/{given.get('v')}" == META:
+            return _ASKED[given["as"]]
+    return View.WHOLE
+
+
+def described(obj: Object) -> dict[str, Any]:
+    """Give what describes an object: its metadata alone."""
+    return {"kind": View.METADATA.value, "apiVersion": META, "metadata": obj["metadata"]}

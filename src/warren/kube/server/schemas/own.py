@@ -1,0 +1,60 @@
+"""What Kubernetes' own kinds have in their fields, as far as users rely on it. Pure.
+
+They have no schemas here (`builtin.py`): but what is no string is no value of a ConfigMap or a
+Secret, and one that is `immutable` stays what it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from warren.base.objects import Kind, Object
+from warren.kube.server.schemas.causes import Cause, mistyped
+
+_TEXTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("", "configmaps"): ("data", "binaryData"),
+    ("", "secrets"): ("data", "stringData"),
+}
+"""By kind: the fields whose values are strings."""
+
+_HELD: Final = ("data", "binaryData")
+"""What nobody changes of an object that says that it is immutable."""
+
+
+def violations(kind: Kind, obj: Object, old: Object | None = None) -> list[Cause]:
+    """Give what is wrong with an object as it is written; what it has of `old` is not looked at."""
+    names = _TEXTS.get((kind.group, kind.plural), ())
+    before = old or {}
+    return [
+        each
+        for name in names
+        if obj.get(name) != before.get(name)
+        for each in _no_texts(name, obj.get(name), before.get(name))
+    ]
+
+
+def _no_texts(name: str, values: Any, before: Any) -> Iterator[Cause]:
+    if values is None:
+        return
+    if not isinstance(values, Mapping):
+        yield mistyped(name, "object", values)
+        return
+    known = before if isinstance(before, Mapping) else {}
+    for key, value in values.items():
+        if value is not None and not isinstance(value, str) and value != known.get(key):
+            yield mistyped(f"{name}[{key}]", "string", value)
+
+
+def changes(kind: Kind, old: Object, new: Object) -> list[Cause]:
+    """Give what is wrong with an object in the place of another: what it may not change."""
+    if (kind.group, kind.plural) not in _TEXTS:
+        return []
+    found = []
+    if kind.plural == "secrets" and old.get("type") != new.get("type"):
+        value = f'Invalid value: "{new.get("type", "")}": field is immutable'
+        found.append(Cause("type", "FieldValueInvalid", value))
+    if old.get("immutable") is True:
+        changed = [name for name in _HELD if (old.get(name) or {}) != (new.get(name) or {})]
+        freed = ["immutable"] if new.get("immutable") is not True else []
+        words = "Forbidden: field is immutable when `immutable` is set"
+        found += [Cause(name, "FieldValueForbidden", words) for name in (*freed, *changed)]
+    return found

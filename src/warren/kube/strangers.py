@@ -1,0 +1,86 @@
+"""How many connections the users of this machine may have to a server on loopback.
+
+Every user reaches a port of loopback, and a connection costs memory and a descriptor before
+anything is known of who asks. Who has opened it the kernel tells at once (sock_diag(7)). The
+server's own user and root have as many as they like; of all others each has a few.
+"""
+
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import Final
+
+EACH: Final = 64
+"""Connections of each user, but of the server's own and of root."""
+ALL: Final = 512
+"""Connections of all of them together."""
+
+_NETLINK_SOCK_DIAG: Final = 4
+_SOCK_DIAG_BY_FAMILY: Final = 20
+_NLM_F_REQUEST: Final = 1
+_HEADER: Final = struct.Struct("=IHHII")
+"""Length, type, flags, sequence number and port of a netlink message."""
+_ASKED: Final = struct.Struct("=BBBxI")
+"""Address family, protocol, extensions and states."""
+_ENDS: Final = struct.Struct("!HH4s12x4s12x")
+"""The ports and addresses of both ends of a connection: first those of the socket in question."""
+_REST: Final = struct.Struct("=III")
+"""The interface and the cookie, of which all bits mean none."""
+_TOLD: Final = struct.Struct("=4x48xIIIII")
+"""Of an answer: timer, queues, user and inode."""
+_NONE: Final = 2**32 - 1
+
+
+class Shares:
+    """Counts connections by who has opened them."""
+
+    def __init__(self, *, each: int = EACH, together: int = ALL) -> None:
+        """A user has `each` of them, all have `together`. Those of nobody known are like one's."""
+        self._each = each
+        self._all = together
+        self._open: dict[int | None, list[socket.socket]] = {}
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Count a connection that was just accepted in; return False for one too many.
+
+        It is counted until it is closed.
+        """
+        user = user_of(connection)
+        if user in (0, os.geteuid()):
+            return True
+        self._open = {
+            each: left
+            for each, sockets in self._open.items()
+            if (left := [one for one in sockets if one.fileno() >= 0])
+        }
+        own = self._open.get(user, [])
+        most = self._all if user is None else self._each
+        if len(own) >= most or sum(map(len, self._open.values())) >= self._all:
+            return False
+        self._open[user] = [*own, connection]
+        return True
+
+
+def user_of(connection: socket.socket) -> int | None:
+    """Return whose process on this machine is at the other end; None for what is not known."""
+    if connection.family != socket.AF_INET:
+        return None
+    with suppress(OSError):
+        (here, port), (there, remote_port) = connection.getsockname(), connection.getpeername()
+        addresses = socket.inet_aton(there), socket.inet_aton(here)
+        ends = _ENDS.pack(remote_port, port, *addresses)
+        asked = _ASKED.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _NONE) + ends
+        body = asked + _REST.pack(0, _NONE, _NONE)
+        header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asking:
+            # The kernel answers before `send` returns, so that nobody waits here.
+            asking.setblocking(False)
+            asking.send(header + body)
+            answer = asking.recv(2**12)
+        if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
+            return None
+        *_, user, inode = _TOLD.unpack_from(answer, _HEADER.size)
+        # One without an inode has been closed by its process, and is nobody's.
+        return int(user) if inode else None
+    return None

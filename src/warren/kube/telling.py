@@ -1,0 +1,40 @@
+"""What an API does not let us do, as its admin reads it in the log: once, and when it is over.
+
+Whoever is refused asks again, maybe thousands of times: a server that has just started refuses
+everybody until it has read its roles, and a role that lacks stays away until somebody makes it.
+"""
+
+from collections.abc import Hashable
+
+import structlog
+
+log = structlog.get_logger()
+
+
+class Refusals:
+    """The refusals of one who asks for several things again and again."""
+
+    def __init__(self) -> None:
+        self._standing: dict[Hashable, str] = {}
+        """By what was asked for: why not."""
+
+    @property
+    def standing(self) -> bool:
+        """Whether anything is refused, as far as is known."""
+        return bool(self._standing)
+
+    def hear(self, about: Hashable, why: str) -> None:
+        """Tell of a refusal, unless that is what was said the last time, of this or of another."""
+        # Which object it was about comes first, and is no news if others were refused alike.
+        news = why.partition("forbidden: ")[2] or why
+        if news not in self._standing.values():
+            log.warning("the API refuses, and is asked again", about=str(about), reason=why)
+        self._standing[about] = news
+
+    def over(self, about: Hashable) -> None:
+        """Hear that it was not refused, and tell it if nothing else is."""
+        if about not in self._standing:
+            return
+        del self._standing[about]
+        if not self._standing:
+            log.info("the API refuses no more", about=str(about))

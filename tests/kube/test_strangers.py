@@ -1,0 +1,139 @@
+"""Connections to a server on loopback, which every user of the machine can reach."""
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.harness import users
+from tests.journal.running import really
+from tests.kube.clusters import alongside
+from warren.kube import serving
+from warren.kube.server.access import tls
+from warren.kube.strangers import Shares, user_of
+
+HOST = "127.0.0.1"
+ASKED = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server((HOST, 0)) as listener:
+        yield listener
+
+
+@contextmanager
+def connected(listener: socket.socket, userid: int | None = None) -> Iterator[socket.socket]:
+    """Connect, as another user if one is named; give the accepted end."""
+    with socket.socket() as own:
+        if userid is not None:
+            os.fchown(own.fileno(), userid, userid)
+        own.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            yield accepted
+
+
+needs_users = pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+
+
+def test_it_is_known_who_has_connected(listener: socket.socket) -> None:
+    with connected(listener) as accepted:
+        assert user_of(accepted) == os.geteuid()
+
+
+@needs_users
+def test_it_is_known_which_other_user_has_connected(listener: socket.socket) -> None:
+    for userid in users.userids():
+        with connected(listener, userid) as accepted:
+            assert user_of(accepted) == userid
+
+
+def test_who_has_gone_is_nobody(listener: socket.socket) -> None:
+    with socket.socket() as own:
+        own.connect(listener.getsockname())
+        accepted, _ = listener.accept()
+    with accepted:
+        assert user_of(accepted) is None
+
+
+def test_what_is_no_connection_of_tcp_is_nobodys() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert user_of(one) is None
+
+
+def test_the_servers_own_user_has_as_many_as_there_are(listener: socket.socket) -> None:
+    shares = Shares(each=1, together=1)
+    with ExitStack() as stack:
+        for _ in range(3):
+            assert shares.admit(stack.enter_context(connected(listener)))
+
+
+@needs_users
+def test_another_user_has_a_few_and_leaves_a_few_to_the_next(listener: socket.socket) -> None:
+    one, other = users.userids()
+    shares = Shares(each=2, together=3)
+    with ExitStack() as stack:
+        first = stack.enter_context(connected(listener, one))
+        assert shares.admit(first)
+        assert shares.admit(stack.enter_context(connected(listener, one)))
+        assert not shares.admit(stack.enter_context(connected(listener, one)))
+        assert shares.admit(stack.enter_context(connected(listener, other)))
+        assert not shares.admit(stack.enter_context(connected(listener, other)))
+        first.close()
+        assert shares.admit(stack.enter_context(connected(listener, other)))
+
+
+@really
+async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path: Path) -> None:
+    context = tls.ensure(tmp_path / "pki")
+    async with alongside(serving.serve(web.Application(), listener, context, patience=0.05)):
+        silent, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await silent.read() == b""
+        writer.close()
+
+
+@needs_users
+@really
+async def test_one_too_many_is_hung_up_on_and_the_others_are_served(
+    listener: socket.socket,
+) -> None:
+    loop = asyncio.get_running_loop()
+    served = serving.serve(web.Application(), listener, shares=Shares(each=1))
+    async with alongside(served):
+        with socket.socket() as one, socket.socket() as other:
+            for each in (one, other):
+                each.setblocking(False)
+                os.fchown(each.fileno(), users.userids()[0], users.userids()[0])
+                await loop.sock_connect(each, listener.getsockname())
+            assert await loop.sock_recv(other, 1) == b""
+            one.sendall(ASKED)
+            assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 404")
+
+
+@really
+async def test_a_server_without_descriptors_serves_again_when_there_are_some(
+    listener: socket.socket,
+) -> None:
+    loop = asyncio.get_running_loop()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with alongside(serving.serve(web.Application(), listener, pause=0.01)):
+        with socket.socket() as one:
+            one.setblocking(False)
+            await asyncio.sleep(0)
+            # Nothing is opened from here on that has a greater number.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (one.fileno(), hard))
+            try:
+                await loop.sock_connect(one, listener.getsockname())
+                await asyncio.sleep(0.1)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            one.sendall(ASKED)
+            assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 404")
