@@ -30,11 +30,12 @@ from warren.daemons import roles, users
 from warren.daemons.cluster import definitions, manifests
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds
+from warren.dws import kinds, labels, system
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
+from warren.kube.server.builtin import CRD
 from warren.kube.server.resources import Resource
 from warren.kube.server.schemas import schema
 from warren.node.simulated import SimulatedMachine
@@ -191,6 +192,18 @@ async def is_in_error_and_deleted(world: World, control: Control) -> None:
     await world.until(lambda: not world.workflow(control))
 
 
+async def loses_a_label(world: World, control: Control) -> None:
+    """A rabbit of before raw volumes were offered says so of itself, and its Storage after it."""
+    key = Key("rabbit-0", system.NODE_NAME)
+    bare = {"metadata": {"labels": {labels.RAW_VOLUMES: None}}}
+    await control.api.store.patch(Change(kind=kinds.NNF_NODE, key=key, patch=bare))
+    await world.until(
+        lambda: (
+            labels.RAW_VOLUMES in control.api.store.get(kinds.NNF_NODE, key)["metadata"]["labels"]
+        )
+    )
+
+
 XFS, COPY_IN, COPY_OUT = DIRECTIVES
 EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
 RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
@@ -204,6 +217,7 @@ STORIES: Sequence[Deed] = (
     loses_its_volume,
     is_cancelled,
     is_in_error_and_deleted,
+    loses_a_label,
 )
 
 
@@ -334,6 +348,14 @@ def test_every_definition_is_taken_by_the_server_with_its_schemas() -> None:
     virtual.run(main())
 
 
+def test_a_global_file_system_is_told_by_what_the_real_definition_requires() -> None:
+    """Its storage class has a default, and is nobody's to give."""
+    [version] = our_definitions()["LustreFileSystem"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert set(spec["required"]) == {"name", "mgsNids", "mountRoot"}
+    assert spec["properties"]["storageClassName"]["default"] == "nnf-lustre-fs"
+
+
 # Beside the real ones
 
 OUR_WORDS = {"ext4", "raw"}
@@ -457,7 +479,6 @@ def test_what_jobs_write_of_the_real_file_systems_the_real_definitions_take(told
         (kind, theirs["name"]): schema.compile(theirs["schema"]["openAPIV3Schema"])
         for kind, theirs, _ in pairs()
     }
-    del compiled["NnfStorageProfile", kinds.NNF_STORAGE_PROFILE.version]  # ours tells of ext4, too
     wrong = set()
     for obj in told.written:
         one = compiled.get((obj["kind"], obj["apiVersion"].partition("/")[2]))
@@ -467,6 +488,69 @@ def test_what_jobs_write_of_the_real_file_systems_the_real_definitions_take(told
             wrong.update(f"{obj['kind']}: {each}" for each in one.violations(one.defaulted(whole)))
 
     assert wrong == set()
+
+
+@real
+def test_our_rules_and_profile_are_taken_beside_the_real_definitions() -> None:
+    compiled = {
+        (kind, theirs["name"]): schema.compile(theirs["schema"]["openAPIV3Schema"])
+        for kind, theirs, _ in pairs()
+    }
+    for obj in manifests("rules.yaml"):
+        one = compiled[obj["kind"], obj["apiVersion"].partition("/")[2]]
+        whole, unknown = one.pruned(obj)
+        assert list(unknown) == list(one.violations(one.defaulted(whole))) == []
+
+
+def without_ext4(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return yaml.safe_load(yaml.dump(spec).replace("- ext4\n", "- gfs2\n"))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("whose", ["ours without ext4", pytest.param("theirs", marks=real)])
+def test_what_the_definitions_cannot_say_is_refused_in_proposal_with_that_reason(
+    whose: str,
+) -> None:
+    definition = kinds.BREAKDOWN.name
+    spec = (
+        real_definitions()[definition]
+        if whose == "theirs"
+        else without_ext4(our_definitions()[definition])
+    )
+    told: list[Object] = []
+
+    async def deed(world: World, control: Control) -> None:
+        key = Key("", str(kinds.BREAKDOWN))
+        await control.api.store.patch(
+            Change(kind=CRD, key=key, patch={"spec": {"versions": spec["versions"]}})
+        )
+        job = {
+            "desiredState": "Proposal",
+            "dwDirectives": [EXT4],
+            "jobID": "1",
+            "userID": 1,
+            "groupID": 1,
+            "wlmID": "slurm",
+        }
+        made = {"metadata": {"name": "slurm-1", "namespace": "default"}, "spec": job}
+        await control.api.store.create(kinds.WORKFLOW, made)
+        await world.until(
+            lambda: (world.workflow(control).get("status") or {}).get("status") == "Error"
+        )
+        told.append(world.workflow(control)["status"])
+
+    async def main() -> None:
+        async with opened() as world:
+
+            async def life(control: Control) -> None:
+                async with asyncio.timeout(600):
+                    await deed(world, control)
+
+            await world.live(life)
+
+    virtual.run(main())
+    assert told[0]["message"] == (
+        "DW Directive 0: User error: the definitions of this cluster do not allow for type ext4"
+    )
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -549,8 +633,10 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     for controller in (BreakdownController, StorageController, AccessController, SystemController):
         controller(nothing, informers)
 
-    used = told.deeds["warren-controllers"] | watching(*informers._informers)
-    assert needed("warren-controllers") == used
+    deeds = told.deeds["warren-controllers"]
+    single = {deed for deed in deeds if deed[0] == "get"}
+    assert needed("warren-controllers") == deeds - single | watching(*informers._informers)
+    assert single <= granted("warren-controllers")
     owners = {
         (verb, resource)
         for verb, resource in granted("warren-controllers")
@@ -581,7 +667,7 @@ def test_an_agent_may_do_what_it_does_in_its_own_namespace_and_no_more(
 
 
 def test_the_instance_reads_what_directives_are_checked_by_and_writes_nothing() -> None:
-    looked_at = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE)
+    looked_at = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE)
 
     assert needed("warren-instance") == watching(*looked_at)
     assert {verb for verb, _ in granted("warren-instance")} == set(READ)

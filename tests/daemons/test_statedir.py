@@ -15,6 +15,7 @@ from warren.base.errors import UserMistake
 from warren.daemons import site as sites
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder
+from warren.journal.sqlite import SqliteJournal
 from warren.rpc import sockets
 
 
@@ -25,12 +26,39 @@ def test_the_directory_is_its_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(state.path.stat().st_mode) == 0o700
 
 
-def test_journals_are_private_before_anything_is_in_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["jobs.db", "objects.db"])
+def test_a_directory_that_is_not_new_is_refused_without_what_says_what_it_is(
+    tmp_path: Path, name: str
+) -> None:
     state = StateDir(tmp_path)
     state.prepare()
+    state.demand_whole()
+    with SqliteJournal(tmp_path / name):
+        pass
 
-    for journal in (state.objects, state.jobs):
-        assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    with pytest.raises(UserMistake, match=r"site\.json is missing, .* restore it from a copy"):
+        state.demand_whole()
+    sites.save(state.site, Site())
+    state.demand_whole()
+
+
+def test_a_directory_in_the_place_of_a_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shells.lock").mkdir()
+
+    with pytest.raises(UserMistake, match=r"shells\.lock is a directory"):
+        StateDir(tmp_path).demand_whole()
+
+
+@pytest.mark.parametrize("damage", ["empty", "garbage", "a directory"])
+def test_a_site_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "site.json"
+    if damage == "a directory":
+        path.mkdir()
+    else:
+        path.write_bytes(b"" if damage == "empty" else b"\xff{")
+
+    with pytest.raises(UserMistake, match=r"site\.json(:| cannot be read)"):
+        sites.load(path)
 
 
 def test_what_is_announced_is_the_owners_alone(tmp_path: Path) -> None:

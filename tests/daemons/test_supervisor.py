@@ -1,6 +1,9 @@
 """Child processes of a cluster."""
 
 import asyncio
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,3 +23,49 @@ def test_a_child_runs_nothing_from_where_the_cluster_was_started(
 
     assert asyncio.run(supervisor._run_once(child)) == 1
     assert "No module named evil" in said.read_text()
+
+
+SHORT_LIVED = """
+import asyncio, os, sys, time
+from pathlib import Path
+from warren.daemons.supervisor import Child, keep
+
+async def main(place, log):
+    child = Child(
+        name="late", module="late", arguments=(str(os.getpid()),), log_file=log,
+        environment={"PYTHONPATH": str(place)},
+    )
+    keeping = asyncio.create_task(keep(child))
+    while not (log.exists() and log.read_text()):
+        await asyncio.sleep(0.01)
+    os._exit(0)
+
+asyncio.run(main(*map(Path, sys.argv[1:])))
+"""
+"""It dies while its child is loading."""
+
+LATE = """
+import atexit, os, sys, time
+from warren.daemons.child import be
+
+async def life():
+    print("it lives", flush=True)
+
+print("it is loading", flush=True)
+atexit.register(print, "it has ended", flush=True)
+while os.getppid() == int(sys.argv[1]):
+    time.sleep(0.01)
+be(life())
+"""
+
+
+def test_a_child_does_not_outlive_a_parent_that_dies_while_the_child_is_still_loading(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    said = tmp_path / "log"
+    subprocess.run([sys.executable, "-c", SHORT_LIVED, tmp_path, said], check=True, timeout=60)
+    while "it has ended" not in said.read_text():
+        time.sleep(0.01)
+
+    assert said.read_text() == "it is loading\nit has ended\n"

@@ -30,7 +30,7 @@ from typing import Any, Final, Protocol, TypeVar
 from warren.base.errors import WarrenError
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.dws import kinds
-from warren.kube.client import Client, Conflict, Event, Expired, Listing, Unavailable
+from warren.kube.client import Client, Conflict, Event, Expired, Forbidden, Listing, Unavailable
 from warren.kube.transport import SECONDS
 
 T = TypeVar("T")
@@ -121,6 +121,9 @@ class Course:
 
 
 PLAIN: Final = Course()
+MAY_NOT: Final = Refusal('things is forbidden: User "w" cannot do that here', Forbidden)
+"""What a server says of everything that has not read its roles yet."""
+
 CUT_OFF: Final = Refusal("the watch was cut off")
 TOO_OLD: Final = Refusal("too old resource version", Expired)
 

@@ -11,6 +11,7 @@ from tests.faults.proxy import (
     CUT_OFF,
     GONE,
     LOST,
+    MAY_NOT,
     TOO_OLD,
     TWICE,
     Belated,
@@ -57,6 +58,7 @@ def lived(story: Story, *lines: Line, outages: tuple[tuple[float, float], ...] =
         pytest.param(BROKEN, id="500"),
         pytest.param(BUSY_FOR_NOW, id="429 with Retry-After"),
         pytest.param(CHANGED, id="409"),
+        pytest.param(MAY_NOT, id="403"),
         pytest.param(LOST, id="answer lost"),
         pytest.param(TWICE, id="done twice"),
         pytest.param(Late(there=40), id="never there in time"),
@@ -79,6 +81,7 @@ def test_whatever_befalls_the_first_write_of_every_sort_the_job_completes(what: 
         pytest.param(Course(events=1, ends=CUT_OFF), id="cut off"),
         pytest.param(Course(events=0, ends=TOO_OLD), id="410 at once"),
         pytest.param(Course(events=1, ends=TOO_OLD), id="410 later"),
+        pytest.param(Course(events=0, ends=MAY_NOT), id="403"),
         pytest.param(Course(events=1, silent=True), id="silent"),
         pytest.param(Course(lag=1), id="slow"),
         pytest.param(Course(again=5), id="told again"),
@@ -91,7 +94,9 @@ def test_whatever_befalls_the_first_watches_of_every_kind_the_job_completes(
     assert_right(lived(Story(), *(the(1, "watch", kind, course) for kind in WATCHED)))
 
 
-@pytest.mark.parametrize("what", [GONE, Late(back=40)], ids=["refused", "never back in time"])
+@pytest.mark.parametrize(
+    "what", [GONE, MAY_NOT, Late(back=40)], ids=["refused", "403", "never back in time"]
+)
 def test_whatever_befalls_the_first_lists_the_job_completes(what: Mishap) -> None:
     assert_right(lived(Story(), *(first(3, "list", kind, what) for kind in WATCHED)))
 

@@ -14,8 +14,7 @@ from warren.base.clock import SystemClock
 from warren.base.errors import Retryable
 from warren.base.objects import Create, Write, key_of
 from warren.dws.kinds import WORKFLOW
-from warren.kube import transport
-from warren.kube.client import Client, Unavailable
+from warren.kube.client import Client
 from warren.kube.informer import Informer
 from warren.kube.perform import perform
 from warren.kube.server.store import Store
@@ -30,13 +29,6 @@ BLOWS: dict[str, Blow] = {
     "cut in the body": Reset(400),
     "slow": Slow(),
 }
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for an API that does not answer, nor for a watch that says nothing."""
-    monkeypatch.setattr(Unavailable, "delay", 0.01)
-    monkeypatch.setattr(transport, "_SILENCE", 0.1)
 
 
 async def insist(client: Client, *writes: Write) -> None:

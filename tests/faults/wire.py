@@ -6,11 +6,11 @@ the server.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -18,6 +18,7 @@ import aiohttp
 from tests.harness.virtual import VirtualClock
 from tests.kube.clusters import HOST, TOKEN, served
 from tests.kube.test_http import Least
+from warren.kube.client import Unavailable
 from warren.kube.http import HttpClient
 from warren.kube.kubeconfig import Access
 from warren.kube.server.store import Store
@@ -160,6 +161,30 @@ async def boxed(box: Box, access: Access) -> AsyncIterator[Access]:
             await asyncio.wait(running)
 
 
+class Hasty(Transport):
+    """A transport whose users do not wait long before they ask an API again."""
+
+    async def ask(self, *request: Any, **options: Any) -> dict[str, Any]:
+        with hasty():
+            return await super().ask(*request, **options)
+
+    async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        told = super().lines(path, query)
+        with hasty():
+            async with aclosing(told) as lines:  # type: ignore[type-var]
+                async for line in lines:
+                    yield line
+
+
+@contextmanager
+def hasty() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as error:
+        error.delay = 0.01
+        raise
+
+
 @asynccontextmanager
 async def through(box: Box, store: Store, pki: Path) -> AsyncIterator[HttpClient]:
     """Serve a store, and give a client that has a box before it, and no time to lose."""
@@ -168,5 +193,5 @@ async def through(box: Box, store: Store, pki: Path) -> AsyncIterator[HttpClient
         boxed(box, access) as way,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
-        transport = Transport(session, way, VirtualClock(), chance=Least())
+        transport = Hasty(session, way, VirtualClock(), silence=0.1, chance=Least())
         yield HttpClient(transport, chance=Least())

@@ -31,7 +31,7 @@ def running(directory: Path) -> Iterator[Path]:
             [PROGRAM, "--foreground", *options], stdout=output, stderr=output
         )
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 120
         while not socket.is_socket():
             assert process.poll() is None, said.read_text()
             assert time.monotonic() < end, said.read_text()
@@ -39,4 +39,4 @@ def running(directory: Path) -> Iterator[Path]:
         yield socket
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(120)

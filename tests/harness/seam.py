@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from warren.controllers.machine import Machine
-from warren.dws.node import Copy, Progress, Volume
+from warren.dws.node import Copy, Progress, RawVolumes, Volume
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.perilog import Command, Commands
 from warren.journal import Journal
@@ -56,6 +56,10 @@ class SeamJournal:
         await self._inner.append(records)
         self._seam.done(f"{self._name}: {len(records)} records")
 
+    async def reserve(self) -> None:
+        self._seam.check()
+        await self._inner.reserve()
+
     async def rewrite(self, records: Iterable[bytes]) -> None:
         self._seam.check()
         await self._inner.rewrite(records)
@@ -68,6 +72,9 @@ class SeamMachine:
 
     async def capacity(self) -> int:
         return await self._inner.capacity()
+
+    async def raw_volumes(self) -> RawVolumes:
+        return await self._inner.raw_volumes()
 
     async def make(self, volume: Volume) -> None:
         self._seam.check()
@@ -84,9 +91,9 @@ class SeamMachine:
         await self._inner.mount(group, name, file_system, path)
         self._seam.done(f"{self._name}: mount")
 
-    async def unmount(self, path: str) -> None:
+    async def unmount(self, path: str, userid: int = 0) -> None:
         self._seam.check()
-        await self._inner.unmount(path)
+        await self._inner.unmount(path, userid)
         self._seam.done(f"{self._name}: unmount")
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:

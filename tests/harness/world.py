@@ -9,6 +9,8 @@ import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
@@ -64,6 +66,21 @@ DIRECTIVES = [
 ]
 
 
+@dataclass(frozen=True)
+class _Node:
+    """A node as its shells see it."""
+
+    name: str
+    world: "World"
+
+    def place(self, path: str) -> str:
+        return path
+
+    def has(self, path: str) -> bool:
+        simulated = any((self.name, path) in each.mounts for each in self.world.flash.values())
+        return simulated or Path(path).exists()
+
+
 class World:
     """What outlives every process. Use `opened`."""
 
@@ -79,6 +96,8 @@ class World:
         self.flash = {each.rabbit: Flash(each.capacity) for each in site.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
         """What environment each task was started with, by `rank`."""
+        self.without_storage: list[str] = []
+        """Nodes on which a task was started while the storage it was told of was not there."""
         self._group = group
         self._play = play
         self._bus: Any = None
@@ -105,6 +124,7 @@ class World:
                 commands=SeamCommands(self.commands, seam),
                 owner=os.getuid(),
                 config=self.config,
+                barred=lambda userid: None,  # simulated tasks are nobody's processes
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,
@@ -156,11 +176,19 @@ class World:
         serving = Bus(os.getuid())
         patient = Patient(lambda: self._connected(serving), serving)
         running = self._group.create_task(patient.run())
+        node = _Node(host, self)
+
+        def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+            path = environment.get("DW_JOB_scratch")
+            if path is not None and not node.has(path):
+                self.without_storage.append(host)
+            return self._played(command, environment)
+
         shell = Shell(
             handle=patient,
-            spawner=SimulatedSpawner(self._played),
+            spawner=SimulatedSpawner(play),
             clock=self.clock,
-            plugins=[DwsEnvironment()],
+            plugins=[DwsEnvironment(node)],
             job=job,
             rank=rank,
             uri="local://virtual",

@@ -52,6 +52,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "dws.setup": ILL_FORMED,
     "dws.status": OWNERS_ALONE,
     "dws.teardown": ILL_FORMED,
+    "dws.waits": EVERYBODY,  # of his own jobs
     "feasibility.check": EVERYBODY,
     "groups.get": EVERYBODY,
     "job-exec.exited": OWNERS_ALONE,
@@ -69,6 +70,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "job-manager.alloc-query": EVERYBODY,
     "job-manager.drain": ILL_FORMED,
     "job-manager.dws.epilog-remove": ILL_FORMED,
+    "job-manager.dws.release": ILL_FORMED,
     "job-manager.dws.prolog-remove": ILL_FORMED,
     "job-manager.dws.resource-update": ILL_FORMED,
     "job-manager.events-journal": OWNERS_ALONE,
@@ -110,6 +112,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "sched.expiration": ILL_FORMED,
     "sched.prioritize": ILL_FORMED,
     "sched.resource-status": EVERYBODY,
+    "sched.waits": EVERYBODY,
 }
 
 
@@ -118,6 +121,8 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
     guest = {"namespace": keys.guest(job)}
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
+        "dws.waits": {"ids": [job]},
+        "sched.waits": {"ids": [job]},
         "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": "", "left": []},
         "job-exec.hello": {"shells": []},
         "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
@@ -227,7 +232,7 @@ def test_the_socket_gives_each_real_user_the_same() -> None:
     async def main(place: Path) -> Any:
         def asking(userid: int, deed: Callable[[Handle], Awaitable[str]]) -> str:
             async def connected() -> str:
-                async with asyncio.timeout(20), connect(place / "local") as handle:
+                async with asyncio.timeout(120), connect(place / "local") as handle:
                     return await deed(handle)
 
             answer = users.acting_as(userid, lambda: asyncio.run(connected()))

@@ -1,5 +1,6 @@
 """The process dies after every single write. The next one finishes the work."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,12 +12,21 @@ from warren.daemons.compose import Control
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
+from warren.node.simulated import SimulatedMachine
 
 SHARDS = 4
 """So that a failure says sooner which write it was."""
 
 COPIES = 5
 """Four allocations that data is copied into, and one place that results are copied to."""
+
+
+class SlowToMount(SimulatedMachine):
+    """A node whose agent comes up later than all others."""
+
+    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+        await asyncio.sleep(5)
+        await super().mount(group, name, file_system, path)
 
 
 async def live(world: World, control: Control) -> Inactive:
@@ -42,6 +52,7 @@ async def stopped_after(
             ended = await live(world, control)
 
             assert right(world, ended), (write, seam.deeds[-1], ended.job)
+            assert world.without_storage == [], (write, seam.deeds[-1])
             await world.assert_nothing_left(control)
 
         await world.live(lambda control: live(world, control), seam)
@@ -77,8 +88,14 @@ def test_when_shells_and_mounts_die_too_the_job_completes_or_says_why_not(shard:
             return True
         return ended.job.fatal is not None and "shells were lost" in ended.job.fatal.note
 
+    async def cut_power(world: World) -> None:
+        await world.kill_everything()
+        world.machine = lambda node, rabbit: SlowToMount(
+            node, world.flash[rabbit], seconds=world.copy_seconds
+        )
+
     async def once(write: int) -> bool:
-        return await stopped_after(write, right, between=World.kill_everything)
+        return await stopped_after(write, right, between=cut_power)
 
     assert each_write(shard, once) > 200
 

@@ -1,7 +1,8 @@
 """The agents of some nodes of this machine, as one process: `python -m warren.daemons.agent`."""
 
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from warren.base.clock import SystemClock
@@ -12,15 +13,21 @@ from warren.daemons.child import be
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 from warren.daemons.system import System
+from warren.dws.node import NodeTrouble
+from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
+from warren.node import hostmounts
+from warren.node.busy import Patience
 
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Be the agents of these nodes until cancelled."""
     site = sites.load(state.site)
     assert site is not None
-    nodes = Nodes(state, site, isolated=isolated)
+    storage = config.load(state.config).storage
+    patience = Patience(seconds=storage.busy_seconds, policy=storage.busy_policy)
+    nodes = Nodes(state, site, isolated=isolated, patience=patience)
     rabbits = {chassis.rabbit for chassis in site.chassis()}
     async with AsyncExitStack() as stack:
         together = System()
@@ -29,6 +36,14 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             client = await stack.enter_async_context(connect(access, component="agent"))
             one = agent(client, SystemClock(), name, nodes.machine(name), rabbit=name in rabbits)
             together.parts.update(one.parts)
+        if isolated:
+            namespaces = [nodes.namespace(name) for name in names]
+            # Jobs that were about to start when the power went wait for their nodes.
+            for namespace in namespaces:
+                if namespace.made:
+                    with suppress(NodeTrouble):  # the first mount tries again, and tells
+                        await namespace.ensure()
+            together.parts["host mounts"] = partial(hostmounts.follow, namespaces)
         await together.run()
 
 

@@ -7,7 +7,7 @@ from warren.controllers.machine import Machine
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
 from warren.controllers.rabbit import RabbitReconciler
-from warren.daemons.system import INDEXES, System, synced
+from warren.daemons.system import INDEXES, Part, System, synced
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
@@ -16,14 +16,13 @@ from warren.kube.runtime import Reconciler
 def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: bool) -> System:
     """Build the agent of one node, which watches that node's namespace and nothing else."""
     informers = Informers(client, namespace=node, indexes=INDEXES)
+    parts: dict[str, Part] = {f"{node} informers": informers.run}
     reconcilers: list[Reconciler[Any]] = [MountReconciler(client, informers, machine).reconciler]
     if rabbit:
         own = RabbitReconciler(client, informers, machine, node)
         movements = MovementReconciler(client, informers, machine, clock)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
-    return System(
-        parts={
-            f"{node} informers": informers.run,
-            **{f"{node} {name}": part for name, part in synced(informers, reconcilers).items()},
-        }
-    )
+        parts[f"{node} copies"] = movements.copies.run
+    for name, part in synced(informers, reconcilers).items():
+        parts[f"{node} {name}"] = part
+    return System(parts=parts)

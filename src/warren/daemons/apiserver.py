@@ -1,12 +1,11 @@
 """The embedded API server on this machine: its port, its keys, and the ways in that it writes."""
 
 import asyncio
-import errno
 import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +16,7 @@ from warren.daemons.admission import WorkflowAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.journal import Journal
-from warren.journal.sqlite import SqliteJournal
+from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client
@@ -40,13 +39,17 @@ class Entrance:
 
     listener: socket.socket
     tls: ssl.SSLContext
+    components: frozenset[str]
+    """The users that are parts of the cluster."""
     admin: Access
     """The way in of whoever has the state directory; `STATEDIR/kubeconfig` says the same."""
 
     async def serve(self, embedded: Embedded, clock: Clock) -> None:
         """Serve until cancelled."""
         users = {self.admin.token: User(ADMIN, frozenset({MASTERS}))}
-        server = ApiServer(embedded.store, clock, Authenticator(users), embedded.authorizer)
+        server = ApiServer(
+            embedded.store, clock, Authenticator(users), embedded.authorizer, self.components
+        )
         await server.run(self.listener, self.tls)
 
 
@@ -70,7 +73,7 @@ async def run(
 ) -> None:
     """Be an API server until cancelled: `establish` makes what is to be there from the start."""
     clock = SystemClock()
-    with SqliteJournal(state.objects) as journal:
+    with SqliteJournal(state.objects, RESERVE) as journal:
         embedded = built(journal, clock, plain=plain)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(embedded.run(), name="api")
@@ -113,7 +116,7 @@ def components(site: Site) -> list[str]:
     return [*own, *map(users.node_user, nodes)]
 
 
-def opened(state: StateDir, port: int | None, names: Iterable[str] = ()) -> Entrance:
+def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> Entrance:
     """Take the port, make the keys, and write a kubeconfig for the admin and each of `names`.
 
     Raises UserMistake where the port cannot be had.
@@ -129,7 +132,7 @@ def opened(state: StateDir, port: int | None, names: Iterable[str] = ()) -> Entr
         kubeconfig.write(state.user(name), access, user=name)
     # Last: whoever finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
-    return Entrance(listener=listener, tls=context, admin=admin)
+    return Entrance(listener=listener, tls=context, components=frozenset(names), admin=admin)
 
 
 def _token(state: StateDir) -> str:
@@ -140,25 +143,33 @@ def _token(state: StateDir) -> str:
         return secrets.token_urlsafe(32)
 
 
+def demand_free(port: int) -> None:
+    """Raise UserMistake where a port cannot be had."""
+    _bound(port).close()
+
+
 def _listen(state: StateDir, port: int | None) -> socket.socket:
     """Take the port that is asked for, or the last one if it is free, or any."""
-    last = _last_port(state) if port is None else None
+    if port is not None:
+        return _bound(port)
+    try:
+        return _bound(_last_port(state) or 0)
+    except UserMistake:
+        return _bound(0)
+
+
+def _bound(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    for candidate in [port] if port is not None else [last or 0, 0]:
-        try:
-            listener.bind((HOST, candidate))
-        except OSError as error:
-            if port is None and error.errno == errno.EADDRINUSE:
-                continue
-            listener.close()
-            raise UserMistake(
-                f"Port {port} of {HOST} cannot be taken: {error.strerror}. Choose another with "
-                "--port, or leave it out."
-            ) from error
-        return listener
-    listener.close()
-    raise UserMistake(f"No port of {HOST} is free.")
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise UserMistake(
+            f"Port {port} of {HOST} cannot be taken: {error.strerror}. Choose another with "
+            "--port, or any with --port 0."
+        ) from error
+    return listener
 
 
 def _last_port(state: StateDir) -> int | None:

@@ -22,7 +22,7 @@ from warren.atom.register import Register
 from warren.atom.service import Service
 from warren.base.clock import SystemClock
 from warren.daemons import exposed
-from warren.journal.sqlite import SqliteJournal
+from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import serving
 from warren.lifecycle import tables
 
@@ -49,7 +49,7 @@ async def run(wanted: Wanted, ready: Callable[[], None]) -> None:
     told = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, told.set)
-    with SqliteJournal(wanted.journal) as journal:
+    with SqliteJournal(wanted.journal, RESERVE) as journal:
         living = asyncio.ensure_future(_live(wanted, journal, told, ready))
         await asyncio.wait({living})
     living.result()

@@ -7,6 +7,7 @@ instance lives as long as the job, and storage is the enclosing instance's to gi
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,9 @@ URI: Final = "broker.uri"
 _LOCAL: Final = "local://"
 _OURS: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
 """What of the environment is about our own task, and would tell those inside of another job."""
+
+_MARK: Final = "WARREN_BATCH"
+"""What the instance's own commands are known by."""
 
 _ENDING: Final = 30.0
 """Seconds that the jobs that are left have to end when the script has."""
@@ -124,7 +128,7 @@ def _start_shells(socket: Path, place: Place) -> None:
     """Be the parent of a node's shells, until the instance has gone."""
     shell = _BatchShell(socket, place.tmp)
     cluster = f"{socket}:{place.rank}"
-    ShellParent(socket, None, shell, cluster, place=f"-{place.rank}", lasting=False).run()
+    ShellParent(socket, shell, cluster, place=f"-{place.rank}", lasting=False).run()
 
 
 # The first process
@@ -170,7 +174,7 @@ async def _assembled(place: Place, enclosing: Handle) -> Instance:
         clock=SystemClock(),
         jobs=MemoryJournal(),
         launcher=launcher,
-        commands=ProcessCommands(("FLUX_URI", f"{_LOCAL}{place.socket}")),
+        commands=ProcessCommands((_MARK, secrets.token_hex())),
         owner=os.geteuid(),
     )
     return assemble(resource_set.write(own), foundation)
@@ -181,6 +185,8 @@ async def _announce(place: Place, enclosing: Handle) -> None:
     uri = f"{_LOCAL}{place.socket}"
     operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
     committed = {"namespace": place.namespace, "ops": [operation], "rootref": False}
+    # Once, however often it is sent; and it waits, where there is no room for it now.
+    committed.update(writer="broker", sequence=1)
     await enclosing.rpc("kvs.commit", committed)
     await enclosing.rpc("job-manager.memo", {"id": place.job, "memo": {"uri": uri}})
     await _meet(place, enclosing)

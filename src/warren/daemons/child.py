@@ -5,15 +5,20 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from warren.daemons import logs
 from warren.instance.shell.processes import die_with_parent
 
+PARENT: Final = "WARREN_PARENT"
+"""The variable that names a child's parent to it."""
+
 
 def be(life: Coroutine[None, None, None]) -> NoReturn:
     """Live a child's life until its end or SIGTERM, and exit."""
-    parent = os.getppid()
+    # Not who the parent is by now: it may have died while this process was still loading, and
+    # nothing would ever end the child of whoever has got it then.
+    parent = int(os.environ.pop(PARENT))
     die_with_parent()
     if os.getppid() != parent:
         life.close()

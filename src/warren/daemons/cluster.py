@@ -66,7 +66,7 @@ def _objects(site: Site) -> Iterator[tuple[Kind, Object]]:
         yield NAMESPACE, {"metadata": {"name": name}}
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
-        yield by_name[obj["kind"]], _without_raw(obj) if site.flash == "directory" else obj
+        yield by_name[obj["kind"]], obj
     storage_nodes = [
         {
             "type": "Rabbit",
@@ -92,25 +92,6 @@ def _objects(site: Site) -> Iterator[tuple[Kind, Object]]:
         }
         spec = {"name": f"global{number}"[:8], "mgsNids": "127.0.0.1@tcp", "mountRoot": path}
         yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
-
-
-def _without_raw(obj: Object) -> Object:
-    """Take raw volumes out of the rules, where there are no block devices."""
-    if obj["kind"] != kinds.RULE.name:
-        return obj
-    spec = [
-        {
-            **command,
-            "ruleDefs": [
-                {**rule, "pattern": rule["pattern"].replace("raw|", "")}
-                if rule["key"] == "^type$"
-                else rule
-                for rule in command["ruleDefs"]
-            ],
-        }
-        for command in obj["spec"]
-    ]
-    return {**obj, "spec": spec}
 
 
 _OWN: Final = ("spec", "data", "rules", "subjects")

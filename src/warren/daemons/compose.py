@@ -23,7 +23,7 @@ from warren.daemons.site import Site
 from warren.daemons.system import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, read
+from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -33,6 +33,7 @@ from warren.kube.server.embedded import Embedded
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
+from warren.wlm.embedded import health, waits
 from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.validator import StorageValidator
@@ -71,18 +72,21 @@ class Control:
 
 
 def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instance:
-    """Build the instance. What its validator knows of the storage side, it reads in the API."""
-    return assemble(
-        site.r(),
+    """Build the instance. What it knows of the storage side, it reads in the API."""
+    built = assemble(
+        site.r(stands_on.config.storage.quantum_gib),
         stands_on,
         plugins=[DwsPlugin()],
         validators=lambda graph: [_validator(informers, graph)],
     )
+    rabbits = [chassis.rabbit for chassis in site.chassis()]
+    health.follow(informers.of(kinds.STORAGE), rabbits, built.scheduler)
+    return built
 
 
 def _validator(informers: Informers, graph: Graph) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
-    file_systems = informers.of(kinds.LUSTRE)
+    file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
@@ -91,6 +95,7 @@ def _validator(informers: Informers, graph: Graph) -> StorageValidator:
             for obj in profiles.all()
             if obj["metadata"]["namespace"] == kinds.PROFILES_NAMESPACE
         ],
+        rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
         feasible=graph.feasible,
         floor=FLOOR,
     )
@@ -115,7 +120,8 @@ def conductor(
     """Build the conductor of an instance, and the service that it is to offer there as `dws`."""
     jobs = EmbeddedJobs(handle)
     leading = Conductor(client, informers, jobs, clock, FLOOR)
-    return jobs.methods(), {"jobs": jobs.run, "conductor": leading.run}
+    methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
+    return methods, {"jobs": jobs.run, "conductor": leading.run}
 
 
 def control(site: Site, ports: Ports) -> Control:

@@ -21,6 +21,9 @@ from warren.kube.informer import Informer, Informers
 from warren.kube.kubeconfig import Access
 from warren.kube.leader import lead
 
+_START: Final = 60.0
+"""Seconds for which a server that lets nobody in is asked what it serves."""
+
 LEASE: Final = Key("warren-system", "warren-controllers")
 
 
@@ -60,7 +63,7 @@ async def run(wanted: Wanted) -> None:
     replica may lead now.
     """
     async with http.connect(wanted.access, component="controllers") as plain:
-        client = plain.speaking(await versions.choose(plain, kinds.VERSIONS))
+        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
         await _system(wanted, client, SystemClock()).run()
 
 

@@ -1,24 +1,24 @@
 """Looking for what nothing owns any more, and giving it back."""
 
-import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from warren.base.objects import Remove
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
-from warren.daemons.sweep import leftovers, sweep
+from warren.daemons.sweep import leftovers, marked, sweep
 from warren.dws import audit, kinds
-from warren.dws.audit import Finding, OnNodes, Sort
+from warren.dws.audit import Finding, Going, OnNodes, Sort
 from warren.dws.node import NodeTrouble
-from warren.instance.shell.processes import marked
+from warren.instance.shell import cgroups, processes
 from warren.kube import kubeconfig
 from warren.kube.client import Client, NotFound
 from warren.kube.http import connect as connect_to_api
 from warren.lifecycle.states import ACTIVE
+from warren.node import usage
+from warren.node.usage import Process
 from warren.rfc import fluid
 from warren.rpc.client import connect as connect_to_instance
 
@@ -30,6 +30,8 @@ class Doctor:
         self._state = state
         self._client = client
         self._nodes = nodes
+        self._keepers: dict[str, Process] = {}
+        """The processes that were found to keep what is to go, by their ids."""
 
     async def examine(self) -> list[Finding]:
         """Give what nothing owns."""
@@ -41,7 +43,8 @@ class Doctor:
             for kind in (kinds.WORKFLOW, *audit.DEPENDENTS)
         }
         active = await self._active()
-        return audit.unowned(before.still(self._look()), objects, active)
+        unowned = audit.unowned(before.still(self._look()), objects, active)
+        return [*await self._keeping(audit.going(objects)), *unowned]
 
     async def repair(self, findings: Iterable[Finding]) -> list[str]:
         """Give things back; say what could not be."""
@@ -55,15 +58,20 @@ class Doctor:
 
     async def _give_back(self, finding: Finding) -> None:
         match finding.sort:
+            case Sort.PROCESS if finding.name in self._keepers:
+                usage.send(self._keepers[finding.name], signal.SIGKILL)
             case Sort.PROCESS:
-                with suppress(ProcessLookupError):
-                    os.kill(int(finding.name), signal.SIGKILL)
+                # Still in its job's cgroup: another process may have its number by now.
+                stray = {int(finding.name)}
+                processes.send(lambda: stray & self._processes().keys(), signal.SIGKILL)
             case Sort.OBJECT:
                 kind, key = audit.key(finding)
                 with suppress(NotFound):
                     await self._client.delete(Remove(kind=kind, key=key))
             case Sort.MOUNT:
                 await self._nodes.machine(finding.where).unmount(finding.name)
+            case Sort.DEVICE:
+                await self._nodes.detach_stray(finding.where, finding.name)
             case Sort.VOLUME:
                 await self._nodes.machine(finding.where).release(finding.where, finding.name)
 
@@ -71,12 +79,30 @@ class Doctor:
         return OnNodes(
             volumes=frozenset(_pair(each, "/") for each in self._nodes.volumes()),
             mounts=frozenset(_pair(each, ":") for each in self._nodes.mounts()),
-            processes={
-                process: job
-                for process in marked(f"FLUX_URI={self._state.uri}")
-                if (job := _job_of(process)) is not None
-            },
+            devices=frozenset(self._nodes.strays()),
+            processes=self._processes(),
         )
+
+    async def _keeping(self, going: Going) -> list[Finding]:
+        """Return the processes that keep what is to go."""
+        found = []
+        for node, path in sorted(going.mounts):
+            found += self._kept(node, path, await self._nodes.users_of_mount(node, path))
+        for rabbit, name in sorted(going.volumes):
+            found += self._kept(rabbit, name, await self._nodes.users_of_volume(rabbit, name))
+        return found
+
+    def _kept(self, where: str, name: str, users: Sequence[Process]) -> list[Finding]:
+        self._keepers |= {str(each.id): each for each in users}
+        return [audit.kept(where, name, str(each.id), each.command) for each in users]
+
+    def _processes(self) -> dict[int, str]:
+        """Give the processes in cgroups of jobs, and their jobs.
+
+        Where there are no cgroups, only the parent of the shells can tell what is whose.
+        """
+        found = cgroups.jobs(str(self._state.path))
+        return {process: fluid.f58(fluid.JobId(job)) for process, job in found.items()}
 
     async def _active(self) -> set[str]:
         active = {"states": [sum(state.bit for state in ACTIVE)]}
@@ -110,19 +136,10 @@ async def examine_stopped(state: StateDir, *, repair: bool) -> tuple[list[str], 
 def _without_volumes(state: StateDir) -> list[str]:
     return [
         *(each for each in leftovers(state) if not each.startswith("volume ")),
-        *(f"process {process}" for process in marked("=".join(state.mark))),
+        *(f"process {process}" for process in marked(state)),
     ]
 
 
 def _pair(text: str, separator: str) -> tuple[str, str]:
     node, _, name = text.partition(separator)
     return node, name
-
-
-def _job_of(process: int) -> str | None:
-    with suppress(OSError):
-        for entry in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == b"FLUX_JOB_ID":
-                return value.decode(errors="replace")
-    return None

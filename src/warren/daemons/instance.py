@@ -48,6 +48,8 @@ class Foundation:
     commands: Commands
     owner: int
     config: Config = field(default_factory=Config)
+    barred: Callable[[int], str | None] = imp.can_run_as
+    """Says why the launcher cannot run the jobs of a user; None if it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class Instance:
     handle: Handle
     kvs: Kvs
     manager: JobManager
+    scheduler: FirstCome
     parts: dict[str, Part]
 
 
@@ -88,7 +91,7 @@ def assemble(
     for plugin in (*builtin(clock, owner), *plugins, perilog):
         manager.load(plugin)
     service = JobManagerService(manager, execution, queues.updates)
-    ingest = Ingest(kvs, manager, clock, config, queues, validators(graph), barred=imp.can_run_as)
+    ingest = Ingest(kvs, manager, clock, config, queues, validators(graph), barred=stands_on.barred)
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     for name, methods in {
         "content": Content(kvs).methods(),
@@ -115,6 +118,7 @@ def assemble(
         handle=handle,
         kvs=kvs,
         manager=manager,
+        scheduler=scheduler,
         parts={
             "job manager": manager.run,
             "scheduler": scheduler.run,

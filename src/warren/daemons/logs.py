@@ -8,6 +8,8 @@ from typing import Final, TextIO, cast
 
 import structlog
 
+from warren.base.errors import UserMistake
+
 _LARGEST: Final = 16 * 2**20
 
 
@@ -19,8 +21,16 @@ def rotated(path: Path) -> Path:
 
 
 def configure_file(path: Path) -> None:
-    """Log to a file."""
-    configure(rotated(path).open("a", buffering=1))
+    """Log to a file. Raises UserMistake where it cannot be opened."""
+    try:
+        configure(rotated(path).open("a", buffering=1))
+    except OSError as error:
+        raise UserMistake(f"The log {path} cannot be written: {error.strerror}.") from error
+
+
+def lossy(output: TextIO) -> TextIO:
+    """Give an output that loses what cannot be written."""
+    return cast(TextIO, _Lossy(output))
 
 
 class _Lossy:
@@ -51,6 +61,6 @@ def configure(output: TextIO = sys.stderr) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(output))),
+        logger_factory=structlog.PrintLoggerFactory(lossy(output)),
         cache_logger_on_first_use=True,
     )

@@ -1,7 +1,10 @@
 """The emulated nodes of this machine: what stands behind each agent and each shell."""
 
 import asyncio
+import os
+import time
 from pathlib import Path
+from typing import Final
 
 from warren.controllers.machine import Machine
 from warren.daemons.site import Site
@@ -9,14 +12,22 @@ from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 from warren.node import loops
 from warren.node.blocks import Blocks, Disk
+from warren.node.busy import Patience
 from warren.node.directory import Directories
 from warren.node.flash import Flash
 from warren.node.linking import LinkingMachine, own_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace, join
+from warren.node.namespaces import Namespace, join, mount_points
+from warren.node.threads import in_thread
+from warren.node.usage import Process, on_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
+
+_AGENT_SECONDS: Final = 60.0
+"""How long a restarted agent may take to make a node's namespace again."""
+
+_PAUSE: Final = 0.02
 
 
 class Nodes:
@@ -26,7 +37,11 @@ class Nodes:
     false: mounts are links then, and every node has paths of its own.
     """
 
-    def __init__(self, state: StateDir, site: Site, *, isolated: bool) -> None:
+    def __init__(
+        self, state: StateDir, site: Site, *, isolated: bool, patience: Patience | None = None
+    ) -> None:
+        """`patience` is for storage that is in use when it is to be given back."""
+        self._patience = patience
         self._state = state
         self._isolated = isolated
         self._rabbits = [chassis.rabbit for chassis in site.chassis()]
@@ -34,7 +49,8 @@ class Nodes:
         self._disks = {}
         if site.flash == "image":
             self._disks = {rabbit: _disk(rabbit, state, site) for rabbit in self._rabbits}
-        self._flash: Flash = Blocks(self._disk, state.flash) if self._disks else self._directories
+        self._blocks = Blocks(self._disk, state.flash, patience=patience)
+        self._flash: Flash = self._blocks if self._disks else self._directories
 
     @property
     def prefix(self) -> Path:
@@ -44,18 +60,34 @@ class Nodes:
     def machine(self, node: str) -> Machine:
         """Give the machine that is a node."""
         if self._isolated:
-            return NamespacedMachine(node, self._flash, self.namespace(node))
+            return NamespacedMachine(node, self._flash, self.namespace(node), self._patience)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
     def namespace(self, node: str) -> Namespace:
         """Give a node's mount namespace."""
         return Namespace(self._state.nodes / node, self._state.mounts)
 
-    def enter(self, node: str) -> None:
-        """Put this process, which must be single-threaded, onto a node. Raises OSError."""
-        holder = self.namespace(node).holder if self._isolated else None
-        if holder is not None:
-            join(holder)
+    def enter(self, node: str, seconds: float = _AGENT_SECONDS) -> None:
+        """Put this process, which must be single-threaded, onto a node.
+
+        A node that has lost its namespace, as by a power cut, is waited for: its agent makes
+        another. Raises OSError, and NodeTrouble if that takes longer than `seconds`.
+        """
+        namespace = self.namespace(node)
+        if not self._isolated or not namespace.made:
+            return
+        end = time.monotonic() + seconds
+        while (holder := namespace.holder) is None:
+            if time.monotonic() > end:
+                raise NodeTrouble(f"{node} has lost its mount namespace, and its agent makes none")
+            time.sleep(_PAUSE)
+        join(holder)
+
+    def has(self, node: str, path: str) -> bool:
+        """Return whether a process that has entered a node finds the storage that is at `path`."""
+        if self._isolated:
+            return path in mount_points(os.getpid())
+        return Path(self.place(node, path)).exists()
 
     def place(self, node: str, path: str) -> str:
         """Give where a process that has entered a node finds what jobs know as `path`."""
@@ -96,17 +128,47 @@ class Nodes:
         return found
 
     def loops(self) -> list[Loop]:
-        """Give the loop devices on the rabbits' disks."""
-        disks = [disk for disk in self._disks.values() if isinstance(disk, LoopDisk)]
-        return [loop for disk in disks for loop in disk.loops()]
+        """Return the loop devices on the rabbits' disks."""
+        return [loop for _, disk in self._loop_disks() for loop in disk.loops()]
+
+    def strays(self) -> list[tuple[str, str]]:
+        """Return the rabbits and loop devices of those that show no volume as its record says."""
+        return [
+            (rabbit, loop.device) for rabbit, disk in self._loop_disks() for loop in disk.strays()
+        ]
+
+    async def detach_stray(self, rabbit: str, device: str) -> None:
+        """Detach a loop device if it still shows no volume. Raises NodeTrouble."""
+        for name, disk in self._loop_disks():
+            if name == rabbit:
+                await disk.detach_stray(device)
+
+    async def users_of_volume(self, rabbit: str, name: str) -> list[Process]:
+        """Return the processes that use a volume. Raises NodeTrouble."""
+        return await self._blocks.users_of(rabbit, name) if self._disks else []
+
+    async def users_of_mount(self, node: str, path: str) -> list[Process]:
+        """Return the processes with something open on what is mounted on a node."""
+        return await in_thread(on_mounts, self.namespace(node).mount_ids(path))
+
+    def _loop_disks(self) -> list[tuple[str, LoopDisk]]:
+        return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]
+
+    def processes(self) -> list[int]:
+        """Return the processes in the mount namespaces of nodes: jobs' tasks, and their kin."""
+        return [process for node in self._made() for process in self.namespace(node).processes()]
+
+    def _made(self) -> list[str]:
+        """Return the nodes that ever had a mount namespace."""
+        return [record.parent.name for record in self._state.nodes.glob("*/holder")]
 
     async def end(self) -> None:
         """Let go of every node: whatever is mounted is unmounted, whatever attached, detached.
 
         Raises NodeTrouble if something is in use, when all else is let go of.
         """
-        for node in self._state.nodes.glob("*/holder"):
-            self.namespace(node.parent.name).end()
+        for node in self._made():
+            self.namespace(node).end()
         ends = await asyncio.gather(*map(loops.detach, self.loops()), return_exceptions=True)
         for end in ends:
             if end is not None:

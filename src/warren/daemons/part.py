@@ -28,7 +28,7 @@ from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher
 from warren.journal import Journal
-from warren.journal.sqlite import SqliteJournal
+from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -101,7 +101,7 @@ async def instance(state: StateDir, site: Site) -> None:
     async with http.connect(
         kubeconfig.load(state.user(users.INSTANCE)), component="instance"
     ) as client:
-        with SqliteJournal(state.jobs) as jobs:
+        with SqliteJournal(state.jobs, RESERVE) as jobs:
             informers = Informers(client)
             foundation = founded(state, jobs)
             flux = compose.instance(site, foundation, informers)

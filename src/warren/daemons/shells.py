@@ -7,22 +7,24 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from warren.base.clock import SystemClock
-from warren.daemons import logs
+from warren.daemons import logs, rundir
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, held
+from warren.daemons.statedir import StateDir, held, name_holder
 from warren.instance import config, munge
 from warren.instance.munge import NotInstalled
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.builtin import builtin
+from warren.instance.shell.guard import guarded
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.processes import die_with_parent
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import HELD
 from warren.instance.shell.tasks import ProcessSpawner
 from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
@@ -34,14 +36,19 @@ from warren.wlm.embedded.environment import DwsEnvironment
 class NodeShell:
     """A shell's life on a node of this machine, in the process that was forked for it."""
 
-    def __init__(self, state: StateDir, nodes: Nodes) -> None:
+    def __init__(self, state: StateDir, nodes: Nodes, rundir: Path, limit: int) -> None:
+        """`limit` is how many bytes a job's directory in `rundir` has, where root bounds them."""
         self._state = state
+        self._rundir = rundir
+        self._limit = limit
         self._nodes = nodes
         self._owner = os.geteuid()
         self._parent = os.getpid()
 
     def prepare(self, order: Order) -> bytes | None:
         if order.userid == self._owner:
+            if self._owner == 0:
+                self._give_directory(order, self._owner, os.getegid())
             self._nodes.enter(order.host)
             return None
         settings = config.load(self._state.config)
@@ -54,22 +61,38 @@ class NodeShell:
         user = imp.account(order.userid)
         if user is None:
             raise imp.Refused(f"there is no user {order.userid} on this machine")
-        tmpdir.give(self._state.tmp, order.id, order.rank, user.userid, user.group)
+        self._give_directory(order, user.userid, user.group)
         self._nodes.enter(order.host)
         imp.become(user)
         return request
+
+    def _give_directory(self, order: Order, userid: int, group: int) -> None:
+        tmpdir.give(self._rundir, order.id, order.rank, userid, group, self._limit)
 
     def live(self, order: Order, request: bytes | None) -> int:
         # Now, since a change of user would undo it.
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        storage = DwsEnvironment(lambda path: self._nodes.place(order.host, path))
-        plugins = [*builtin(self._state.tmp), storage]
+        plugins = [*builtin(self._rundir), DwsEnvironment(_OnNode(self._nodes, order.host))]
         return life(self._state.socket, plugins, order, request)
 
     def clean(self, order: Order) -> int | None:
-        return tmpdir.remove(self._state.tmp, order.id, order.rank)
+        return tmpdir.remove(self._rundir, order.id, order.rank)
+
+
+@dataclass(frozen=True)
+class _OnNode:
+    """A `Node`."""
+
+    nodes: Nodes
+    name: str
+
+    def place(self, path: str) -> str:
+        return self.nodes.place(self.name, path)
+
+    def has(self, path: str) -> bool:
+        return self.nodes.has(self.name, path)
 
 
 def life(socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None) -> int:
@@ -95,8 +118,9 @@ async def _lived(
     )
     loop = asyncio.get_running_loop()
     ours = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP)
-    for signum in (*ours, *range(PASSED + 1, signal.NSIG)):
+    for signum in (*ours, *HELD):
         loop.add_signal_handler(signum, shell.deliver, signum)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)  # before there are tasks, which inherit it
     async with asyncio.TaskGroup() as tasks:
         connected = tasks.create_task(patient.run())
         code = await shell.run()
@@ -111,21 +135,24 @@ def main(state: StateDir, *, isolated: bool) -> int:
     nodes = Nodes(state, site, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
-    # Everybody may go to his own job's directory there, and nobody foresee another's.
-    state.tmp.mkdir(exist_ok=True)
-    state.tmp.chmod(0o711)
+    # What is configured later holds for another parent: running jobs have theirs where they are.
+    settings = config.load(state.config)
+    directories = rundir.place(state, settings)
+    sys.stderr = logs.lossy(sys.stderr)
     try:
-        with held(state.shells_lock):
-            sweep(state.tmp)  # shells die with their parent, and we are the only one
-            ShellParent(
-                state.socket,
-                f"FLUX_URI={state.uri}",
-                NodeShell(state, nodes),
-                str(state.path),
-            ).run()
+        with held(state.shells_lock) as lock:
+
+            def life() -> int:
+                name_holder(lock)
+                sweep(directories)  # shells die with their parent, and we are the only one
+                shell = NodeShell(state, nodes, directories, settings.exec.tmpdir_limit)
+                ShellParent(state.socket, shell, str(state.path)).run()
+                return 0
+
+            # There is no other parent before what this one leaves is gone.
+            return guarded(life, buried=lambda: name_holder(lock))
     except BlockingIOError:
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import msgspec
 
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
+from warren.journal import files
 from warren.scheduling.system import Chassis, describe
 
 CAPACITY: Final = 144 * GIB
@@ -15,7 +16,10 @@ CORES: Final = 4
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What `warren up` was asked for. Kept in the state directory, so that it can be again."""
+    """What `warren up` was asked for. Kept in the state directory, so that it is again.
+
+    Directories of older versions lack what has come since: every field has its default.
+    """
 
     rabbits: int = 2
     computes_per_rabbit: int = 4
@@ -29,6 +33,12 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """What rabbits have instead of an image, by rabbit: a block device, or `vg:` and a group."""
     global_file_systems: tuple[str, ...] = ()
     """Absolute paths that copies may come from and go to."""
+    port: int | None = None
+    """Of the API server; None takes the last one again if it is free, or any."""
+    isolated: bool | None = None
+    """Whether nodes have mount namespaces; None has them where the kernel allows it."""
+    separate: bool = False
+    """Whether API server, controllers, instance and conductor have a process each."""
 
     def chassis(self) -> list[Chassis]:
         """Give the rabbits with their compute nodes, which are numbered through."""
@@ -41,9 +51,9 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
             made.append(Chassis(rabbit=f"rabbit-{rabbit}", capacity=self.capacity, hosts=hosts))
         return made
 
-    def r(self) -> Mapping[str, Any]:
-        """Give the system as R with its resource graph."""
-        return describe("warren", self.chassis(), self.cores)
+    def r(self, quantum: int | None = None) -> Mapping[str, Any]:
+        """Give the system as R with its resource graph, flash in quanta of so many GiB, if any."""
+        return describe("warren", self.chassis(), self.cores, quantum)
 
 
 def load(path: Path) -> Site | None:
@@ -52,12 +62,15 @@ def load(path: Path) -> Site | None:
         return msgspec.json.decode(path.read_bytes(), type=Site)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as error:
-        raise UserMistake(f"{path}: {error}.") from error
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UserMistake(
+            f"{path}: {error}: it says what the cluster is; restore it from a copy, or begin anew "
+            "with another state directory."
+        ) from error
 
 
 def save(path: Path, site: Site) -> None:
-    """Write it down, whole or not at all."""
-    unfinished = path.with_suffix(".new")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(site)))
-    unfinished.rename(path)
+    """Write it down, whole or not at all, and for good."""
+    files.replace(path, msgspec.json.format(msgspec.json.encode(site)))

@@ -7,6 +7,7 @@ the instance's socket, and to what jobs have mounted: they list nothing, and rea
 import fcntl
 import json
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
+from warren.journal import files, sqlite
 from warren.rpc import sockets
 
 VARIABLE: Final = "WARREN_STATEDIR"
+
+_WIDTH: Final = 10
+"""Characters of a process id in a lock."""
 
 
 class StateDir:
@@ -65,9 +70,18 @@ class StateDir:
         return f"local://{self.socket}"
 
     @property
+    def secret(self) -> Path:
+        """A word that nobody but the owner can know."""
+        return self.path / "secret"
+
+    @property
     def mark(self) -> tuple[str, str]:
-        """What all processes of the cluster have in their environment: a name and its value."""
-        return "WARREN_CLUSTER", str(self.path)
+        """What all processes of the cluster have in their environment: a name and its value.
+
+        It is a secret, since what carries it is ended with the cluster; tasks do not.
+        Raises OSError for a directory that was never prepared.
+        """
+        return "WARREN_CLUSTER", f"{self.path}#{self.secret.read_text()}"
 
     @property
     def tmp(self) -> Path:
@@ -123,11 +137,12 @@ class StateDir:
             own = (self.logs, self.flash, self.nodes, self.mounts, self.path / "users")
             for directory in (self.path, *own):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for journal in (self.objects, self.jobs):
-                journal.touch(mode=0o600)
+            if not self.secret.exists():
+                files.replace(self.secret, secrets.token_hex().encode())
         except OSError as error:
             raise UserMistake(
-                f"The state directory {self.path} cannot be made: {error.strerror}."
+                f"The state directory {self.path} cannot be made: {error.filename}: "
+                f"{error.strerror}."
             ) from error
 
     def demand_owner(self) -> None:
@@ -136,6 +151,19 @@ class StateDir:
             raise UserMistake(
                 f"The state directory {self.path} is user {self.owner}'s, who alone may do this: "
                 f"name another directory with --statedir or {VARIABLE}."
+            )
+
+    def demand_whole(self) -> None:
+        """Raise UserMistake where it is not new, and does not say any more what the cluster is.
+
+        Or where a child of ours, whom nobody hears, would find something in its way.
+        """
+        if self.shells_lock.is_dir():
+            raise UserMistake(f"{self.shells_lock} is a directory, and is to be a file: remove it.")
+        if not self.site.exists() and any(map(sqlite.made, (self.objects, self.jobs))):
+            raise UserMistake(
+                f"{self.site} is missing, and the state directory is not new: restore it from a "
+                "copy, or begin anew with another state directory."
             )
 
     def admit(self, *, guests: bool) -> None:
@@ -196,11 +224,7 @@ class StateDir:
 
     def announce(self, **facts: Any) -> None:
         """Say that the cluster is ready, and what it is."""
-        unfinished = self.running.with_suffix(".new")
-        unfinished.unlink(missing_ok=True)
-        unfinished.touch(mode=0o600)
-        unfinished.write_text(json.dumps(facts))
-        unfinished.rename(self.running)
+        files.replace(self.running, json.dumps(facts).encode())
 
 
 @contextmanager
@@ -214,19 +238,27 @@ def privately() -> Iterator[None]:
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[None]:
-    """Hold a lock for the length of a block, with our process id in it.
+def held(lock: Path) -> Iterator[int]:
+    """Hold a lock for the length of a block, with our process id in it; give its descriptor.
 
-    Raises BlockingIOError if another process holds it. The kernel lets go when we die.
+    Raises BlockingIOError if another process holds it. The kernel lets go when we die, and
+    all that have inherited the descriptor.
     """
     opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(opened, 0)
-        os.write(opened, str(os.getpid()).encode())
-        yield
+        # Not emptied first: on a full disk there would be no room for it again.
+        name_holder(opened)
+        os.ftruncate(opened, _WIDTH)
+        yield opened
     finally:
         os.close(opened)
+
+
+def name_holder(opened: int) -> None:
+    """Write into a lock that this process holds it, whoever did before."""
+    # In one piece: it is read at any time.
+    os.pwrite(opened, f"{os.getpid():<{_WIDTH}}".encode(), 0)
 
 
 def holder(lock: Path) -> int | None:
@@ -238,7 +270,7 @@ def holder(lock: Path) -> int | None:
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = os.read(opened, 32)
+        text = os.read(opened, 32).strip()
         return int(text) if text.isdigit() else 0
     finally:
         os.close(opened)

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from warren.daemons import logs
+from warren.daemons.child import PARENT
 from warren.daemons.statedir import holder
 
 log = structlog.get_logger()
@@ -39,7 +40,12 @@ class Child:
 async def keep(child: Child) -> None:
     """Keep a child running until cancelled, then end it."""
     while True:
-        code = await _run_once(child)
+        try:
+            code = await _run_once(child)
+        except OSError as error:  # there is no room for its log, maybe, nor memory
+            log.warning("child cannot be started", child=child.name, why=str(error))
+            await asyncio.sleep(_AGAIN)
+            continue
         log.warning("child has ended", child=child.name, code=code)
         await asyncio.sleep(_AGAIN)
 
@@ -51,13 +57,17 @@ async def keep_detached(child: Child, lock: Path) -> None:
     """
     while True:
         if holder(lock) is None:
-            process = await _start(child)
-            code = await process.wait()
-            log.warning("child has ended", child=child.name, code=code)
+            try:
+                process = await _start(child)
+            except OSError as error:
+                log.warning("child cannot be started", child=child.name, why=str(error))
+            else:
+                code = await process.wait()
+                log.warning("child has ended", child=child.name, code=code)
         await asyncio.sleep(_AGAIN)
 
 
-async def _start(child: Child) -> asyncio.subprocess.Process:
+async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subprocess.Process:
     with logs.rotated(child.log_file).open("ab") as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -66,7 +76,7 @@ async def _start(child: Child) -> asyncio.subprocess.Process:
             "-m",
             child.module,
             *child.arguments,
-            env={**os.environ, **child.environment},
+            env={**os.environ, **child.environment, **more},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -75,7 +85,7 @@ async def _start(child: Child) -> asyncio.subprocess.Process:
 
 
 async def _run_once(child: Child) -> int:
-    process = await _start(child)
+    process = await _start(child, {PARENT: str(os.getpid())})
     try:
         return await process.wait()
     finally:

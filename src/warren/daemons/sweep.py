@@ -1,55 +1,108 @@
 """Stopping a cluster, and what it leaves on the machine: found, and ended."""
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from warren.daemons import rundir
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, holder
 from warren.dws.node import NodeTrouble
-from warren.instance.shell import cgroups
-from warren.instance.shell.processes import marked
+from warren.instance.shell import cgroups, processes
 
 _PATIENCE: Final = 20.0
 """Seconds that what has been killed has to die."""
 
 
-async def down(state: StateDir) -> bool:
-    """Stop the cluster of a state directory, and what a dead one has left; tell if one ran.
+@dataclass(frozen=True, kw_only=True)
+class Remains:
+    """What a cluster has on the machine besides its files. Volumes are files, and stay."""
+
+    processes: frozenset[int]
+    mounts: frozenset[str]
+    loops: frozenset[str]
+
+    def without(self, others: "Remains") -> "Remains":
+        """Give what is here and not in `others`."""
+        return Remains(
+            processes=self.processes - others.processes,
+            mounts=self.mounts - others.mounts,
+            loops=self.loops - others.loops,
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Give how many there are of each sort."""
+        return {
+            "processes": len(self.processes),
+            "mounts": len(self.mounts),
+            "loops": len(self.loops),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Down:
+    """What came of stopping a cluster."""
+
+    stopped: bool
+    """Whether one ran."""
+    removed: Remains
+    """What a dead one had left."""
+    left: Remains
+    """What of that could not be removed."""
+
+
+async def down(state: StateDir) -> Down:
+    """Stop the cluster of a state directory, and what a dead one has left.
 
     Raises UserMistake for another user's.
     """
     state.demand_owner()
     process = holder(state.lock)
     if process:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGTERM)
-        await _gone(lambda: [process] if holder(state.lock) == process else [], seconds=30.0)
+        await _ended(state.lock, process, seconds=30.0)
+    before = remains(state)
     await sweep(state)
-    return process is not None
+    left = remains(state)
+    return Down(stopped=process is not None, removed=before.without(left), left=left)
 
 
 async def sweep(state: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
     parent = holder(state.shells_lock)
     if parent:
-        with suppress(ProcessLookupError):
-            os.kill(parent, signal.SIGTERM)
-        await _gone(lambda: [parent] if holder(state.shells_lock) == parent else [], seconds=5.0)
+        await _ended(state.shells_lock, parent, seconds=5.0)
+        # It is the process above it that holds the lock until nothing of it is left.
+        await _gone(lambda: list(filter(None, [holder(state.shells_lock)])), seconds=_PATIENCE)
     await _gone(lambda: _in_cgroups(state), seconds=0.0)
     for cgroup in cgroups.left(str(state.path)):
         cgroup.remove()
     nodes = _nodes(state)
     if nodes is not None:
+        # Where there are no cgroups, tasks that have lost shell and parent are known by this.
+        await _gone(nodes.processes, seconds=0.0)
         with suppress(NodeTrouble):  # a device that is in use goes with its last user
             await nodes.end()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
-    await _gone(lambda: marked("=".join(state.mark)), seconds=5.0)
+    await _gone(lambda: marked(state), seconds=5.0)
+    rundir.release(state)
+
+
+def remains(state: StateDir) -> Remains:
+    """Give what there is on the machine of a cluster that does not run."""
+    nodes = _nodes(state)
+    parent = holder(state.shells_lock)
+    shells = [parent, *_below_parent(state)] if parent else []
+    return Remains(
+        processes=frozenset({*shells, *_in_cgroups(state), *_on_nodes(state), *marked(state)}),
+        mounts=frozenset(nodes.mounts() if nodes is not None else ()),
+        loops=frozenset(loop.device for loop in nodes.loops()) if nodes else frozenset(),
+    )
 
 
 def leftovers(state: StateDir) -> list[str]:
@@ -61,11 +114,23 @@ def leftovers(state: StateDir) -> list[str]:
         *(f"volume {volume}" for volume in nodes.volumes()),
         *(f"mount {mount}" for mount in nodes.mounts()),
         *(f"loop {loop.device}" for loop in nodes.loops()),
-        *(
-            f"process {process}"
-            for process in sorted({*marked(f"FLUX_URI={state.uri}"), *_in_cgroups(state)})
-        ),
+        *(f"process {process}" for process in sorted({*_below_parent(state), *_in_cgroups(state)})),
     ]
+
+
+def marked(state: StateDir) -> list[int]:
+    """Give the processes of a cluster, but for its tasks."""
+    try:
+        mark = state.mark
+    except OSError:  # there never was one
+        return []
+    return processes.marked("=".join(mark))
+
+
+def _below_parent(state: StateDir) -> list[int]:
+    """Give the shells and their tasks, if their parent lives."""
+    parent = holder(state.shells_lock)
+    return processes.descendants(parent) if parent else []
 
 
 def _in_cgroups(state: StateDir) -> list[int]:
@@ -73,9 +138,25 @@ def _in_cgroups(state: StateDir) -> list[int]:
     return [process for each in cgroups.left(str(state.path)) for process in each.processes()]
 
 
+def _on_nodes(state: StateDir) -> list[int]:
+    """Give the processes that are on nodes, where these have mount namespaces."""
+    nodes = _nodes(state)
+    return nodes.processes() if nodes is not None else []
+
+
 def _nodes(state: StateDir) -> Nodes | None:
     site = sites.load(state.site)
     return Nodes(state, site, isolated=True) if site is not None else None
+
+
+async def _ended(lock: Path, process: int, seconds: float) -> None:
+    """Have a process end that holds a lock."""
+
+    def holding() -> list[int]:
+        return [process] if holder(lock) == process else []
+
+    processes.send(holding, signal.SIGTERM)
+    await _gone(holding, seconds)
 
 
 async def _gone(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
@@ -84,11 +165,9 @@ async def _gone(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
     What does not die for long, once it is killed, is not waited for.
     """
     end = time.monotonic() + seconds
-    while processes := remaining():
+    while remaining():
         if time.monotonic() > end + _PATIENCE:
             return
         if time.monotonic() > end:
-            for process in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            processes.send(remaining, signal.SIGKILL)
         await asyncio.sleep(0.02)

@@ -1,37 +1,40 @@
 """A cluster on this machine: the control process, and the processes that it looks after."""
 
 import asyncio
+import errno
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
 import structlog
 
-from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
-from warren.daemons import apiserver, supervisor
+from warren.daemons import apiserver, room, rundir, supervisor
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
+from warren.daemons.nodes import Nodes
+from warren.daemons.options import Asked, Found, settled
 from warren.daemons.part import PARTS, entrances, founded
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
+from warren.dws.node import NodeTrouble
 from warren.instance import config
-from warren.journal.sqlite import SqliteJournal
+from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
 from warren.kube.kubeconfig import Access
 from warren.kube.local import LocalClient
-from warren.node import loops, namespaces
+from warren.node import loops, namespaces, volumegroup
 from warren.rpc import client as rpc_client
 from warren.rpc import server
 from warren.rpc.client import Patient
@@ -39,25 +42,8 @@ from warren.rpc.client import Patient
 log = structlog.get_logger()
 
 _RABBITS_SECONDS: Final = 15.0
-_API_SECONDS: Final = 30.0
+_API_SECONDS: Final = 120.0
 _LOOK: Final = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What `warren up` was told."""
-
-    site: Site
-    flash: Literal["directory", "image"] | None = None
-    """None takes what the state directory has, or images where the machine allows them."""
-    port: int | None = None
-    """Of the API server; None takes the last one again if it is free, or any."""
-    isolated: bool | None = None
-    """Whether nodes have mount namespaces; None has them where the kernel allows it."""
-    separate: bool = False
-    """Whether API server, controllers, instance and conductor have a process each."""
-    config: Path | None = None
-    """The instance's configuration; None takes the one that the state directory has, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,43 +57,103 @@ class Cluster:
     """Why the flash is directories."""
 
 
-async def up(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]) -> None:
-    """Run a cluster until SIGTERM or SIGINT. Raises UserMistake where it cannot be."""
+async def up(
+    state: StateDir, asked: Asked, config_file: Path | None, ready: Callable[[Cluster], None]
+) -> None:
+    """Run a cluster until SIGTERM or SIGINT. Raises UserMistake where it cannot be.
+
+    What is not asked for, and a `config_file` that is None, is what the directory remembers.
+    """
     state.prepare()
     try:
         with held(state.lock):
-            await _run(state, wanted, ready)
+            state.demand_whole()
+            await room.wait(state.path, (state.objects, state.jobs))
+            await _run(state, asked, config_file, ready)
     except BlockingIOError:
         raise UserMistake(
             f"The state directory {state.path} is in use by process {holder(state.lock)}: "
             f"stop it with 'warren down --statedir {state.path}', or choose another directory."
         ) from None
+    except (OSError, BaseExceptionGroup) as error:
+        why = _unusable(state, error)
+        if why is None:
+            raise
+        raise UserMistake(why) from error
 
 
-async def _run(state: StateDir, wanted: Wanted, ready: Callable[[Cluster], None]) -> None:
+def _unusable(state: StateDir, error: BaseException) -> str | None:
+    """Say what of the state directory is in the way of a cluster; None if it is something else."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, (_unusable(state, each) for each in error.exceptions)), None)
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The file system of {state.path} is full: make room there, and start it again."
+    file = error.filename2 or error.filename
+    if not isinstance(file, str | Path) or not Path(file).is_relative_to(state.path):
+        return None
+    return (
+        f"{file} cannot be used: {error.strerror}. It is the cluster's own: put it right, or "
+        "remove it if it is not what it was."
+    )
+
+
+async def _run(
+    state: StateDir, asked: Asked, config_file: Path | None, ready: Callable[[Cluster], None]
+) -> None:
     state.running.unlink(missing_ok=True)
-    why_not = None if wanted.isolated else await namespaces.available()
-    isolated = why_not is None if wanted.isolated is None else wanted.isolated
+    known = sites.load(state.site)
+    isolated = asked.isolated if asked.isolated is not None or known is None else known.isolated
+    why_not = None if isolated else await namespaces.available()
+    if isolated is None:
+        isolated = why_not is None
+    why_no_images = loops.available() if isolated else "nodes have no mount namespaces"
+    site = settled(
+        known,
+        asked,
+        Found(
+            volumes=lambda: _volumes(state, known),
+            outlived=holder(state.shells_lock) is not None,
+            why_no_images=why_no_images,
+        ),
+    )
+    _demand_there(site)
+    if site.port is not None:
+        apiserver.demand_free(site.port)
+    # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
-        site, why_no_images = _settled(state, wanted, isolated=isolated)
-        if wanted.config is not None:
-            config.keep(wanted.config, state.config)
-    state.admit(guests=config.load(state.config).access.allow_guest_user)
+        if config_file is not None:
+            config.keep(config_file, state.config)
+        sites.save(state.site, site)
+    settings = config.load(state.config)
+    state.admit(guests=settings.access.allow_guest_user)
+    rundir.prepare(state, settings)
     cluster = Cluster(
         site=site,
         isolated=isolated,
         why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
-        why_no_images=why_no_images,
+        why_no_images=(
+            None if site.flash == "image" else why_no_images or "--flash directory was given"
+        ),
     )
     stopped = _stop_signal()
+    refused = False
     try:
-        if wanted.separate:
-            await _live_separate(state, cluster, wanted.port, ready, stopped)
+        if site.separate:
+            await _live_separate(state, cluster, site.port, ready, stopped)
         else:
-            await _live_together(state, cluster, wanted.port, ready, stopped)
+            await _live_together(state, cluster, site.port, ready, stopped)
+    except (UserMistake, OSError):
+        refused = True
+        raise
     finally:
         state.running.unlink(missing_ok=True)
-        await sweep(state)
+        # Jobs that have survived an earlier cluster wait for one that can take them over.
+        if not refused:
+            await sweep(state)
+        elif not rundir.in_use(state):
+            rundir.release(state)
 
 
 async def _live_together(
@@ -119,7 +165,10 @@ async def _live_together(
 ) -> None:
     """Be all parts but the nodes' agents and the shells."""
     entrance = apiserver.opened(state, port, apiserver.components(cluster.site))
-    with SqliteJournal(state.objects) as objects, SqliteJournal(state.jobs) as jobs:
+    with (
+        SqliteJournal(state.objects, RESERVE) as objects,
+        SqliteJournal(state.jobs, RESERVE) as jobs,
+    ):
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
@@ -170,12 +219,14 @@ async def _announced(
     stopped: asyncio.Event,
 ) -> None:
     """Say that the cluster is ready, until it is to stop."""
-    state.announce(
-        pid=os.getpid(),
-        server=url,
-        isolated=cluster.isolated,
-        flash=cluster.site.flash,
-        why_no_images=cluster.why_no_images,
+    await room.made_for(
+        lambda: state.announce(
+            pid=os.getpid(),
+            server=url,
+            isolated=cluster.isolated,
+            flash=cluster.site.flash,
+            why_no_images=cluster.why_no_images,
+        )
     )
     ready(cluster)
     await stopped.wait()
@@ -276,32 +327,31 @@ def _agents(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None,
     yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 
-def _settled(state: StateDir, wanted: Wanted, *, isolated: bool) -> tuple[Site, str | None]:
-    """Give the site that the state directory was made for, with the file systems of today.
+def _volumes(state: StateDir, known: Site | None) -> Mapping[str, int]:
+    """Count the volumes on the rabbits that a state directory was made for."""
+    if known is None:
+        return {}
+    try:
+        volumes = Nodes(state, known, isolated=True).volumes()
+    except NodeTrouble as trouble:
+        raise UserMistake(f"It cannot be told what volumes there are: {trouble}.") from trouble
+    return Counter(volume.partition("/")[0] for volume in volumes)
 
-    With it comes why its flash is not images, if it is not. Raises UserMistake.
-    """
-    known = sites.load(state.site)
-    why_not = loops.available() if isolated else "nodes have no mount namespaces"
-    flash = wanted.flash or (known.flash if known is not None else None)
-    if flash == "image" and why_not is not None:
-        raise UserMistake(f"Flash cannot be disk images with loop devices here: {why_not}.")
-    if flash is None:
-        flash = "image" if why_not is None else "directory"
-    site = msgspec.structs.replace(wanted.site, flash=flash)
-    if known is not None:
-        paths = known.global_file_systems
-        if msgspec.structs.replace(site, global_file_systems=paths) != known:
+
+def _demand_there(site: Site) -> None:
+    """Refuse to start without what an earlier start was given, and is gone since."""
+    for path in site.global_file_systems:
+        if not Path(path).is_dir():
             raise UserMistake(
-                f"The state directory {state.path} holds a cluster of {known.rabbits} rabbits with "
-                f"{human(known.capacity)} of flash ({known.flash}) and "
-                f"{known.computes_per_rabbit} compute nodes each: ask for the same, or choose "
-                "another directory."
+                f"The global file system {path} is not there: make it, give others with --global, "
+                "or none with --no-global."
             )
-    sites.save(state.site, site)
-    if flash == "image":
-        return site, None
-    return site, why_not or "--flash directory was given"
+    for rabbit, device in site.devices.items():
+        if not device.startswith(volumegroup.PREFIX) and not Path(device).is_block_device():
+            raise UserMistake(
+                f"The flash of {rabbit}, {device}, is not a block device any more: bring it back, "
+                f"or give another with --rabbit-device {rabbit}=DEVICE."
+            )
 
 
 def _stop_signal() -> asyncio.Event:

@@ -1,0 +1,157 @@
+"""What a cluster is to be: the options that were given, and those that its directory remembers.
+
+An option that is not given stays as it was. One that is given and differs is applied, or
+refused with what stands in the way: what is in use is not taken away, and nodes keep their
+names.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NoReturn
+
+import msgspec
+
+from warren.base.bytesize import human
+from warren.base.errors import UserMistake
+from warren.daemons.site import Site
+
+IMAGE: Final = "image"
+"""As a rabbit's device: none, but an image again."""
+
+ANY_PORT: Final = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What `warren up` was told; None for what it was not."""
+
+    rabbits: int | None = None
+    computes_per_rabbit: int | None = None
+    capacity: int | None = None
+    """Bytes of flash on each rabbit."""
+    flash: Literal["directory", "image"] | None = None
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """By rabbit, for those that are named: the others keep theirs."""
+    global_file_systems: tuple[str, ...] | None = None
+    port: int | None = None
+    isolated: bool | None = None
+    separate: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What there is of a cluster when it is started again."""
+
+    volumes: Callable[[], Mapping[str, int]] = dict
+    """Looks how many volumes each rabbit has, for those that have any."""
+    outlived: bool = False
+    """Whether its shells have outlived it."""
+    why_no_images: str | None = None
+    """Why flash cannot be images here; None if it can."""
+
+
+def settled(known: Site | None, asked: Asked, found: Found) -> Site:
+    """Give what the cluster is from now on. Raises UserMistake for what cannot be."""
+    site = _flash(known, asked, found)
+    if known is None:
+        return site
+    if site.rabbits < known.rabbits:
+        _refuse(
+            f"--rabbits {site.rabbits}",
+            f"there are {known.rabbits} here, and rabbits can only be added",
+        )
+    if site.computes_per_rabbit != known.computes_per_rabbit:
+        _refuse(
+            f"--computes-per-rabbit {site.computes_per_rabbit}",
+            f"there are {known.computes_per_rabbit} here, and another number would give "
+            "compute nodes other names",
+        )
+    if site.flash != known.flash:
+        _refuse(
+            f"--flash {site.flash}",
+            f"volumes are {_KINDS[known.flash]} here, and stay that",
+        )
+    if site.isolated != known.isolated and found.outlived:
+        word = "--namespaces" if site.isolated else "--no-namespaces"
+        raise UserMistake(
+            f"{word}: jobs of this cluster still run as they were started: end them with "
+            "'warren down' first."
+        )
+    moved = {
+        rabbit
+        for rabbit in {*known.devices, *site.devices}
+        if known.devices.get(rabbit) != site.devices.get(rabbit)
+    }
+    if site.capacity < known.capacity or moved:
+        _demand_empty(known, site, moved, found.volumes())
+    return site
+
+
+_KINDS: Final = {"directory": "plain directories", "image": "on block devices"}
+
+
+def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
+    """Give what was remembered with what is asked for in its place."""
+    base = known or Site()
+    rabbits = base.rabbits if asked.rabbits is None else asked.rabbits
+    names = [f"rabbit-{number}" for number in range(rabbits)]
+    for rabbit, device in asked.devices.items():
+        if rabbit not in names:
+            raise UserMistake(
+                f"--rabbit-device {rabbit}={device}: the rabbits are {', '.join(names)}."
+            )
+    given = {**base.devices, **asked.devices}
+    devices = {rabbit: device for rabbit, device in given.items() if device != IMAGE}
+    flash = asked.flash or ("image" if asked.devices else known.flash if known else None)
+    if flash == "directory" and asked.devices:
+        raise UserMistake("--rabbit-device: plain directories need no device.")
+    if flash == "image" and found.why_no_images is not None:
+        raise UserMistake(
+            f"Flash cannot be disk images with loop devices here: {found.why_no_images}."
+        )
+    return msgspec.structs.replace(
+        base,
+        rabbits=rabbits,
+        computes_per_rabbit=_or(asked.computes_per_rabbit, base.computes_per_rabbit),
+        capacity=_or(asked.capacity, base.capacity),
+        flash=flash or ("image" if found.why_no_images is None else "directory"),
+        devices=devices,
+        global_file_systems=(
+            base.global_file_systems
+            if asked.global_file_systems is None
+            else asked.global_file_systems
+        ),
+        port=(base.port if asked.port is None else asked.port) or None,
+        isolated=base.isolated if asked.isolated is None else asked.isolated,
+        separate=base.separate if asked.separate is None else asked.separate,
+    )
+
+
+def _demand_empty(known: Site, site: Site, moved: set[str], volumes: Mapping[str, int]) -> None:
+    """Refuse to take flash from under volumes."""
+    # Where there is to be less, all rabbits, and not only those with more on them than they
+    # would have: what jobs hold is counted in parts of a rabbit, which would become smaller.
+    less = site.capacity < known.capacity
+    full = sorted(set(volumes) & moved) or (sorted(volumes) if less else [])
+    if not full:
+        return
+    rabbit = full[0]
+    if rabbit in moved:
+        option = f"--rabbit-device {rabbit}={site.devices.get(rabbit, IMAGE)}"
+        there = f"on {known.devices.get(rabbit, 'its image')}"
+    else:
+        option = f"--rabbit-capacity {site.capacity // 2**30}GiB"
+        there = f"in {human(known.capacity)}"
+    count = volumes[rabbit]
+    raise UserMistake(
+        f"{option}: {rabbit} still has {count} {'volume' if count == 1 else 'volumes'} of jobs "
+        f"{there}. Start the cluster without this option, and let those jobs end first."
+    )
+
+
+def _refuse(option: str, why: str) -> NoReturn:
+    raise UserMistake(f"{option}: {why}. Leave the option out, or choose another state directory.")
+
+
+def _or(asked: int | None, known: int) -> int:
+    return known if asked is None else asked

@@ -1,0 +1,82 @@
+"""Room on the file system of a state directory, without which what is kept there does not start."""
+
+import asyncio
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from warren.base.bytesize import human
+from warren.journal import sqlite
+
+log = structlog.get_logger()
+
+CLUSTER: Final = 8 * 2**20
+"""Bytes that the start of a cluster writes at most: records, keys, the logs of SQLite."""
+SERVICE: Final = 256 * 2**10
+"""Bytes that the start of a service with one journal writes at most."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LOOK: Final = 1.0
+
+
+async def wait(
+    place: Path, journals: Iterable[Path], needed: int = CLUSTER, pause: float = _LOOK
+) -> None:
+    """Return when there is room for a start; say so first, to whoever started it, if there is none.
+
+    The room that an earlier life has set aside beside `journals` is given up for it.
+    """
+    why = _short(place, needed)
+    if why is not None:
+        for journal in journals:
+            sqlite.give_up(journal)
+        why = _short(place, needed)
+    if why is None:
+        return
+    words = (
+        f"the file system of {place} is full ({why}): the start goes on when there is room for "
+        f"{human(needed)}"
+    )
+    log.warning("waiting for room", why=why)
+    with suppress(OSError):  # it may be a file on the same disk
+        print(f"warren: {words}", file=sys.stderr, flush=True)
+    while True:
+        await asyncio.sleep(pause)
+        if _short(place, needed) is None:
+            break
+    log.info("there is room")
+
+
+async def made_for(write: Callable[[], None], pause: float = _LOOK) -> None:
+    """Write something, as often as there is no room for it. Raises OSError for any other reason."""
+    while True:
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            log.warning("waiting for room", why=error.strerror)
+            await asyncio.sleep(pause)
+        else:
+            return
+
+
+def _short(place: Path, needed: int) -> str | None:
+    """Say why so many bytes cannot be had; None if they can."""
+    probe = place / "room.new"
+    try:
+        opened = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(opened, 0, needed)
+        finally:
+            os.close(opened)
+            probe.unlink()
+    except OSError as error:
+        # What else is wrong with the place, those say who use it.
+        return error.strerror if error.errno in _NO_ROOM else None
+    return None

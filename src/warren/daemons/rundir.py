@@ -1,0 +1,104 @@
+"""Where the directories of jobs are, FLUX_JOB_TMPDIR, and what bounds them (ADR 030)."""
+
+import hashlib
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from warren.base.errors import UserMistake
+from warren.daemons.statedir import StateDir, holder
+from warren.instance import config as configuration
+from warren.instance.config import Config
+from warren.instance.shell import bounded
+
+log = structlog.get_logger()
+
+
+def place(state: StateDir, config: Config) -> Path:
+    """Give the directory of all jobs' directories: of this cluster alone, wherever it is."""
+    if config.exec.rundir is None:
+        return state.tmp
+    own = hashlib.sha256(os.fsencode(state.path)).hexdigest()[:16]
+    return Path(config.exec.rundir, f"warren-{own}")
+
+
+def prepare(state: StateDir, config: Config) -> None:
+    """Make the directory, and bound what jobs write there. Raises UserMistake where it cannot be.
+
+    What outlives us is left as it is: running jobs have their directories there. May be repeated.
+    """
+    path = place(state, config)
+    if config.exec.rundir is not None and config.access.allow_guest_user:
+        _demand_open(path)
+    try:
+        _make(path)
+        if in_use(state):
+            return
+        bounds = os.geteuid() == 0 and config.exec.tmpdir_limit > 0
+        if os.geteuid() == 0 and path.is_mount() and not bounds:
+            bounded.detach(path)
+    except OSError as error:
+        raise UserMistake(
+            f"Jobs cannot have their directories in {path}: {error.strerror}. Set exec.rundir to a "
+            "directory that is there."
+        ) from error
+    if bounds and not path.is_mount():
+        try:
+            bounded.share(path)
+        except OSError as error:
+            log.warning("directories of jobs are not bounded", why=error.strerror, path=str(path))
+
+
+def release(state: StateDir) -> None:
+    """Let go of what bounds them, when no job runs any more."""
+    try:
+        path = place(state, configuration.load(state.config))
+    except UserMistake:
+        path = state.tmp
+    if os.geteuid() == 0:
+        for each in {path, state.tmp}:
+            try:
+                if each.is_mount():
+                    bounded.detach(each)
+            except OSError as error:
+                log.warning("directories stay mounted", why=error.strerror, path=str(each))
+    if path != state.tmp:
+        with suppress(OSError):  # it is not there, or not empty
+            path.rmdir()
+
+
+def _make(path: Path) -> None:
+    """Make a directory through which everybody may go to his own, and nobody foresee another's."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise UserMistake(
+                f"{path} is not a directory of user {os.geteuid()}, who would keep the directories "
+                "of jobs there: remove it."
+            ) from None
+    path.chmod(0o711)
+
+
+def _demand_open(path: Path) -> None:
+    for above in path.parents:
+        if above.exists() and not above.stat().st_mode & stat.S_IXOTH:
+            raise UserMistake(
+                f"Jobs of guests cannot reach {path}: {above} is closed to them. Set exec.rundir "
+                "to a directory that everybody may go through."
+            )
+
+
+def in_use(state: StateDir) -> bool:
+    """Return whether something of an earlier life may have jobs' directories in use."""
+    if holder(state.shells_lock) is not None:
+        return True
+    return any(_held(record) for record in state.nodes.glob("*/holder"))
+
+
+def _held(record: Path) -> bool:
+    return holder(record.with_name("holder.lock")) is not None

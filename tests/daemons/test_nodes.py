@@ -1,0 +1,57 @@
+"""Shells on nodes, some of which have lost their namespace."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.node.processes import eventually
+from warren.daemons.nodes import Nodes
+from warren.daemons.site import Site
+from warren.daemons.statedir import StateDir
+from warren.dws.node import NodeTrouble
+from warren.node import namespaces
+from warren.node.namespaces import mount_points
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    missing = asyncio.run(namespaces.available())
+    if missing is not None:
+        pytest.skip(f"no mount namespaces: {missing}")
+    made = Nodes(StateDir(tmp_path), Site(), isolated=True)
+    yield made
+    made.namespace("compute-00").end()
+
+
+def test_a_node_that_was_never_mounted_on_is_the_machine_itself(nodes: Nodes) -> None:
+    before = os.readlink("/proc/self/ns/mnt")
+    nodes.enter("compute-00", seconds=0)
+
+    assert os.readlink("/proc/self/ns/mnt") == before
+    assert not nodes.has("compute-00", str(nodes.prefix / "x"))
+
+
+def test_tasks_do_not_start_on_a_node_that_has_lost_its_mounts(nodes: Nodes) -> None:
+    namespace = nodes.namespace("compute-00")
+    asyncio.run(namespace.ensure())
+    namespace.end()
+    eventually(lambda: namespace.holder is None)
+
+    with pytest.raises(NodeTrouble, match="compute-00 has lost its mount namespace"):
+        nodes.enter("compute-00", seconds=0)
+
+
+def test_a_shell_that_has_entered_a_node_sees_whether_storage_is_there(nodes: Nodes) -> None:
+    asyncio.run(nodes.namespace("compute-00").ensure())
+    child = os.fork()
+    if child == 0:
+        nodes.enter("compute-00", seconds=0)
+        here = str(nodes.prefix)
+        right = nodes.has("compute-00", here) and not nodes.has("compute-00", f"{here}/x")
+        os._exit(0 if right else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert str(nodes.prefix) not in mount_points(os.getpid())

@@ -1,0 +1,179 @@
+"""Options of a cluster: what is remembered, what is applied, and what is refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from warren.base.bytesize import GIB
+from warren.base.errors import UserMistake
+from warren.daemons.options import Asked, Found, settled
+from warren.daemons.site import Site
+
+KNOWN = Site(
+    rabbits=2,
+    computes_per_rabbit=3,
+    capacity=100 * GIB,
+    flash="image",
+    devices={"rabbit-1": "/dev/one"},
+    global_file_systems=("/data",),
+    port=6443,
+    isolated=True,
+    separate=True,
+)
+
+
+def found(volumes: Mapping[str, int] | None = None, **others: Any) -> Found:
+    return Found(volumes=lambda: volumes or {}, **others)
+
+
+def named(value: object) -> str | None:
+    """Name a case by the options that it gives."""
+    if not isinstance(value, Asked):
+        return ""
+    given = {key: each for key, each in vars(value).items() if each not in (None, {})}
+    return ",".join(f"{key}={each}" for key, each in given.items()) or "nothing"
+
+
+def test_at_first_what_is_not_given_is_as_usual() -> None:
+    assert settled(None, Asked(), found()) == Site(flash="image")
+    assert settled(None, Asked(), found(why_no_images="not root")) == Site(flash="directory")
+
+
+def test_what_is_not_given_is_as_it_was() -> None:
+    assert settled(KNOWN, Asked(), found({"rabbit-0": 1, "rabbit-1": 1}, outlived=True)) == KNOWN
+
+
+def test_a_directory_of_an_older_version_is_taken_as_it_is() -> None:
+    older = msgspec.json.decode(b'{"rabbits": 3, "computes_per_rabbit": 1}', type=Site)
+
+    assert settled(older, Asked(), found()) == Site(rabbits=3, computes_per_rabbit=1)
+
+
+def test_what_is_there_is_not_looked_at_without_need() -> None:
+    def look() -> Mapping[str, int]:
+        raise AssertionError
+
+    assert settled(KNOWN, Asked(rabbits=3), Found(volumes=look)).rabbits == 3
+
+
+FULL = {"rabbit-0": 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "changed", "volumes"),
+    [
+        (Asked(rabbits=5), {"rabbits": 5}, FULL),
+        (Asked(capacity=200 * GIB), {"capacity": 200 * GIB}, FULL),
+        (Asked(capacity=50 * GIB), {"capacity": 50 * GIB}, {}),
+        (Asked(global_file_systems=("/a", "/b")), {"global_file_systems": ("/a", "/b")}, FULL),
+        (Asked(global_file_systems=()), {"global_file_systems": ()}, FULL),
+        (Asked(port=7000), {"port": 7000}, FULL),
+        (Asked(port=0), {"port": None}, FULL),
+        (Asked(isolated=False), {"isolated": False}, {}),
+        (Asked(separate=False), {"separate": False}, FULL),
+        (
+            Asked(devices={"rabbit-1": "/dev/two"}),
+            {"devices": {"rabbit-1": "/dev/two"}},
+            FULL,
+        ),
+        (
+            Asked(devices={"rabbit-0": "vg:fast"}),
+            {"devices": {"rabbit-0": "vg:fast", "rabbit-1": "/dev/one"}},
+            {"rabbit-1": 1},
+        ),
+        (
+            Asked(rabbits=3, devices={"rabbit-2": "/dev/two"}),
+            {"rabbits": 3, "devices": {"rabbit-1": "/dev/one", "rabbit-2": "/dev/two"}},
+            FULL,
+        ),
+        (Asked(devices={"rabbit-1": "image"}), {"devices": {}}, FULL),
+        (Asked(rabbits=2, computes_per_rabbit=3, flash="image"), {}, FULL),
+    ],
+    ids=named,
+)
+def test_what_can_be_changed_is(
+    asked: Asked, changed: dict[str, Any], volumes: Mapping[str, int]
+) -> None:
+    expected = msgspec.structs.replace(KNOWN, **changed)
+
+    assert settled(KNOWN, asked, found(volumes)) == expected
+
+
+LEAVE = "Leave the option out, or choose another state directory."
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "why"),
+    [
+        (
+            Asked(rabbits=1),
+            found(),
+            f"--rabbits 1: there are 2 here, and rabbits can only be added. {LEAVE}",
+        ),
+        (
+            Asked(computes_per_rabbit=4),
+            found(),
+            "--computes-per-rabbit 4: there are 3 here, and another number would give compute "
+            f"nodes other names. {LEAVE}",
+        ),
+        (
+            Asked(flash="directory"),
+            found(),
+            f"--flash directory: volumes are on block devices here, and stay that. {LEAVE}",
+        ),
+        (
+            Asked(capacity=50 * GIB),
+            found({"rabbit-0": 2}),
+            "--rabbit-capacity 50GiB: rabbit-0 still has 2 volumes of jobs in 100 GiB. Start the "
+            "cluster without this option, and let those jobs end first.",
+        ),
+        (
+            Asked(devices={"rabbit-1": "/dev/two"}),
+            found({"rabbit-1": 1}),
+            "--rabbit-device rabbit-1=/dev/two: rabbit-1 still has 1 volume of jobs on /dev/one. "
+            "Start the cluster without this option, and let those jobs end first.",
+        ),
+        (
+            Asked(devices={"rabbit-0": "/dev/two"}),
+            found({"rabbit-0": 1}),
+            "--rabbit-device rabbit-0=/dev/two: rabbit-0 still has 1 volume of jobs on its image. "
+            "Start the cluster without this option, and let those jobs end first.",
+        ),
+        (
+            Asked(devices={"rabbit-1": "image"}),
+            found({"rabbit-1": 1}),
+            "--rabbit-device rabbit-1=image: rabbit-1 still has 1 volume of jobs on /dev/one. "
+            "Start the cluster without this option, and let those jobs end first.",
+        ),
+        (
+            Asked(devices={"rabbit-2": "/dev/two"}),
+            found(),
+            "--rabbit-device rabbit-2=/dev/two: the rabbits are rabbit-0, rabbit-1.",
+        ),
+        (
+            Asked(isolated=False),
+            found(outlived=True),
+            "--no-namespaces: jobs of this cluster still run as they were started: end them with "
+            "'warren down' first.",
+        ),
+        (
+            Asked(),
+            found(why_no_images="loop devices take root"),
+            "Flash cannot be disk images with loop devices here: loop devices take root.",
+        ),
+    ],
+    ids=named,
+)
+def test_what_cannot_be_changed_is_refused_with_what_to_do(
+    asked: Asked, there: Found, why: str
+) -> None:
+    with pytest.raises(UserMistake) as refused:
+        settled(KNOWN, asked, there)
+    assert str(refused.value) == why
+
+
+def test_plain_directories_need_no_device() -> None:
+    with pytest.raises(UserMistake, match="plain directories need no device"):
+        settled(None, Asked(flash="directory", devices={"rabbit-0": "/dev/one"}), found())

@@ -1,0 +1,114 @@
+"""How much flash jobs get of a rabbit: of one pool, or in quanta by configuration."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from tests.harness import virtual
+from tests.harness.world import World, opened
+from warren.base.bytesize import GIB
+from warren.daemons.compose import Control
+from warren.daemons.site import Site
+from warren.instance.config import Config, Storage
+from warren.instance.simulated import Play
+from warren.lifecycle.states import Result, State
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
+
+SITE = Site(rabbits=1, capacity=64 * GIB)
+IN_QUANTA = Config(storage=Storage(flash_quantum="8GiB"))
+PADDING = 300
+"""MiB that the default profile puts to each file system of xfs."""
+
+
+def lived(*lives: tuple[Config, Callable[[World, Control], Awaitable[None]]]) -> None:
+    """Live once or more often on the same cluster, each time with a configuration."""
+
+    async def main() -> None:
+        async with opened(SITE, lambda command, environment: Play(seconds=60.0)) as world:
+            for config, life in lives:
+                world.config = config
+                await world.live(lambda control, life=life: life(world, control))  # type: ignore[misc]
+
+    virtual.run(main())
+
+
+async def submit(world: World, control: Control, mib: int, nodes: int = 1) -> JobId:
+    """Submit a job whose nodes get so much flash each, padding included."""
+    directive = f"#DW jobdw type=xfs capacity={mib - PADDING}MiB name=scratch"
+    return await world.submit(control, nodes=nodes, attributes={"dw": directive})
+
+
+def states(control: Control, *jobs: JobId) -> list[State]:
+    found = [control.instance.manager.find(job) for job in jobs]
+    return [each.job.state for each in found if each is not None]
+
+
+async def complete(world: World, control: Control, *jobs: JobId) -> None:
+    for job in jobs:
+        ended = await world.ended(control, job)
+        assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
+
+
+def test_all_flash_of_a_rabbit_is_given_out() -> None:
+    async def life(world: World, control: Control) -> None:
+        whole = await submit(world, control, 16 * 1024, nodes=4)
+        await complete(world, control, whole)
+
+        parts = [await submit(world, control, gib * 1024) for gib in (27, 36, 1)]
+        more = await submit(world, control, 1024)
+        await asyncio.sleep(10.0)
+        assert states(control, *parts, more) == [*[State.RUN] * 3, State.SCHED]
+        await complete(world, control, *parts, more)
+
+    lived((Config(), life))
+
+
+def test_more_than_a_rabbit_has_is_refused_at_once() -> None:
+    async def life(world: World, control: Control) -> None:
+        with pytest.raises(
+            RpcError, match="1 node with 65 GiB of flash is asked for, and a rabbit"
+        ):
+            await submit(world, control, 65 * 1024)
+
+    lived((Config(), life))
+
+
+def test_a_site_may_have_it_given_out_in_quanta() -> None:
+    async def life(world: World, control: Control) -> None:
+        jobs = [await submit(world, control, 9 * 1024, nodes=n) for n in (3, 1, 1)]
+        await asyncio.sleep(10.0)
+        assert states(control, *jobs) == [State.RUN, State.RUN, State.SCHED]
+        await complete(world, control, *jobs)
+
+    lived((IN_QUANTA, life))
+
+
+@pytest.mark.parametrize("before", [Config(), IN_QUANTA])
+def test_jobs_keep_their_flash_through_a_restart_even_into_a_pool(before: Config) -> None:
+    jobs: list[JobId] = []
+
+    async def begin(world: World, control: Control) -> None:
+        jobs.append(await submit(world, control, 20 * 1024, nodes=2))
+        await asyncio.sleep(10.0)
+        assert states(control, *jobs) == [State.RUN]
+
+    async def go_on(world: World, control: Control) -> None:
+        left = 16 if before is IN_QUANTA else 24
+        rest = await submit(world, control, left * 1024)
+        more = await submit(world, control, 1024)
+        await asyncio.sleep(10.0)
+        assert states(control, *jobs, rest, more) == [State.RUN, State.RUN, State.SCHED]
+        await complete(world, control, *jobs, rest, more)
+        await world.assert_nothing_left(control)
+
+    lived((before, begin), (Config(), go_on))
+
+
+def test_a_quantum_is_a_whole_number_of_gib() -> None:
+    for text in ("4GB", "1.5GiB", "0GiB", "much", ""):
+        with pytest.raises(ValueError, match="is not a whole number of GiB: write 4GiB"):
+            Storage(flash_quantum=text)
+    assert msgspec.convert({"flash-quantum": "2TiB"}, Storage).quantum_gib == 2048
