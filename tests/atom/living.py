@@ -43,7 +43,7 @@ class Scripted(Actions):
 
 
 class Dying(MemoryJournal):
-    """A journal whose disk is full after some records."""
+    """A journal whose disk breaks after some records."""
 
     def __init__(self, lives: int) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.atom.living import Dying, Scripted, job, living
 from tests.harness import virtual
+from tests.journal.journals import SmallJournal
 from warren.atom.register import Register
 from warren.atom.registration import Stage
 from warren.atom.service import Conflict, Failed, Full, Service
@@ -336,3 +337,23 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
     for number in (1, 2, 3):
         own = [event for event, jobid in actions.done if jobid == f"{number}.pbshost"]
         assert not own or own[-1] == "end"
+
+
+def test_on_a_full_disk_no_job_begins_and_jobs_end() -> None:
+    journal = SmallJournal(room=4000, wanted=2000)
+
+    async def story(service: Service, register: Register) -> None:
+        await service.begin(job(1))
+        journal.room = 0
+        await service.begin(job(2))  # its first record finds the disk full
+
+        with pytest.raises(Full, match="the disk is full"):
+            await service.begin(job(3))
+        assert (await service.begin(job(1))).stage is Stage.ACTIVE
+        assert await service.end(job(1).jobid)
+        journal.room = 4000
+        await asyncio.sleep(5)
+        await service.begin(job(3))
+        assert [each.registration for each in register] == [job(2), job(3)]
+
+    live(story, Scripted(), journal)

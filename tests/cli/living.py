@@ -62,7 +62,7 @@ class Cluster:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something in the instance's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     def submit(self, number: int, userid: int = US, **options: Any) -> str:
         """Have a job accepted, and wait until it waits, for resources or for nothing."""

@@ -1,8 +1,10 @@
 """Following a job: what is shown, what is sent, and what an interrupt does."""
 
 import asyncio
+import errno
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from tests.instance.instance import Instance, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import by_rank
-from warren.cli.attach import Shows, _interrupts, attach
+from warren.cli.attach import Shows, _interrupts, _read, attach
 from warren.instance.simulated import Play
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
@@ -82,6 +84,23 @@ async def test_every_event_is_shown_with_its_moment(capfd: pytest.CaptureFixture
 
 
 @virtually
+async def test_the_events_of_the_shells_are_shown_with_theirs(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with machine() as m, m.instance() as instance:
+        job = await instance.submit()
+        await followed(instance, job, execution=True)
+        await followed(instance, job, execution=True, events=True)
+
+    lines = capfd.readouterr().err.splitlines()
+    shells = [line for line in lines if "s: exec." in line]
+    alone = lines[: lines.index("1.000s: exec.done") + 1]
+    assert alone == shells[: len(alone)]
+    assert alone[0] == "0.000s: exec.init"
+    assert {line.split()[1] for line in lines} > {"job.submit", "job.clean", "exec.shell.start"}
+
+
+@virtually
 async def test_an_exception_is_shown_and_costs_the_exit_code(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -111,16 +130,21 @@ async def test_nothing_is_waited_for_beyond_an_event() -> None:
 
 
 class Reading:
-    """A job's service for input, which refuses after so many pieces."""
+    """A job's service for input, which is there late, and refuses after so many pieces."""
 
-    def __init__(self, instance: Instance, most: int, errnum: int) -> None:
+    def __init__(self, instance: Instance, most: int, errnum: int, absent: int) -> None:
         self._most = most
         self._errnum = errnum
+        self._absent = absent
+        """How often it is not there."""
         self.read: list[Payload] = []
         self.over = asyncio.Event()
         instance.bus.register("1000-shell-toy", {"stdin": Method(self._take, guest=True)})
 
     async def _take(self, request: Request) -> Payload:
+        self._absent -= 1
+        if self._absent >= 0:
+            raise RpcError(errno.ENOSYS)
         if len(self.read) == self._most:
             self.over.set()
             raise RpcError(self._errnum, "no more of that")
@@ -156,11 +180,11 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 async def sent(
-    pipe: tuple[int, int], data: bytes, most: int = 10**6, errnum: int = 0
+    pipe: tuple[int, int], data: bytes, most: int = 10**6, errnum: int = 0, absent: int = 0
 ) -> list[Payload]:
     """What the service of a job reads, of what somebody who follows it has to send."""
     async with machine(Play(seconds=1000)) as m, m.instance() as instance:
-        service = Reading(instance, most, errnum)
+        service = Reading(instance, most, errnum, absent)
         os.write(pipe[1], data)
         os.close(pipe[1])
         job = await instance.submit()
@@ -171,7 +195,10 @@ async def sent(
             await instance.until(job, "shell.start", "guest.exec.eventlog")
             await instance.cancel(job)
             assert await following == 128 + signal.SIGTERM
-        return service.read
+        assert len({each["writer"] for each in service.read}) == bool(service.read)
+        assert [each["sequence"] for each in service.read] == [*range(1, len(service.read) + 1)]
+        kept = ("writer", "sequence")
+        return [{k: v for k, v in each.items() if k not in kept} for each in service.read]
 
 
 def test_what_there_is_to_read_is_sent_to_its_end(pipe: tuple[int, int]) -> None:
@@ -182,12 +209,43 @@ def test_what_there_is_to_read_is_sent_to_its_end(pipe: tuple[int, int]) -> None
     ]
 
 
+def test_what_nobody_is_there_to_take_is_sent_again(pipe: tuple[int, int]) -> None:
+    read = asyncio.run(sent(pipe, b"late", absent=2))
+    assert [(each.get("data"), each["eof"]) for each in read] == [("late", False), (None, True)]
+
+
+@virtually
+async def test_a_standard_input_that_was_closed_is_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What has its number by then is another file, which is not to be read.
+    monkeypatch.setattr(sys, "stdin", None)
+    assert [chunk async for chunk in _read(0)] == [b""]
+
+
+@virtually
+async def test_a_job_that_cannot_have_all_of_its_input_is_cancelled(
+    pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        Reading(instance, 0, errno.EFBIG, 0)
+        os.write(pipe[1], b"much")
+        job = await instance.submit()
+        toy = Toy(instance.bus.handle())
+        following = asyncio.create_task(attach(toy, job, stdin=pipe[0]))
+        await instance.until(job)
+        os.close(pipe[1])
+
+        assert await following in (1, 143)  # its tasks had begun, or had not
+        assert instance.failures(job) == [("cancel", "standard input is too long")]
+
+
 def test_bytes_that_are_no_text_are_sent_as_they_are(pipe: tuple[int, int]) -> None:
     read = asyncio.run(sent(pipe, b"\xff"))
     assert (read[0]["data"], read[0]["encoding"]) == ("/w==", "base64")
 
 
-@pytest.mark.parametrize(("errnum", "told"), [(32, ""), (27, "no more of that")])
+@pytest.mark.parametrize(("errnum", "told"), [(32, ""), (13, "no more of that")])
 def test_a_job_that_takes_no_more_is_shown_to_its_end(
     errnum: int, told: str, pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,7 +270,9 @@ def test_the_first_interrupt_is_the_tasks_and_the_second_ends_the_job(
             raise NotImplementedError
 
     async def interrupted() -> None:
-        with _interrupts(Asked(), 1, read_only=False):
+        started = asyncio.Event()
+        started.set()
+        with _interrupts(Asked(), 1, started, read_only=False):
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
                 await asyncio.sleep(0.01)
@@ -221,3 +281,24 @@ def test_the_first_interrupt_is_the_tasks_and_the_second_ends_the_job(
 
     assert asked == ["job-manager.kill 2", "job-manager.raise None"]
     assert "again within 2 seconds cancels the job" in capfd.readouterr().err
+
+
+def test_an_interrupt_before_the_job_runs_is_the_tasks_when_they_start(
+    pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def interrupted() -> int:
+        async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+            first = await instance.submit(nodes=4)
+            job = await instance.submit()
+            handle = instance.bus.handle()
+            following = asyncio.create_task(attach(handle, job, stdin=pipe[0]))
+            await instance.until(first, "start")
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.01)
+            assert "alloc" not in instance.names(job)
+            await instance.cancel(first)
+            async with asyncio.timeout(120):
+                return await following
+
+    assert asyncio.run(interrupted()) == 128 + signal.SIGINT
+    assert "The job is interrupted when it starts" in capfd.readouterr().err

@@ -1,17 +1,23 @@
 """The command line by itself, without a cluster."""
 
+import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.demo import _right_means
+from warren.cli.cluster import _size
+from warren.cli.demo import _mark, _not_started, _right_means, _timeline
 from warren.cli.jobspecs import make_jobspec
 from warren.cli.main import cli
+from warren.cli.story import Step, Story
+from warren.daemons.site import Site
 
 
 def test_help_loads_nothing_that_is_slow() -> None:
@@ -127,3 +133,82 @@ def test_the_demo_checks_the_means_it_was_given(
     (place / "means.csv").write_text(results)
 
     assert _right_means(tmp_path) == wrong
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["submit", "--dry-run", "true"]])
+def test_output_that_cannot_be_written_is_a_sentence(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "warren", *words], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert done.stderr == "warren: the output cannot be written: No space left on device.\n"
+    assert done.returncode == 1
+
+
+def test_what_is_left_to_be_written_at_the_end_is_no_exception_either() -> None:
+    script = (
+        "import sys\nfrom warren.cli import main\n"
+        "main.cli.main = lambda **_: sys.stdout.write('unwritten') and 0\n"
+        "main.main()\n"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert done.stderr == "warren: the output cannot be written: No space left on device.\n"
+
+
+def test_a_letter_that_the_output_lacks_is_written_in_another_way() -> None:
+    script = (
+        "import sys\nfrom warren.cli import main\n"
+        "main.cli.main = lambda **_: sys.stdout.write('\u2713') and 0\n"
+        "main.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.stdout, done.stderr) == ("\\u2713", "")
+
+
+def test_the_demo_has_words_for_signs_that_the_output_lacks() -> None:
+    for encoding, mark in (("utf-8", "✓"), ("ascii", "ok:")):
+        console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        assert _mark(console, "✓", "ok:") == mark
+
+
+def test_a_demo_whose_cluster_does_not_start_says_why_or_where_to_look() -> None:
+    log = Path("/d/logs/control.log")
+
+    assert _not_started("warren: no room.\n", log) == "the cluster did not start. no room."
+    assert _not_started("\n", log) == (
+        "the cluster did not start, and has not said why. With --keep its log stays, "
+        "/d/logs/control.log."
+    )
+
+
+@pytest.mark.parametrize(
+    ("rabbits", "computes", "size"),
+    [
+        (1, 1, "1 rabbit of 144 GiB, 1 compute node"),
+        (2, 4, "2 rabbits of 144 GiB, 8 compute nodes"),
+    ],
+)
+def test_a_cluster_says_how_large_it_is(rabbits: int, computes: int, size: str) -> None:
+    assert _size(Site(rabbits=rabbits, computes_per_rabbit=computes)) == size
+
+
+def test_a_timeline_is_drawn_with_a_dash_that_the_output_has() -> None:
+    story = Story(
+        submitted=10.0, ended=16.0, steps={"tasks": Step(name="tasks", began=12.0, ended=13.0)}
+    )
+
+    assert list(_timeline(story, "-")) == [
+        f"  tasks     [cyan]{' ' * 20 + '-' * 10:<61}[/cyan]   1.000 s",
+        f"  in all    {'':<61}   6.000 s",
+    ]

@@ -1,9 +1,15 @@
-"""What the commands share: how job ids are spelled for people."""
+"""What the commands share: finding the instance, and how job ids are spelled for people."""
+
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tests.cli.living import cluster
+from warren.base.errors import UserMistake
 from warren.cli.common import f58
 from warren.cli.jobread import log_path
+from warren.cli.main import cli
 
 PLAIN, UNICODE = "fuZZybuNNy", "ƒuZZybuNNy"
 
@@ -17,17 +23,50 @@ PLAIN, UNICODE = "fuZZybuNNy", "ƒuZZybuNNy"
         ({"LANG": "C"}, PLAIN),
         ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, UNICODE),
         ({"LC_ALL": "en_US.ISO-8859-1", "LC_CTYPE": "C.UTF-8"}, PLAIN),
+        ({"LANG": "C.UTF-8", "PYTHONIOENCODING": "ascii"}, PLAIN),
+        ({"LANG": "C", "PYTHONIOENCODING": "utf-8:replace"}, UNICODE),
+        ({"LANG": "C", "PYTHONIOENCODING": ":replace"}, PLAIN),
         ({"LANG": "C.UTF-8", "FLUX_F58_FORCE_ASCII": "1"}, PLAIN),
     ],
 )
 def test_ids_have_no_letter_that_the_locale_lacks(
     environment: dict[str, str], spelled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LC_ALL", "LC_CTYPE", "LANG", "FLUX_F58_FORCE_ASCII"):
+    for name in ("LC_ALL", "LC_CTYPE", "LANG", "FLUX_F58_FORCE_ASCII", "PYTHONIOENCODING"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert f58(6731191091817518) == spelled
+
+
+@pytest.mark.parametrize("uri", ["/wrong", "local:/wrong", "local://", "local://x", "ssh://a/b"])
+@pytest.mark.parametrize("command", [["cancel", "f5"], ["submit", "true"], ["kvs", "get", "a"]])
+def test_an_instance_that_cannot_be_reached_as_it_is_named_is_not_passed_over(
+    uri: str, command: list[str], tmp_path: Path
+) -> None:
+    environment = {"FLUX_URI": uri, "WARREN_STATEDIR": str(tmp_path)}
+    done = CliRunner().invoke(cli, command, env=environment)
+
+    assert isinstance(done.exception, UserMistake)
+    assert str(done.exception).startswith(f"FLUX_URI is {uri!r}, not local:// and the path of")
+
+
+def test_an_instance_is_found_where_it_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with cluster(tmp_path / "a") as named, cluster(tmp_path / "b") as other:
+        job = named.submit(1)
+        place = {"FLUX_URI": f"local://{named.state.socket}"}
+        listed = ["jobs", "-n", "-o", "{id.f58}"]
+
+        def ids(*more: str, **environment: str) -> list[str]:
+            statedir = {"WARREN_STATEDIR": str(other.state.path)}
+            done = CliRunner().invoke(cli, [*listed, *more], env={**statedir, **environment})
+            return done.stdout.split()
+
+        assert ids(**place) == [job]
+        assert ids() == ids(FLUX_URI="") == []
+        assert ids("--statedir", str(other.state.path), FLUX_URI="/wrong") == []
 
 
 def test_logs_are_named_in_short_or_in_full() -> None:

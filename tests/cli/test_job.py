@@ -17,6 +17,8 @@ from warren.instance import keys
 from warren.instance.kvs import put
 from warren.rfc import eventlog, fluid, signed_request, taskmap
 from warren.rfc.eventlog import Event
+from warren.rfc.fluid import JobId
+from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
 
 
@@ -119,6 +121,56 @@ def test_a_jobspec_is_printed_as_it_is_now_as_it_was_and_as_it_was_signed(owned:
     assert owned("job", "info", "-o", "-b", job, "jobspec").code == 2
 
 
+def test_what_a_dry_run_prints_is_submitted_as_it_is(owned: Cluster, tmp_path: Path) -> None:
+    printed = owned("submit", "--dry-run", "--job-name=mine", "-t5", "app", "{{id}}").out
+    asked = Asked(*({"id": number << 24} for number in range(1, 5)))
+    owned.life.bus.unregister("job-ingest")
+    owned.life.bus.register("job-ingest", {"submit": Method(asked, guest=True)})
+    file = tmp_path / "spec.json"
+    file.write_text(printed)
+
+    assert owned("job", "submit", stdin=printed).lines == [fluid.f58(JobId(1 << 24))]
+    assert owned("job", "submit", "-u", "hold", "-fwaitable,debug", str(file)).code == 0
+    done = owned("job", "submit", "--json", "-", stdin=printed)
+    assert json.loads(done.out) == {"id": fluid.f58(JobId(3 << 24))}
+    token = asked.requests[0]["J"]
+    assert owned("job", "submit", "--flags=signed", stdin=f"{token}\n").code == 0
+    for request in asked.requests:
+        signed = signed_request.unwrap(request["J"], mechanisms=signed_request.MECHANISMS)
+        assert signed.userid == US
+        assert json.loads(signed.payload) == json.loads(printed)
+    assert [(each["urgency"], each["flags"]) for each in asked.requests] == [
+        (16, 0), (0, 6), (16, 0), (16, 0),
+    ]  # fmt: skip
+
+
+def test_the_more_verbose_a_run_is_the_more_is_told(owned: Cluster) -> None:
+    job = owned.give(owned.submit(1))
+    log(owned, job, "guest.exec.eventlog", Event(EPOCH, "init"), Event(EPOCH, "done"))
+    asked = Asked(*[{"id": fluid.parse(job)}] * 4)
+    owned.life.bus.unregister("job-ingest")
+    owned.life.bus.register("job-ingest", {"submit": Method(asked, guest=True)})
+    id_, events, shells = f"jobid: {job}", "0.000s: job.submit ", "s: exec.init"
+
+    told = [owned("run", *verbose, "app") for verbose in ([], ["-v"], ["-vv"], ["-vvv"])]
+    assert [done.code for done in told] == [0] * 4
+    assert [
+        [words in done.refusal for words in (id_, events, shells)] for done in told
+    ] == [
+        [False, False, False], [True, False, False], [True, True, False], [True, True, True],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "{", "\xff", "{} {}"])
+def test_what_is_no_jobspec_is_not_submitted(owned: Cluster, text: str) -> None:
+    refusal = owned("job", "submit", stdin=text).refusal
+
+    assert refusal.startswith("standard input: the jobspec is not JSON: ")
+    assert "the job is refused: " in owned("job", "submit", stdin="[]").refusal
+    assert "the job is refused: " in owned("job", "submit", "-fsigned", stdin=text).refusal
+    assert owned("job", "submit", "/no/where").refusal == "/no/where: No such file or directory."
+
+
 def test_a_key_that_cannot_be_read_is_refused_in_a_sentence(visited: Cluster) -> None:
     others, ours = visited.submit(1, SOMEBODY), visited.submit(2)
     store(visited, ours, data_trace={"a": 1})
@@ -188,6 +240,18 @@ def test_an_event_is_waited_for_no_longer_than_one_has_time(owned: Cluster) -> N
 
     assert done.refusal == f"{job}: the event 'start' has not come within 10ms."
     assert "is not a duration" in owned("job", "wait-event", "-t", "soon", job, "start").refusal
+
+
+@pytest.mark.parametrize("waitcreate", [(), ("-W",), ("--waitcreate",)])
+def test_a_log_that_is_not_there_yet_is_waited_for(
+    owned: Cluster, waitcreate: tuple[str, ...]
+) -> None:
+    job = owned.submit(1)
+    wait = ("job", "wait-event", *waitcreate, "-p", "exec")
+
+    assert owned(*wait, "-t", "0.01s", job, "init").refusal.endswith("has not come within 0.01s.")
+    log(owned, job, "guest.exec.eventlog", Event(1.0, "init"))
+    assert owned(*wait, job, "init").lines == ["1.000000 init"]
 
 
 def test_events_may_be_counted(owned: Cluster) -> None:
@@ -317,7 +381,7 @@ def test_exceptions_are_raised_with_their_type_severity_and_note(owned: Cluster)
         ("cancel", 6, "a note"),
     ]
     told = owned("job", "raise", "--json", job, "f5")
-    assert json.loads(told.out) == {"jobs": [job, "ƒ5"], "errors": ["ƒ5: unknown job id"]}
+    assert json.loads(told.out) == {"jobs": [job, "ƒ5"], "errors": ["f5: unknown job id"]}
     assert told.code == 1
     assert owned("job", "raise", "-m", "one", job, "another").code == 2
     assert owned("job", "raise", "-s", "8", job).code == 2

@@ -25,6 +25,10 @@ def ended(result: Result, status: int | None = None, **more: Any) -> dict[str, A
     return {"state": State.INACTIVE.bit, "result": result.bit, **waited, **more}
 
 
+FAILED_LATE = ended(Result.FAILED, 0, exception_severity=0, exception_type="dws", nodelist="n[0-1]")
+"""A job whose tasks had succeeded."""
+
+
 @pytest.mark.parametrize(
     ("name", "attributes", "expected"),
     [
@@ -64,6 +68,11 @@ def ended(result: Result, status: int | None = None, **more: Any) -> dict[str, A
         ("contextual_info", {"state": 8, "priority": 16, "urgency": 16}, ""),
         ("contextual_info", {"state": 16, "nodelist": "n[0-1]"}, "n[0-1]"),
         ("contextual_info", {"state": 64}, ""),
+        ("contextual_info", {**FAILED_LATE, "exception_note": "no room\nhere"}, "no room"),
+        ("contextual_info", FAILED_LATE, "dws"),
+        ("contextual_info", {**ended(Result.FAILED, 1 << 8), "nodelist": "n0"}, "n0"),
+        ("contextual_info", {**ended(Result.CANCELED, 0), "nodelist": "n0"}, "n0"),
+        ("returncode", FAILED_LATE, 1),
         ("returncode", {"state": 16}, ""),
         ("returncode", ended(Result.FAILED, 3 << 8), 3),
         ("returncode", ended(Result.FAILED, 9), -9),

@@ -9,7 +9,10 @@ import pytest
 
 from tests.cli.living import SOMEBODY, US, Cluster, cluster
 from warren.cli.jobfields import FORMATS
+from warren.cli.jobs import colored
 from warren.cli.selecting import username
+from warren.instance import keys
+from warren.instance.kvs import put
 from warren.lifecycle.states import State
 from warren.rfc import fluid
 
@@ -121,6 +124,58 @@ def test_every_format_with_a_name_can_be_used_and_is_told(owned: Cluster) -> Non
     )
 
 
+def test_a_job_that_is_damaged_is_shown_as_such_in_every_format(owned: Cluster) -> None:
+    well, broken = (owned.give(owned.submit(number)) for number in (1, 2))
+    key = keys.of(fluid.parse(broken), "jobspec")
+
+    async def damage() -> None:
+        await owned.life.kvs.commit([put(key, b"{")])
+
+    owned.do(damage())
+    for form in FORMATS:
+        assert broken in owned("jobs", "-a", "-o", form).out
+    first, second = owned("jobs", "-a", "-n", "-o", "{id.f58} {name} {contextual_info}").lines
+    assert first.startswith(f"{broken}  damaged: the jobspec cannot be read: ")
+    assert second == f"{well} app node0"
+    shown = json.loads(owned("jobs", "--json", broken).out)["jobs"][0]
+    assert shown["damage"].startswith("the jobspec cannot be read: ")
+    assert shown["success"] is True
+
+
+def test_jobs_that_are_over_have_the_color_of_their_results(owned: Cluster) -> None:
+    waits, well, canceled = (owned.submit(number) for number in (1, 2, 3))
+    owned.give(well)
+    owned("cancel", canceled)
+    plain = [waits, canceled, well]
+
+    listed = ("jobs", "-a", "-o", "{id.f58}", "--sort=-id.dec")
+    by_id = [f"\033[37m{canceled}\033[0m", f"\033[01;32m{well}\033[0m", waits]
+    assert owned(*listed, "--color").lines == ["JOBID", *by_id]
+    assert owned(*listed, "--color=always", "-n").lines == by_id
+    for never in ((), ("--color=auto",), ("--color", "never")):
+        assert sorted(owned(*listed, "-n", *never).lines) == sorted(plain)
+    assert owned("jobs", "--color=blue").code == 2
+
+
+@pytest.mark.parametrize(
+    ("when", "terminal", "environment", "colors"),
+    [
+        (None, True, {}, True),
+        (None, False, {}, False),
+        (None, True, {"NO_COLOR": "1"}, False),
+        (None, True, {"NO_COLOR": ""}, True),
+        ("auto", True, {"NO_COLOR": "1"}, True),
+        ("auto", False, {}, False),
+        ("always", False, {"NO_COLOR": "1"}, True),
+        ("never", True, {}, False),
+    ],
+)
+def test_colors_are_for_terminals_unless_somebody_says_otherwise(
+    when: str | None, terminal: bool, environment: dict[str, str], colors: bool
+) -> None:
+    assert colored(when, terminal, environment) is colors
+
+
 def test_attributes_are_printed_as_json(owned: Cluster) -> None:
     job = owned.give(owned.submit(1))
     found = json.loads(owned("jobs", "-a", "--json").out)["jobs"]
@@ -183,7 +238,7 @@ def test_jobs_are_canceled_by_their_ids(owned: Cluster) -> None:
         (problem,) = owned.life.job(fluid.parse(job)).problems
         assert (problem.type, problem.note) == ("cancel", "enough")
     again = owned("cancel", one, "f5")
-    assert (again.code, again.refusal) == (1, f"{one}: job is inactive; ƒ5: unknown job id")
+    assert (again.code, again.refusal) == (1, f"{one}: job is inactive; f5: unknown job id")
 
 
 def test_jobs_are_canceled_by_what_they_are(owned: Cluster) -> None:

@@ -104,6 +104,13 @@ def test_a_begin_time_may_be_a_while_from_now() -> None:
     assert float(found["value"]) == pytest.approx(time.time() + 3600, abs=60)
 
 
+def test_a_begin_time_may_be_in_words() -> None:
+    (found,) = system("--begin-time=now")["dependencies"]
+
+    assert float(found["value"]) == pytest.approx(time.time(), abs=60)
+    assert system("--begin-time=tomorrow 8am")["dependencies"][0]["scheme"] == "begin-time"
+
+
 def test_a_begin_time_that_is_none_is_refused() -> None:
     assert "--begin-time soon: say +10m" in refusal("submit", "--begin-time=soon", "true")
 
@@ -134,6 +141,22 @@ def test_attributes_are_of_the_system_unless_they_say_user(tmp_path: Path) -> No
 @pytest.mark.parametrize("setting", ["a..b=1", "duration.x=1", "=1"])
 def test_an_attribute_that_cannot_be_set_is_refused(setting: str) -> None:
     assert f"--setattr {setting}: " in refusal("submit", f"-S{setting}", "true")
+
+
+def test_a_program_that_is_here_and_not_on_the_path_is_refused_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "job.sh").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+
+    assert refusal("run", "job.sh") == (
+        "job.sh: no directory of your PATH has a program of this name, and this directory has "
+        "one: try ./job.sh."
+    )
+    assert refusal("run", "/etc") == "/etc is a directory: name a program in it."
+    for there in (["./job.sh"], [f"--env=PATH={tmp_path}", "job.sh"], ["nowhere.sh"]):
+        dry_run("run", *there)
 
 
 def test_files_go_along_with_their_mode_and_bytes(tmp_path: Path) -> None:
@@ -294,14 +317,27 @@ def test_a_limit_that_is_none_is_refused(rule: str) -> None:
     ],
 )
 def test_rules_change_the_environment(rules: list[str], found: dict[str, str]) -> None:
-    assert environment.changed({"A": "1", "AB": "2", "C": "3"}, rules) == found
+    assert environment.changed({"A": "1", "AB": "2", "C": "3"}, rules) == (found, {})
 
 
 def test_rules_may_come_from_a_file(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text("# words\n-*\n\nX=1\n")
 
-    assert environment.changed({"A": "1"}, [f"^{rules}"]) == {"X": "1"}
+    assert environment.changed({"A": "1"}, [f"^{rules}"]) == ({"X": "1"}, {})
+
+
+def test_values_that_a_rule_sets_to_templates_are_for_the_shell() -> None:
+    rules = ["T={{taskid}}", "U=$T-$A", "V={{id}}", "V=plain", "W={{id}}", "-W"]
+    own = {"A": "1", "PROMPT": "{{mine}}"}
+
+    assert environment.changed(own, rules) == (
+        {"A": "1", "PROMPT": "{{mine}}", "V": "plain"},
+        {"T": "{{taskid}}", "U": "{{taskid}}-1"},
+    )
+    system = make_jobspec(command=("true",), env_rules=("T={{taskid}}",))["attributes"]["system"]
+    assert system["shell"]["options"]["env-expand"] == {"T": "{{taskid}}"}
+    assert "T" not in system["environment"]
 
 
 def test_files_that_name_themselves_are_refused(tmp_path: Path) -> None:

@@ -153,6 +153,22 @@ def test_namespaces_come_and_go(warren: Run) -> None:
     assert refused(warren("get", "-N", "one", "a")) == "a: there is no namespace one"
 
 
+def test_a_task_has_the_namespace_of_its_job_unless_it_names_another(warren: Run) -> None:
+    told(warren("put", "job=records"))
+    told(warren("namespace", "create", "job-7"))
+    task = {"FLUX_KVS_NAMESPACE": "job-7"}
+
+    told(warren("put", "job=1", env=task))
+    told(warren("eventlog", "append", "-t", "1.5", "log", "end", env=task))
+
+    assert told(warren("get", "job", env=task)) == "1\n"
+    assert told(warren("ls", env=task)).split() == ["job", "log"]
+    assert told(warren("eventlog", "get", "log", env=task)) == "1.500000 end\n"
+    assert told(warren("get", "-N", "primary", "job", env=task)) == "records\n"
+    assert told(warren("get", "job")) == "records\n"
+    assert told(warren("get", "-N", "job-7", "job")) == "1\n"
+
+
 def test_events_are_appended_and_told(warren: Run) -> None:
     told(warren("eventlog", "append", "-t", "1.5", "log", "begin", '{"a":', '"b c"}'))
     told(warren("eventlog", "append", "log", "end"))

@@ -80,6 +80,34 @@ def test_nodes_of_other_queues_or_properties_have_a_row_of_their_own(ask: Any) -
     ]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (("-o", "{nodelist}"), ["n[0-3]"]),
+        (("-o", "{nnodes} {ncores} {ngpus}"), ["4 16 2"]),
+        (("-s", "allocated,down", "-o", "{nnodes} {ncores} {ranks}"), ["4 13 0-3"]),
+        (("-s", "all", "-o", "{state} {nnodes} {ncores}"), ["all 4 16"]),
+        (("-s", "up", "-o", "{state} {nnodes} {ncores} {nodelist}"), ["up 1 4 n0"]),
+        (("-o", "{propertiesx} {nodelist}"), ["fast n[0-1]", " n[2-3]"]),
+        (("-o", "{properties}"), ["+batch,fast"]),
+        (("-o", "{queue}"), ["batch,quick"]),
+        (("-i", "n3", "-s", "free,down", "-o", "{state} {nodelist}"), ["free", "down n3"]),
+        (("-i", "n3", "-s", "free", "-o", "{nodelist}"), [""]),
+    ],
+)
+def test_nodes_that_look_alike_in_what_is_shown_share_a_line(
+    ask: Any, arguments: tuple[str, ...], lines: list[str]
+) -> None:
+    done = ask("list", "-n", *arguments, queues=QUEUES.items())
+
+    assert done.output.splitlines() == lines
+
+
+@pytest.mark.parametrize("command", ["list", "status"])
+def test_the_names_of_nodes_alone_are_a_line(ask: Any, command: str) -> None:
+    assert ask(command, "-no", "{nodelist}").output == "n[0-3]\n"
+
+
 def test_columns_in_which_there_is_nothing_are_left_out_and_a_state_without_nodes_is_not(
     ask: Any,
 ) -> None:
@@ -150,20 +178,20 @@ def test_drained_nodes_are_listed_with_the_moment_and_the_reason(ask: Any) -> No
 
 
 def test_nodes_that_were_drained_together_share_a_row() -> None:
-    rows = drained_rows(
-        [
-            node(0, "drained", since=1e9, reason="bad disk"),
-            node(1, "draining", 4, since=1e9, reason="bad disk"),
-            node(2, "drained", since=1e9, reason="bad disk"),
-            node(3, "drained", since=2e9, reason="bad disk"),
-        ]
-    )
+    drained = [
+        node(0, "drained", since=1e9, reason="bad disk"),
+        node(1, "draining", 4, since=1e9, reason="bad disk"),
+        node(2, "drained", since=1e9, reason="bad disk"),
+        node(3, "drained", since=2e9, reason="bad disk"),
+    ]
+    rows = drained_rows(drained, {"timestamp", "state", "reason", "nodelist"})
 
     assert [(row["timestamp"], row["state"], row["ranks"], row["nodelist"]) for row in rows] == [
         (1e9, "drained", "0,2", "n[0,2]"),
         (1e9, "draining", "1", "n1"),
         (2e9, "drained", "3", "n3"),
     ]
+    assert [row["nodelist"] for row in drained_rows(drained, {"nodelist"})] == ["n[0-3]"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +209,7 @@ def test_what_is_not_there_is_not_listed(ask: Any, arguments: tuple[str, ...], w
 def test_a_state_that_is_none_is_refused_with_those_that_are(ask: Any) -> None:
     done = ask("list", "-s", "idle")
     assert done.exit_code == 2
-    assert "'idle' is none of free, allocated, down, all" in done.output
+    assert "'idle' is none of free, allocated, down, up, all" in done.output
 
 
 def test_a_reason_is_not_both_kept_and_replaced() -> None:

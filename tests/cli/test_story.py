@@ -1,8 +1,6 @@
 """A job's life as the demo tells it."""
 
-import pytest
-
-from warren.cli.story import Story, plural
+from warren.cli.story import Story
 from warren.rfc.eventlog import Event
 
 
@@ -60,8 +58,3 @@ def test_copies_are_added_up() -> None:
     assert (moved.bytes, moved.total) == (3 * 2**20, 6 * 2**20)
     assert str(moved) == "3.00 MiB in 2 files, 2 copies, 20.0 MiB/s"
     assert story.moved("DataOut") is None
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 copies"), (1, "1 copy"), (2, "2 copies")])
-def test_counts_are_written_with_their_nouns(count: int, text: str) -> None:
-    assert plural(count, "copy", "copies") == text

@@ -77,7 +77,7 @@ class Pbs:
                 os.kill(self._pids[SERVER], signal.SIGKILL)
             else:
                 self._keeper.kill()
-            self._keeper.wait(10)
+            self._keeper.wait(60)
 
     def home(self, host: str) -> Path:
         return self.directory / host / "home"

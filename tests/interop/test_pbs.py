@@ -293,7 +293,7 @@ def test_a_job_of_a_real_pbs_is_registered_with_a_real_atomd(site: Site) -> None
             site.finished(job)
         finally:
             atomd.send_signal(signal.SIGTERM)
-            _, log = atomd.communicate(timeout=20)
+            _, log = atomd.communicate(timeout=120)
     assert "method=POST path=/rm/v1/jobs code=200" in log
     assert f"method=DELETE path=/rm/v1/jobs/{job} code=204" in log
     told = site.pbs.log(FIRST)[before:]

@@ -52,8 +52,13 @@ class Api:
         register: Register,
         users: frozenset[int],
         answered: Callable[[str, int, float], None] = lambda method, code, seconds: None,
+        patience: float = _PATIENCE,
     ) -> None:
-        """`users` are let in. `answered` is told of each request: method, code, seconds."""
+        """`users` are let in. `answered` is told of each request: method, code, seconds.
+
+        A body is waited for `patience` seconds.
+        """
+        self._patience = patience
         self._service = service
         self._register = register
         self._users = users
@@ -101,12 +106,12 @@ class Api:
 
     async def _post(self, request: web.Request) -> web.Response:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(self._patience):
                 body = await request.read()
         except web.RequestPayloadError as error:
             raise UserMistake(f"the body cannot be read: {error}") from error
         except TimeoutError:
-            return _refusal(408, f"the body did not come within {_PATIENCE:g} s")
+            return _refusal(408, f"the body did not come within {self._patience:g} s")
         held = await self._service.begin(asked(body))
         return web.Response(body=written(held), content_type="application/json")
 

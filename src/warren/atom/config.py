@@ -61,6 +61,8 @@ class Config(Table, frozen=True):
 
     def __post_init__(self) -> None:
         demand_durations(self, "stop_timeout")
+        if tables.seconds(self.stop_timeout) == float("inf"):
+            raise ValueError("stop-timeout: a service that is told to stop needs a limit")
         if self.socket is not None and not os.path.isabs(self.socket):
             raise ValueError(f"socket: {self.socket!r} is no absolute path")
         for name in self.allow_users:

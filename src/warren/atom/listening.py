@@ -3,9 +3,13 @@
 import os
 import socket
 from pathlib import Path
+from typing import Final
 
 from warren.base.errors import UserMistake
 from warren.rpc import sockets
+
+_LONGEST: Final = 107
+"""Bytes of a path in a socket address: PBS's hook knows no way around that, as ours do."""
 
 
 def listen(path: Path, mode: int, group: int | None) -> socket.socket:
@@ -13,6 +17,11 @@ def listen(path: Path, mode: int, group: int | None) -> socket.socket:
 
     Raises UserMistake where that cannot be, and where somebody else answers there.
     """
+    if len(os.fsencode(path)) > _LONGEST:
+        raise UserMistake(
+            f"{path} has {len(os.fsencode(path))} bytes, and those who connect to a socket can "
+            f"name {_LONGEST}: choose a shorter path."
+        )
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if sockets.is_served(path):

@@ -26,6 +26,11 @@ class Register:
         """Commit until cancelled. Raises JournalBroken."""
         await self._committer.run()
 
+    @property
+    def full(self) -> str | None:
+        """Why no job is to be registered: the disk is full, in a sentence. None if it is not."""
+        return self._committer.full
+
     def get(self, jobid: str) -> Held | None:
         return self._held.get(jobid)
 

@@ -144,6 +144,8 @@ class Service:
         new = sum(1 for jobid in self._starting if self._register.get(jobid) is None)
         if len(self._register) + new >= self._most:
             raise Full(f"{self._most} jobs are registered here, and max-jobs allows no more")
+        if self._register.full is not None:
+            raise Full(self._register.full)
 
     def _start(self, held: Held) -> "asyncio.Task[str | None]":
         jobid = held.registration.jobid

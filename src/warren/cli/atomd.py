@@ -40,7 +40,7 @@ def atomd(
     from warren.atom import config as configs
     from warren.atom import listening as sockets
     from warren.daemons import atomd as service
-    from warren.daemons import logs
+    from warren.daemons import logs, room
     from warren.daemons.statedir import held, holder
 
     usual = Path("/etc/warren/atomd.toml")
@@ -63,13 +63,14 @@ def atomd(
     exposed = None
     if metrics_port is not None:
         exposed = listening("--metrics-port", metrics_address, metrics_port)
-    lock = state / "lock"
+    lock, journal = state / "lock", state / "jobs.db"
     try:
+        run(room.wait(state, [journal], room.SERVICE))
         with held(lock):
             wanted = service.Wanted(
                 config=config,
                 listener=sockets.listen(where, config.socket_mode, config.group),
-                journal=state / "jobs.db",
+                journal=journal,
                 exposed=exposed,
             )
             run(service.run(wanted, lambda: click.echo(f"serving ATOM at {where}")))

@@ -3,11 +3,12 @@
 import asyncio
 import errno
 import os
+import secrets
 import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,8 @@ _WAITING = {
     "prolog-finish": "starting",
 }
 _CHUNK: Final = 2**15
+_AGAIN: Final = 0.2
+"""Seconds after which input is sent again that nobody was there to take."""
 _TWICE: Final = 2.0
 """Seconds within which a second Ctrl-C cancels the job."""
 
@@ -39,6 +42,7 @@ async def attach(
     *,
     shown: bool = False,
     events: bool = False,
+    execution: bool = False,
     label: bool = False,
     quiet: bool = False,
     read_only: bool = False,
@@ -48,22 +52,27 @@ async def attach(
 ) -> int:
     """Show a job's output until it ends; give the exit code that the job stands for.
 
-    `shown` says on standard error what is waited for, `events` every event, `label` from which
-    rank each line is; `quiet` says nothing but what the tasks print. Unless it is to be
-    `read_only`, what there is to read from the descriptor `stdin` goes to the tasks of
-    `stdin_ranks`, Ctrl-C is a SIGINT to all tasks, and a second one cancels the job.
-    With `wait_event` nothing is waited for beyond that event of the job.
+    `shown` says on standard error what is waited for, `events` every event, `execution` every
+    one of its shells, `label` from which rank each line is; `quiet` says nothing but what the
+    tasks print. Unless it is to be `read_only`, what there is to read from the descriptor
+    `stdin` goes to the tasks of `stdin_ranks`, Ctrl-C is a SIGINT to all tasks, when they have
+    started, and a second one cancels the job. With `wait_event` nothing is waited for beyond
+    that event of the job.
     """
     shows = Shows(label=label, quiet=quiet)
     tasks = [asyncio.create_task(_output(handle, job, shows))]
     if not read_only:
         tasks.append(asyncio.create_task(_input(handle, job, stdin, stdin_ranks)))
     following = _Following(job, shown=shown and not quiet, events=events, quiet=quiet)
+    if execution:
+        tasks.append(asyncio.create_task(_execution(handle, job, following)))
     try:
-        with _interrupts(handle, job, read_only=read_only):
+        with _interrupts(handle, job, following.started, read_only=read_only):
             code, started = await following.run(handle, wait_event)
             if started:
                 await tasks[0]
+                if execution:
+                    await tasks[-1]
         shows.flush()
         if following.status and not quiet:
             click.echo(f"warren: {_ended(following.status)}", err=True)
@@ -83,6 +92,10 @@ class _Following:
         self._events = events
         self._quiet = quiet
         self._submitted = 0.0
+        self.submitted = asyncio.Event()
+        """Set when it is known since when moments are told."""
+        self.started = asyncio.Event()
+        """Set when there is somebody to take signals."""
         self.status: int | None = None
         """How the tasks have ended, when they have."""
 
@@ -96,6 +109,8 @@ class _Following:
                 self._tell(event)
                 if event.name == "exception" and event.context["severity"] == 0 and fatal is None:
                     fatal = event
+                elif event.name == "start":
+                    self.started.set()
                 elif event.name == "finish":
                     self.status = event.context["status"]
                 if event.name == last:
@@ -104,14 +119,19 @@ class _Following:
 
     def _tell(self, event: Event) -> None:
         self._submitted = self._submitted or event.timestamp
+        self.submitted.set()
         if self._events:
-            words = " ".join(_spelled(name, value) for name, value in event.context.items())
-            since = event.timestamp - self._submitted
-            click.echo(f"{since:.3f}s: job.{event.name} {words}".rstrip(), err=True)
+            self.tell_in_full(event, "job")
         elif event.name == "exception" and not self._quiet:
             _tell_exception(self._job, event, event.timestamp - self._submitted)
         elif self._shown and event.name in _WAITING:
             click.echo(f"{f58(self._job)}: {_WAITING[event.name]}", err=True)
+
+    def tell_in_full(self, event: Event, log: str) -> None:
+        """Tell an event of a log with its context. The moment of submission is known."""
+        words = " ".join(_spelled(name, value) for name, value in event.context.items())
+        since = event.timestamp - self._submitted
+        click.echo(f"{since:.3f}s: {log}.{event.name} {words}".rstrip(), err=True)
 
 
 def _spelled(name: str, value: Any) -> str:
@@ -144,17 +164,34 @@ def _code(status: int | None, fatal: Event | None) -> int:
     return code or (1 if fatal is not None else 0)
 
 
+async def _execution(handle: "Handle", job: int, following: _Following) -> None:
+    """Tell what becomes of a job's shells."""
+    await following.submitted.wait()
+    log = _log(handle, job, "guest.exec.eventlog")
+    async with aclosing(log) as told:  # type: ignore[type-var]
+        async for event in told:
+            following.tell_in_full(event, "exec")
+
+
 # Output
 
 
 async def _output(handle: "Handle", job: int, shows: "Shows") -> None:
+    log = _log(handle, job, "guest.output")
+    async with aclosing(log) as told:  # type: ignore[type-var]
+        async for event in told:
+            shows.show(event)
+
+
+async def _log(handle: "Handle", job: int, path: str) -> AsyncIterator[Event]:
+    """Give the events of a log as they come; none where it never comes to be."""
     from warren.rpc.message import RpcError
 
-    watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "guest.output"})
+    watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": path})
     try:
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
-                shows.show(eventlog.decode_line(entry["event"]))
+                yield eventlog.decode_line(entry["event"])
     except RpcError as error:
         if error.errnum != errno.ENOENT:
             raise
@@ -222,17 +259,47 @@ async def _input(handle: "Handle", job: int, descriptor: int, ranks: str) -> Non
         service = await _service(handle, job)
         if service is None:
             return
+        writer, sequence = secrets.token_hex(8), 0
         async for chunk in _read(descriptor):
-            request: dict[str, Any] = {"stream": "stdin", "ranks": ranks, "eof": not chunk}
+            sequence += 1
+            request: dict[str, Any] = {
+                "stream": "stdin",
+                "ranks": ranks,
+                "eof": not chunk,
+                "writer": writer,
+                "sequence": sequence,
+            }
             if chunk:
                 context = stdio.data(1, "stdin", ranks, chunk).context
                 request |= {"data": context["data"], "encoding": context.get("encoding", "UTF-8")}
             # One after the other: the answer says that the tasks have taken it.
-            await handle.rpc(f"{service}.stdin", request)
+            await _send(handle, f"{service}.stdin", request)
     except RpcError as error:
         # A job that has ended, or reads no more, is no trouble; what is refused, is.
-        if not error.lost and error.errnum not in (errno.EPIPE, errno.ENOENT):
+        if error.errnum not in (errno.EPIPE, errno.ENOENT):
             click.echo(f"warren: standard input: {error}", err=True)
+        if error.errnum == errno.EFBIG:
+            # The tasks would take what they have for all of it, or wait for the rest for ever.
+            await _cancel(handle, job, "standard input is too long")
+
+
+async def _send(handle: "Handle", topic: str, request: Mapping[str, Any]) -> None:
+    """Send a piece of input until the shells have it, which feed it once.
+
+    They offer their service anew when the instance was restarted, and nothing tells of that.
+    Those of a job that has ended are not there either: who follows it gives up then.
+    """
+    from warren.rpc.message import RpcError
+
+    while True:
+        try:
+            await handle.rpc(topic, request)
+        except RpcError as error:
+            if not error.lost:
+                raise
+            await asyncio.sleep(_AGAIN)
+        else:
+            return
 
 
 def _readable(descriptor: int) -> bool:
@@ -263,6 +330,10 @@ async def _read(descriptor: int) -> AsyncIterator[bytes]:
     make a descriptor that others share non-blocking is not for us.
     """
     loop = asyncio.get_running_loop()
+    if descriptor == 0 and sys.stdin is None:
+        # It was closed before we began, and is something of our own by now.
+        yield b""
+        return
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
     wanted = threading.Semaphore()
 
@@ -289,7 +360,9 @@ async def _read(descriptor: int) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _interrupts(handle: "Handle", job: int, *, read_only: bool) -> Iterator[None]:
+def _interrupts(
+    handle: "Handle", job: int, started: asyncio.Event, *, read_only: bool
+) -> Iterator[None]:
     """Let Ctrl-C be a SIGINT to the job for the length of a block, and twice the end of it."""
     loop = asyncio.get_running_loop()
     last = 0.0
@@ -298,8 +371,10 @@ def _interrupts(handle: "Handle", job: int, *, read_only: bool) -> Iterator[None
     def interrupted() -> None:
         nonlocal last
         before, last = last, time.monotonic()
-        deed = _cancel if last - before < _TWICE else _interrupt
-        task = loop.create_task(deed(handle, job))
+        if last - before < _TWICE:
+            task = loop.create_task(_cancel(handle, job, "interrupted by ctrl-C"))
+        else:
+            task = loop.create_task(_interrupt(handle, job, started))
         asked.add(task)
         task.add_done_callback(asked.discard)
 
@@ -316,17 +391,22 @@ def _interrupts(handle: "Handle", job: int, *, read_only: bool) -> Iterator[None
             task.cancel()
 
 
-async def _interrupt(handle: "Handle", job: int) -> None:
+async def _interrupt(handle: "Handle", job: int, started: asyncio.Event) -> None:
     from warren.rpc.message import RpcError
 
-    click.echo(f"\nInterrupt sent; again within {_TWICE:g} seconds cancels the job.", err=True)
-    with suppress(RpcError):  # a job that does not run yet has nobody to tell
+    again = f"again within {_TWICE:g} seconds cancels the job."
+    if started.is_set():
+        click.echo(f"\nInterrupt sent; {again}", err=True)
+    else:
+        click.echo(f"\nThe job is interrupted when it starts; {again}", err=True)
+        await started.wait()
+    with suppress(RpcError):  # a job that is over has nobody to tell
         await handle.rpc("job-manager.kill", {"id": job, "signum": int(signal.SIGINT)})
 
 
-async def _cancel(handle: "Handle", job: int) -> None:
+async def _cancel(handle: "Handle", job: int, note: str) -> None:
     from warren.rpc.message import RpcError
 
-    request = {"id": job, "type": "cancel", "severity": 0, "note": "interrupted by ctrl-C"}
+    request = {"id": job, "type": "cancel", "severity": 0, "note": note}
     with suppress(RpcError):  # a job that is over is as good as cancelled
         await handle.rpc("job-manager.raise", request)

@@ -13,7 +13,8 @@ from typing import Any, Final
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import jobspecs
+from warren.cli import jobspecs, scripts
+from warren.cli.abbreviated import spelled_out
 from warren.cli.common import ask_instance, f58, json_option, print_json
 from warren.cli.jobspecs import make_spec, set_attributes
 from warren.cli.submit import CONTEXT, submitted_with, submitting
@@ -34,9 +35,10 @@ class _Batch(click.Command):
         if given.params.get("wrap") or not given.params.get("script"):
             return super().parse_args(ctx, args)
         script = given.params["script"][0]
-        directives = _directives(script, jobspecs.script_text(Path(script)))
+        directives = _directives(script, scripts.text_of(Path(script)))
         self._check(ctx, script, directives)
-        return super().parse_args(ctx, [*directives.arguments, *args])
+        words = spelled_out(self, ctx, directives.arguments)
+        return super().parse_args(ctx, [*words, *args])
 
     def _check(self, ctx: click.Context, script: str, directives: Submission) -> None:
         """Raise UserMistake with the line of the first directive that cannot be an option."""
@@ -45,7 +47,7 @@ class _Batch(click.Command):
             words += [word.text for word in group]
             trial = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
             try:
-                super().parse_args(trial, [*words, script])
+                super().parse_args(trial, [*spelled_out(self, trial, words), script])
             except click.UsageError as error:
                 raise UserMistake(f"{script}, line {line}: {error.format_message()}") from error
 
@@ -79,6 +81,7 @@ def batch(
     given. Output goes to flux-{{id}}.out, unless --output says where.
     """
     spec = batch_spec(script, wrap=wrap, **options)
+    scripts.tell_remarks([spec], None if wrap else script[0])
     if dry_run:
         print_json(spec)
         return
@@ -106,7 +109,7 @@ def batch_spec(
     """Make the jobspec of a batch job. Raises UserMistake where it makes none."""
     if nodes is None and nslots is None:
         raise UserMistake("Say how much the batch job is to have: -n SLOTS, -N NODES, or both.")
-    text = f"#!/bin/sh\n{' '.join(script)}\n" if wrap else jobspecs.script_text(Path(script[0]))
+    text = f"#!/bin/sh\n{' '.join(script)}\n" if wrap else scripts.text_of(Path(script[0]))
     if not text.startswith("#!"):
         raise UserMistake(f"{script[0]}: a batch script starts with #! and its interpreter.")
     # On every node of the job a process of its instance; the first one runs the script.
@@ -131,7 +134,7 @@ def batch_spec(
     data = text.encode(errors="surrogateescape")
     system.setdefault("files", {})["script"] = jobspecs.file_of(data, 0o700)
     set_attributes(spec, attributes)
-    storage = jobspecs.directives_of(text)
+    storage = scripts.directives_of(text)
     if storage and "dw" not in system:
         system["dw"] = "\n".join(storage)
     return spec

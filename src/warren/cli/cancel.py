@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.base.errors import UserMistake
+from warren.base.words import plural
 from warren.cli import selecting
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.daemons.statedir import StateDir
@@ -46,7 +47,7 @@ def cancel(
     chosen = everything or user is not None or states is not None
     if bool(ids) == chosen:
         raise click.UsageError("name jobs by their ids, or choose them with --all, -u or -S.")
-    named = [fluid.parse(each) for each in ids]
+    named = {int(fluid.parse(each)): each for each in ids}
     constraint = {
         "and": [
             *selecting.by_user(selecting.userid(user)),
@@ -62,7 +63,7 @@ def cancel(
         if dry_run:
             return found, []
         return found, await raised(
-            handle, found, {"type": "cancel", "severity": 0, "note": message}
+            handle, found, {"type": "cancel", "severity": 0, "note": message}, named
         )
 
     found, failures = ask_instance(state, cancelled)
@@ -70,26 +71,30 @@ def cancel(
         told = {"jobs": [f58(each) for each in found], "dry_run": dry_run}
         print_json({**told, "errors": failures})
     elif dry_run:
-        click.echo(f"{_counted(len(found))} would be canceled.")
+        click.echo(f"{plural(len(found), 'job')} would be canceled.")
     elif chosen and (found or not quiet):
-        click.echo(f"{_counted(len(found) - len(failures))} canceled.")
+        click.echo(f"{plural(len(found) - len(failures), 'job')} canceled.")
     if failures:
         raise UserMistake("; ".join(failures))
 
 
-def _counted(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"
+async def raised(
+    handle: "Handle",
+    jobs: Sequence[int],
+    exception: Mapping[str, Any],
+    typed: Mapping[int, str],
+) -> list[str]:
+    """Raise an exception on jobs; give a sentence for each that refuses it.
 
-
-async def raised(handle: "Handle", jobs: Sequence[int], exception: Mapping[str, Any]) -> list[str]:
-    """Raise an exception on jobs; give a sentence for each that refuses it."""
+    `typed` has the ids as their user has spelled them, of whom the sentence speaks.
+    """
     from warren.rpc.message import RpcError
 
     async def one(job: int) -> str | None:
         try:
             await handle.rpc("job-manager.raise", {"id": job, **exception})
         except RpcError as error:
-            return f"{f58(job)}: {error}"
+            return f"{typed.get(job) or f58(job)}: {error}"
         return None
 
     failures: list[str] = []

@@ -1,94 +1,98 @@
 """`warren up` and `warren down`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
+from warren.base.words import plural
 from warren.cli.common import print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 
+if TYPE_CHECKING:
+    from warren.daemons.site import Site
+    from warren.daemons.sweep import Remains
+
 
 @click.command()
 @statedir_option
-@click.option("--rabbits", type=click.IntRange(1, 64), default=2, show_default=True, metavar="N",
-              help="How many rabbits.")  # fmt: skip
-@click.option("--computes-per-rabbit", type=click.IntRange(1, 64), default=4, show_default=True,
-              metavar="M", help="How many compute nodes are wired to each.")  # fmt: skip
-@click.option("--rabbit-capacity", default="144GiB", show_default=True, metavar="SIZE",
-              help="Flash on each rabbit.")  # fmt: skip
+@click.option("--rabbits", type=click.IntRange(1, 64), metavar="N",
+              help="How many rabbits. They may become more.  [at first: 2]")  # fmt: skip
+@click.option("--computes-per-rabbit", type=click.IntRange(1, 64), metavar="M",
+              help="How many compute nodes are wired to each.  [at first: 4]")  # fmt: skip
+@click.option("--rabbit-capacity", metavar="SIZE",
+              help="Flash on each rabbit. It may grow.  [at first: 144GiB]")  # fmt: skip
 @click.option("--flash", type=click.Choice(["auto", "directory", "image"]), default="auto",
-              show_default=True,
               help="What volumes are: plain directories; or loop devices on a sparse disk image, "
-              "with file systems made on them, which takes root.")  # fmt: skip
-@click.option("--rabbit-device", "devices", multiple=True, metavar="RABBIT=DEVICE|vg:NAME",
+              "with file systems made on them, which takes root.  [at first: what can be]",
+              )  # fmt: skip
+@click.option("--rabbit-device", "devices", multiple=True, metavar="RABBIT=DEVICE|vg:NAME|image",
               help="What a rabbit uses instead of an image: a block device, and what is on it is "
-              "lost; or an LVM volume group, for volumes beside those that are there. "
-              "Repeatable.")  # fmt: skip
+              "lost; or an LVM volume group, for volumes beside those that are there; "
+              "or an image again. Repeatable.")  # fmt: skip
 @click.option("--global", "paths", multiple=True, metavar="PATH",
-              help="A directory that copy_in and copy_out may reach. Repeatable.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT",
-              help="Port of the API server on 127.0.0.1 (default: any that is free).")  # fmt: skip
+              help="A directory that copy_in and copy_out may reach. Repeatable: the directories "
+              "given replace those that were.")  # fmt: skip
+@click.option("--no-global", "no_paths", is_flag=True,
+              help="Let copies reach no directory any more.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), metavar="PORT",
+              help="Port of the API server on 127.0.0.1; 0 is the last one if it is free, or any."
+              "  [at first: 0]")  # fmt: skip
 @click.option("--namespaces/--no-namespaces", "isolated", default=None,
-              help="Whether nodes have mount namespaces (default: if they can).")  # fmt: skip
+              help="Whether nodes have mount namespaces.  [at first: if they can]")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Configuration of the instance, in TOML: queues, policy, access, ... It is "
-              "kept in the state directory (default: the one that was given last).")  # fmt: skip
-@click.option("--separate", is_flag=True,
+              "kept in the state directory.")  # fmt: skip
+@click.option("--separate/--together", default=None,
               help="Run API server, controllers, instance and conductor as a process each, which "
-              "meet over HTTPS and may do what their own roles allow.")  # fmt: skip
+              "meet over HTTPS and may do what their own roles allow; or as one."
+              "  [at first: as one]")  # fmt: skip
 def up(
     state: StateDir,
-    rabbits: int,
-    computes_per_rabbit: int,
-    rabbit_capacity: str,
+    rabbits: int | None,
+    computes_per_rabbit: int | None,
+    rabbit_capacity: str | None,
     flash: str,
     devices: tuple[str, ...],
     paths: tuple[str, ...],
+    no_paths: bool,
     port: int | None,
     isolated: bool | None,
-    separate: bool,
+    separate: bool | None,
     config: Path | None,
 ) -> None:
     """Run a cluster on this machine until it is stopped.
 
     API server, controllers, rabbits with their compute nodes, Flux instance and
     conductor. Stop it with Ctrl-C or `warren down`; run it again with the same state
-    directory, and it goes on where it was.
+    directory, and it goes on where it was: options that are not given are as they were.
     """
     from warren.daemons import logs
-    from warren.daemons.site import Site
-    from warren.daemons.up import Cluster, Wanted
+    from warren.daemons.options import Asked
+    from warren.daemons.up import Cluster
     from warren.daemons.up import up as run_cluster
-    from warren.directives import capacity
 
-    size = capacity.parse(rabbit_capacity)
-    if size < 2**30:
-        raise UserMistake(f"--rabbit-capacity {rabbit_capacity}: a rabbit has at least 1GiB.")
-    wanted = Wanted(
-        site=Site(
-            rabbits=rabbits,
-            computes_per_rabbit=computes_per_rabbit,
-            capacity=size,
-            devices=dict(_device(each, rabbits) for each in devices),
-            global_file_systems=tuple(_directory(path) for path in paths),
-        ),
-        flash=_chosen(flash, devices),
+    if paths and no_paths:
+        raise click.UsageError("--global and --no-global do not go together.")
+    asked = Asked(
+        rabbits=rabbits,
+        computes_per_rabbit=computes_per_rabbit,
+        capacity=_capacity(rabbit_capacity),
+        flash=_FLASH[flash],
+        devices=dict(map(_device, devices)),
+        global_file_systems=tuple(map(_directory, paths)) if paths or no_paths else None,
         port=port,
         isolated=isolated,
         separate=separate,
-        config=config,
     )
 
     def ready(cluster: Cluster) -> None:
         site = cluster.site
-        click.echo(
-            f"warren is up: {site.rabbits} rabbits of {human(site.capacity)}, "
-            f"{site.rabbits * site.computes_per_rabbit} compute nodes"
-        )
+        click.echo(f"warren is up: {_size(site)}")
         if site.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
             for rabbit, device in site.devices.items():
@@ -111,26 +115,43 @@ def up(
 
     state.prepare()
     logs.configure_file(state.logs / "control.log")
-    run(run_cluster(state, wanted, ready))
+    run(run_cluster(state, asked, config, ready))
     click.echo("warren is down")
 
 
-def _chosen(flash: str, devices: tuple[str, ...]) -> Literal["directory", "image"] | None:
-    if flash == "directory":
-        if devices:
-            raise UserMistake("--rabbit-device: plain directories need no device.")
-        return "directory"
-    return "image" if devices or flash == "image" else None
+def _size(site: "Site") -> str:
+    return (
+        f"{plural(site.rabbits, 'rabbit')} of {human(site.capacity)}, "
+        f"{plural(site.rabbits * site.computes_per_rabbit, 'compute node')}"
+    )
 
 
-def _device(text: str, rabbits: int) -> tuple[str, str]:
-    """Read RABBIT=DEVICE or RABBIT=vg:NAME."""
+_FLASH: Final[Mapping[str, Literal["directory", "image"] | None]] = {
+    "auto": None,
+    "directory": "directory",
+    "image": "image",
+}
+
+
+def _capacity(text: str | None) -> int | None:
+    from warren.directives import capacity
+
+    if text is None:
+        return None
+    size = capacity.parse(text)
+    if size < 2**30:
+        raise UserMistake(f"--rabbit-capacity {text}: a rabbit has at least 1GiB.")
+    return size
+
+
+def _device(text: str) -> tuple[str, str]:
+    """Read RABBIT=DEVICE, RABBIT=vg:NAME or RABBIT=image."""
+    from warren.daemons.options import IMAGE
     from warren.node import volumegroup
 
     rabbit, _, device = text.partition("=")
-    known = [f"rabbit-{number}" for number in range(rabbits)]
-    if rabbit not in known:
-        raise UserMistake(f"--rabbit-device {text}: the rabbits are {', '.join(known)}.")
+    if device == IMAGE:
+        return rabbit, device
     if device.startswith(volumegroup.PREFIX):
         try:
             groups = run(volumegroup.names())
@@ -159,10 +180,33 @@ def down(state: StateDir, as_json: bool) -> None:
     """Stop the cluster of a state directory. Its state stays, for the next `warren up`."""
     from warren.daemons.sweep import down as stop
 
-    stopped = run(stop(state))
+    done = run(stop(state))
     if as_json:
-        print_json({"stopped": stopped, "statedir": str(state.path)})
-    elif stopped:
+        print_json(
+            {
+                "stopped": done.stopped,
+                "statedir": str(state.path),
+                "removed": done.removed.counts(),
+                "left": done.left.counts(),
+            }
+        )
+        return
+    if done.stopped:
         click.echo(f"stopped the cluster in {state.path}")
     else:
         click.echo(f"no cluster was running in {state.path}")
+    if removed := _counted(done.removed):
+        click.echo(f"  ended what one that was killed had left: {removed}")
+    if left := _counted(done.left):
+        click.echo(f"  still there, for something uses it: {left}")
+
+
+def _counted(remains: "Remains") -> str:
+    """Write numbers of things, as `3 processes, 1 mount and 2 loop devices`; none as nothing."""
+    counts = (
+        (len(remains.processes), "process", "processes"),
+        (len(remains.mounts), "mount", "mounts"),
+        (len(remains.loops), "loop device", "loop devices"),
+    )
+    *others, last = [plural(*each) for each in counts if each[0]] or [""]
+    return f"{', '.join(others)} and {last}" if others else last

@@ -75,7 +75,9 @@ SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {**fluid.SPELLINGS, "f58"
 
 
 def _unicode(environment: Mapping[str, str]) -> bool:
-    """Tell whether a locale is one of UTF-8, as the first of the variables says that is set."""
+    """Tell whether output is in UTF-8, as the first of the variables says that is set."""
+    if environment.get("PYTHONIOENCODING", "").partition(":")[0]:
+        return "UTF8" in environment["PYTHONIOENCODING"].upper().replace("-", "")
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         if environment.get(name):
             return "UTF8" in environment[name].upper().replace("-", "")
@@ -113,14 +115,21 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
 def socket_of(state: StateDir) -> Path:
     """Give the instance's socket: inside of a job, that of the instance which the job is part of.
 
-    Not where the command line names a state directory, or the command makes one.
+    Not where the command line names a state directory, or the command makes one. Raises
+    UserMistake for a FLUX_URI that is no socket of this machine.
     """
     uri = os.environ.get("FLUX_URI", "")
     context = click.get_current_context(silent=True)
     source = None if context is None else context.get_parameter_source("state")
-    if source in (None, _COMMAND_LINE) or not uri.startswith(_LOCAL):
+    if source in (None, _COMMAND_LINE) or not uri:
         return state.socket
-    return Path(uri.removeprefix(_LOCAL))
+    path = uri.removeprefix(_LOCAL)
+    if path == uri or not path.startswith("/"):
+        raise UserMistake(
+            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of an instance's socket: correct it, "
+            "or unset it, or name a cluster with --statedir."
+        )
+    return Path(path)
 
 
 def require_running(state: StateDir) -> dict[str, Any]:

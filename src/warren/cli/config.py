@@ -7,13 +7,14 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, print_json, statedir_option
+from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show the configuration of the running instance."""
 

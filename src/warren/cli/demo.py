@@ -3,9 +3,9 @@
 import asyncio
 import csv
 import os
+import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,22 +21,24 @@ import click
 import warren
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
-from warren.cli.common import ask_instance
+from warren.base.words import plural
+from warren.cli.common import ask_instance, f58
 from warren.cli.jobspecs import make_jobspec
-from warren.cli.story import JOB_STATE, MEANING, Step, Story, plural
+from warren.cli.story import JOB_STATE, MEANING, Step, Story
 from warren.cli.submit import submitting
 from warren.daemons.statedir import StateDir
-from warren.rfc import eventlog, fluid
+from warren.rfc import eventlog
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from warren.daemons.temporary import Temporary
     from warren.rpc.message import Handle
 
 _EXAMPLE: Final = "station-means.sh"
-_START_SECONDS: Final = 30.0
-_END_SECONDS: Final = 20.0
+_START_SECONDS: Final = 120.0
+_LOOK: Final = 0.05
 _BAR: Final = 30
 
 
@@ -57,23 +59,55 @@ def demo(script: str | None, nodes: int, global_: str | None, separate: bool, ke
     """
     from rich.console import Console
 
+    from warren.daemons.temporary import temporary
+
     console = Console(highlight=False, soft_wrap=True)
-    directory = Path(tempfile.mkdtemp(prefix="warren-demo-"))
-    demonstration = _Demonstration(console, StateDir(directory / "state"), nodes, separate)
-    try:
-        faults = demonstration.run(
-            Path(script) if script else _examples() / _EXAMPLE,
-            Path(global_) if global_ else _example_data(directory),
-            check=_right_means if script is None else None,
-        )
-    finally:
-        if keep:
-            console.print(f"kept: {directory}")
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
+    _heed_as_interrupts(signal.SIGTERM, signal.SIGHUP)
+    # Its name only: what removes it is there before it is.
+    directory = Path(tempfile.gettempdir()) / f"warren-demo-{secrets.token_hex(6)}"
+    shared = (Path(global_) if global_ else directory / "global").absolute()
+    rabbits = max(2, -(-nodes // 4))
+    options = ["--rabbits", str(rabbits), "--global", str(shared)]
+    if separate:
+        options.append("--separate")
+    with temporary(directory, options, keep=keep) as cluster:
+        directory.mkdir(mode=0o700)
+        if global_ is None:
+            shutil.copytree(_examples() / "data", shared)
+        try:
+            faults = _Demonstration(console, cluster, nodes, rabbits).run(
+                Path(script) if script else _examples() / _EXAMPLE,
+                shared,
+                check=_right_means if script is None else None,
+            )
+        finally:
+            if keep:
+                console.print(f"kept: {directory}")
     for fault in faults:
-        console.print(f"[red]✗[/red] {fault}")
+        console.print(f"[red]{_mark(console, '✗', 'failed:')}[/red] {fault}")
     sys.exit(1 if faults else 0)
+
+
+def _mark(console: "Console", sign: str, word: str) -> str:
+    """Give a sign, or a word for it where the output has no such letter."""
+    return word if console.options.ascii_only else sign
+
+
+def _not_started(said: str, log: Path) -> str:
+    """Say that a cluster did not start, and why, if it has said so."""
+    why = said.strip().removeprefix("warren: ")
+    if why:
+        return f"the cluster did not start. {why}"
+    return f"the cluster did not start, and has not said why. With --keep its log stays, {log}."
+
+
+def _heed_as_interrupts(*signums: signal.Signals) -> None:
+    """Have signals end us as Ctrl-C does: in order, with the terminal as it was."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return  # as a script's background jobs have it: they end us at once
+    for signum in signums:
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(signum, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _examples() -> Path:
@@ -85,20 +119,18 @@ def _examples() -> Path:
     raise UserMistake("The examples are not installed: name a script with --script.")
 
 
-def _example_data(directory: Path) -> Path:
-    place = directory / "global"
-    shutil.copytree(_examples() / "data", place)
-    return place
-
-
 @dataclass
 class _Demonstration:
     """One demo. `run` gives what is not as it should be."""
 
     console: "Console"
-    state: StateDir
+    cluster: "Temporary"
     nodes: int
-    separate: bool
+    rabbits: int
+
+    @property
+    def state(self) -> StateDir:
+        return self.cluster.state
 
     def run(
         self, script: Path, shared: Path, check: Callable[[Path], str | None] | None
@@ -108,7 +140,7 @@ class _Demonstration:
         os.environ["GLOBAL"] = str(shared.resolve())
         spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
         self._introduce(script, spec)
-        with self._cluster(shared):
+        with self._running():
             began = time.monotonic()
             story, output = self._live(spec)
             self._conclude(story, output, time.monotonic() - began)
@@ -117,68 +149,54 @@ class _Demonstration:
             left = leftovers(self.state)
         left += leftovers(self.state)
         if not left:
-            self.console.print("[green]✓[/green] no mount, no allocation and no process is left")
+            good = _mark(self.console, "✓", "ok:")
+            self.console.print(
+                f"[green]{good}[/green] no mount, no allocation and no process is left"
+            )
         return faults + [f"left behind: {each}" for each in left]
 
     def _introduce(self, script: Path, spec: dict[str, Any]) -> None:
-        self.console.print(f"[bold]{script}[/bold] on {self.nodes} nodes")
+        self.console.print(f"[bold]{script}[/bold] on {plural(self.nodes, 'node')}")
         for line in str(spec["attributes"]["system"].get("dw", "")).splitlines():
             self.console.print(f"  [dim]{line}[/dim]")
 
     # The cluster
 
     @contextmanager
-    def _cluster(self, shared: Path) -> Iterator[None]:
-        """Run `warren up` for the length of a block."""
-        rabbits = max(2, -(-self.nodes // 4))
+    def _running(self) -> Iterator[None]:
+        """Have the cluster for the length of a block."""
         began = time.monotonic()
-        self.state.prepare()
-        with (self.state.logs / "up.out").open("w+") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "warren", "up", "--statedir", str(self.state.path),
-                 "--rabbits", str(rabbits), "--global", str(shared),
-                 *(["--separate"] if self.separate else [])],
-                stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-            try:
-                status = self._wait_ready(process, output.name)
-                isolation = "one mount namespace each"
-                flash = "disk images with loop devices, real file systems"
-                if status["flash"] == "directory":
-                    flash = (
-                        "plain directories, whose sizes are accounted for and not enforced: "
-                        f"{status['why_no_images']}"
-                    )
-                if not status["isolated"]:
-                    isolation = (
-                        "no mount namespaces, which the kernel forbids this user: "
-                        "each node has paths of its own"
-                    )
-                self.console.print(
-                    f"cluster of {rabbits} rabbits and {rabbits * 4} compute nodes "
-                    f"({isolation}), up in {time.monotonic() - began:.1f} s"
-                )
-                self.console.print(f"flash: {flash}\n")
-                yield
-            finally:
-                process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(_END_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+        self.cluster.up()
+        status = self._wait_ready()
+        isolation = "one mount namespace each"
+        flash = "disk images with loop devices, real file systems"
+        if status["flash"] == "directory":
+            flash = (
+                "plain directories, whose sizes are accounted for and not enforced: "
+                f"{status['why_no_images']}"
+            )
+        if not status["isolated"]:
+            isolation = (
+                "no mount namespaces, which the kernel forbids this user: "
+                "each node has paths of its own"
+            )
+        self.console.print(
+            f"cluster of {plural(self.rabbits, 'rabbit')} and {self.rabbits * 4} compute nodes "
+            f"({isolation}), up in {time.monotonic() - began:.1f} s"
+        )
+        self.console.print(f"flash: {flash}\n")
+        yield
+        self.cluster.down()
 
-    def _wait_ready(self, process: "subprocess.Popen[bytes]", output: str) -> dict[str, Any]:
+    def _wait_ready(self) -> dict[str, Any]:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
             status = self.state.status()
             if status is not None:
                 return status
-            if process.poll() is not None:
+            if self.cluster.ended(_LOOK):
                 break
-            time.sleep(0.05)
-        said = Path(output).read_text().strip().removeprefix("warren: ")
-        raise UserMistake(f"the cluster did not start. {said}")
+        raise UserMistake(_not_started(self.cluster.said(), self.state.logs / "control.log"))
 
     # The job
 
@@ -194,7 +212,7 @@ class _Demonstration:
                     watching = tasks.create_task(self._watch_storage(story, view, synced))
                     await synced.wait()
                     job = await submitting(self.state, spec)(handle)
-                    progress.console.print(f"[bold]{fluid.f58(job)}[/bold] submitted")
+                    progress.console.print(f"[bold]{f58(job)}[/bold] submitted")
                     await self._follow(handle, job, story, view)
                     await view.wait_gone()
                     watching.cancel()
@@ -253,7 +271,7 @@ class _Demonstration:
         for exception in story.exceptions:
             self.console.print(f"[red]exception[/red] {exception}")
         self.console.print("\n[bold]timeline[/bold]")
-        for line in _timeline(story):
+        for line in _timeline(story, _mark(self.console, "━", "-")):
             self.console.print(line)
         self.console.print(
             f"\n[bold]given back[/bold] after {seconds:.1f} s: "
@@ -269,7 +287,8 @@ class _Demonstration:
         elif check is not None:
             wrong = check(shared)
             if wrong is None:
-                self.console.print("[green]✓[/green] the output is right")
+                good = _mark(self.console, "✓", "ok:")
+                self.console.print(f"[green]{good}[/green] the output is right")
             else:
                 faults.append(wrong)
         return faults
@@ -353,14 +372,14 @@ def _line(step: Step, story: Story) -> str:
     )
 
 
-def _timeline(story: Story) -> Iterator[str]:
+def _timeline(story: Story, dash: str) -> Iterator[str]:
     """Draw the steps to scale, from submission to the end."""
     total = (story.ended or time.time()) - story.submitted
     scale = 60 / total if total > 0 else 0.0
     for step in story.told():
         start = round((step.began - story.submitted) * scale)
         length = max(1, round((step.seconds or 0) * scale))
-        bar = " " * start + "━" * length
+        bar = " " * start + dash * length
         yield f"  {step.name:<9} [cyan]{bar:<61}[/cyan] {step.seconds or 0:7.3f} s"
     yield f"  {'in all':<9} {'':<61} {total:7.3f} s"
 

@@ -3,7 +3,8 @@
 The rules are those of `flux submit --env` and `--rlimit`. One for the environment is
 `-PATTERN` (take away what matches), `^FILE` (read rules from a file), `NAME=VALUE` (set, with
 `$NAME` and `${NAME}` filled in from the author's environment), or `PATTERN` (take over what
-matches). Where the first one is of the last kind, the job has nothing but what rules name.
+matches). Where the first one is of the last kind, the job has nothing but what rules name. A value
+that a rule sets and that has a tag such as `{{taskid}}` is for the job shell to fill in.
 """
 
 import re
@@ -23,20 +24,26 @@ _LIMITS: Final = ("cpu", "fsize", "data", "stack", "core", "nofile", "as", "rss"
 _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
 
 
-def changed(own: Mapping[str, str], rules: Iterable[str]) -> dict[str, str]:
-    """Give the environment that the rules make. Raises UserMistake where one cannot be followed."""
+def changed(own: Mapping[str, str], rules: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Give the environment that the rules make, and those of its values that are templates.
+
+    Raises UserMistake where a rule cannot be followed.
+    """
     given = list(_read(rules, _DEEPEST))
     chosen = bool(given) and not given[0].startswith("-") and "=" not in given[0]
     found = {} if chosen else dict(own)
+    assigned = set()
     for rule in given:
         name, equals, value = rule.partition("=")
         if rule.startswith("-"):
             found = {name: own for name, own in found.items() if not _matches(name, rule[1:])}
         elif equals:
             found[name] = _filled(value, {**own, **found}, rule)
+            assigned.add(name)
         else:
             found |= {name: value for name, value in own.items() if _matches(name, rule)}
-    return found
+    templates = {name for name in assigned if "{{" in found.get(name, "")}
+    return found, {name: found.pop(name) for name in sorted(templates)}
 
 
 def _read(rules: Iterable[str], depth: int) -> Iterator[str]:

@@ -41,6 +41,7 @@ _COMMANDS: Final = {
         "job_status",
         "Wait for jobs, and exit as the worst of them did.",
     ),
+    "submit": ("warren.cli.submit", "job_submit", "Submit a jobspec that --dry-run has printed."),
     "taskmap": ("warren.cli.jobread", "job_taskmap", "Print which task runs on which node."),
     "timeleft": ("warren.cli.jobread", "job_timeleft", "Print the seconds that are left to a job."),
     "update": ("warren.cli.jobchange", "job_update", "Change attributes of a job."),

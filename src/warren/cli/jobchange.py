@@ -47,7 +47,8 @@ def job_raise(
         raise click.UsageError(f"say why by -m, or by words, not by both: {note!r}.")
     exception = {"type": type_, "severity": severity, "note": message or note}
 
-    failures = ask_instance(state, lambda handle: raised(handle, jobs, exception))
+    typed = dict(zip(jobs, words, strict=False))
+    failures = ask_instance(state, lambda handle: raised(handle, jobs, exception, typed))
     _report(jobs, failures, as_json)
 
 
@@ -71,20 +72,20 @@ def _jobs_and_note(words: Sequence[str]) -> tuple[list[int], str]:
 def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) -> None:
     """Send a signal to the tasks of running jobs."""
     signum = _signum(name)
-    jobs = [int(fluid.parse(each)) for each in ids]
+    jobs = {int(fluid.parse(each)): each for each in ids}
 
     async def killed(handle: "Handle") -> list[str]:
         from warren.rpc.message import RpcError
 
         failures = []
-        for each in jobs:
+        for each, typed in jobs.items():
             try:
                 await handle.rpc("job-manager.kill", {"id": each, "signum": signum})
             except RpcError as error:
-                failures.append(f"{f58(each)}: {error}")
+                failures.append(f"{typed}: {error}")
         return failures
 
-    _report(jobs, ask_instance(state, killed), as_json)
+    _report(list(jobs), ask_instance(state, killed), as_json)
 
 
 def _signum(name: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from warren.cli.common import SPELLINGS, f58
 from warren.cli.outputformat import Row, fsd
-from warren.lifecycle.attributes import returncode
+from warren.lifecycle.attributes import DAMAGE, returncode
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 
 Attributes = Mapping[str, Any]
@@ -151,8 +151,17 @@ def _contextual_time(seen: _Seen) -> Any:
     return seen.get("duration") if seen.state in PENDING else seen.runtime
 
 
+WAIT: Final = "wait"
+"""The attribute that job-list does not have: what a job waits for, if that was asked (`waits`)."""
+
+
 def _contextual_info(seen: _Seen) -> str:
     """What one wants to know next: what a job waits for, or where it is."""
+    told, wait = _own_info(seen), seen.attributes.get(WAIT)
+    return "; ".join(filter(None, (told, wait)))
+
+
+def _own_info(seen: _Seen) -> str:
     match seen.state:
         case State.DEPEND:
             return f"depends:{','.join(seen.attributes.get('dependencies', ()))}"
@@ -160,6 +169,12 @@ def _contextual_info(seen: _Seen) -> str:
             return "priority-wait"
         case State.SCHED:
             return _scheduled(seen)
+        case State.INACTIVE if DAMAGE in seen.attributes:
+            return f"damaged: {seen.get(DAMAGE)}"
+        case State.INACTIVE if seen.result is Result.FAILED and _doomed(seen):
+            # Its tasks may have succeeded: without these words there is no telling what failed.
+            note = str(seen.get("exception_note")).partition("\n")[0]
+            return note or str(seen.get("exception_type"))
         case _:
             return str(seen.get("nodelist"))
 
@@ -273,7 +288,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "exception.note": _plain("EXCEPTION-NOTE", "exception_note"),
     "inactive_reason": _Field(
         "INACTIVE-REASON",
-        ("result", "waitstatus", "exception_type", "exception_note"),
+        ("result", "waitstatus", "exception_severity", "exception_type", "exception_note"),
         _inactive_reason,
     ),
     "contextual_time": _Field(
@@ -281,7 +296,10 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     ),
     "contextual_info": _Field(
         "INFO",
-        ("state", "dependencies", "annotations", "priority", "urgency", "nodelist"),
+        (
+            *("state", "dependencies", "annotations", "priority", "urgency", "nodelist", "queue"),
+            *("result", "waitstatus", "exception_severity", "exception_type", "exception_note"),
+        ),
         _contextual_info,
     ),
     "annotations": _annotated("ANNOTATIONS", ""),

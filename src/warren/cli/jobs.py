@@ -1,18 +1,20 @@
 """`warren jobs`: jobs listed, chosen and laid out as `flux jobs` does."""
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import jobfields, selecting
+from warren.cli import jobfields, selecting, waits
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.outputformat import Format, ordered
 from warren.daemons.statedir import StateDir
+from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
 
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 Attributes = Mapping[str, Any]
+
+_COLORS: Final = {
+    Result.COMPLETED: "01;32",
+    Result.FAILED: "01;31",
+    Result.CANCELED: "37",
+    Result.TIMEOUT: "01;31",
+}
+"""How a terminal shows jobs that are over: green, red, and gray."""
 
 
 @click.command()
@@ -42,6 +52,10 @@ Attributes = Mapping[str, Any]
 @click.option("-q", "--queue", metavar="QUEUE,...", help="Jobs of these queues.")
 @click.option("-i", "--include", metavar="HOSTS|RANKS", help="Jobs that have or had these nodes.")
 @click.option("--name", metavar="NAME", help="Jobs of this name.")
+@click.option("--color", type=click.Choice(["always", "never", "auto"]), is_flag=False,
+              flag_value="always", metavar="WHEN",
+              help="Color jobs that are over: always, which is what --color alone means, never, "
+              "or auto: on a terminal, unless NO_COLOR is set.")  # fmt: skip
 @click.option("--stats", is_flag=True, help="Print how many jobs there are, first.")
 @click.option("--stats-only", is_flag=True,
               help="Print nothing else; fail where no job is active.")  # fmt: skip
@@ -61,6 +75,7 @@ def jobs(
     queue: str | None,
     include: str | None,
     name: str | None,
+    color: str | None,
     stats: bool,
     stats_only: bool,
     as_json: bool,
@@ -85,7 +100,12 @@ def jobs(
         *([selecting.by_place(include)] if include else []),
         *([{"name": [name]}] if name else []),
     ]
-    asked = [*layout.fields, *(key.removeprefix("-") for key in order)]
+    paints = colored(color, sys.stdout.isatty(), os.environ)
+    asked = [
+        *layout.fields,
+        *(["result"] if paints else []),
+        *(key.removeprefix("-") for key in order),
+    ]
     attributes = ["all"] if as_json else jobfields.needed(asked)
     request = {
         "max_entries": count,
@@ -98,9 +118,13 @@ def jobs(
         counts = await handle.rpc("job-list.job-stats") if stats or stats_only else {}
         if stats_only:
             return [], counts, []
-        if not wanted:
-            return await _listed(handle, request), counts, []
-        found, missing = await _named(handle, wanted, attributes)
+        if wanted:
+            found, missing = await _named(handle, wanted, attributes)
+        else:
+            found, missing = await _listed(handle, request), []
+        if "contextual_info" in asked and not as_json:
+            reasons = await waits.reasons(handle, found)
+            found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
         return found, counts, missing
 
     found, counts, missing = ask_instance(state, listed)
@@ -113,12 +137,27 @@ def jobs(
             rows = [jobfields.row(each, now, selecting.username) for each in found]
             # An id is shown in letters, and goes by its number.
             by = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
-            for line in layout.lines(ordered(rows, by), header=not headless):
-                click.echo(line)
+            rows = ordered(rows, by)
+            lines = layout.lines(rows, header=not headless)
+            if not headless:
+                click.echo(next(lines))
+            for row, line in zip(rows, lines, strict=True):
+                click.echo(_painted(line, row("result")) if paints else line, color=paints)
     if missing:
         raise UserMistake("; ".join(missing))
     if stats_only and not _active(counts):
         sys.exit(1)
+
+
+def colored(when: str | None, terminal: bool, environment: Mapping[str, str]) -> bool:
+    """Tell whether to color, as an option says, or else where it is printed."""
+    if when is None and environment.get("NO_COLOR"):
+        return False
+    return when == "always" or (when != "never" and terminal)
+
+
+def _painted(line: str, result: str) -> str:
+    return f"\033[{_COLORS[Result(result)]}m{line}\033[0m" if result else line
 
 
 def _status(status: str | None, all_states: bool, since: str | None) -> str:

@@ -8,24 +8,23 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
+from shutil import which
 from signal import Signals
 from typing import Any, TypeVar
 
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import environment
-from warren.directives.diagnostics import Mistake
-from warren.directives.parse import script_directives
+from warren.cli import environment, scripts
+from warren.cli.moments import coming
 from warren.rfc import dependency, duration, jobspec, query
 from warren.rfc.query import BadQuery
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LARGEST = 2**20
-"""Bytes of a script, or of a file that a job takes along."""
+"""Bytes of a file that a job takes along."""
 
 
 def options(command: F) -> F:
@@ -50,8 +49,8 @@ _OPTIONS = [
                  help="What to wait for: after, afterany, afterok, afternotok, afterexcept and a "
                  "job; begin-time; singleton."),
     click.option("--begin-time", metavar="WHEN",
-                 help="When to run at the earliest: +DURATION, a date, a time, or seconds since "
-                 "1970."),
+                 help="When to run at the earliest: +DURATION, now, a time, a date, or both "
+                 "(tomorrow 8am), or seconds since 1970."),
     click.option("-S", "--setattr", "attributes", multiple=True, metavar="KEY[=VAL]",
                  help="Set an attribute, such as dw='#DW ...'. ^KEY=FILE reads JSON."),
     click.option("--rlimit", "rlimit_rules", multiple=True, metavar="RULE",
@@ -143,7 +142,8 @@ def make_jobspec(
         **wishes,
     )
     set_attributes(spec, attributes)
-    directives = _script_directives(command[0])
+    _demand_on_path(command[0], spec["attributes"]["system"]["environment"].get("PATH"))
+    directives = scripts.directives_in(command[0])
     system = spec["attributes"]["system"]
     if directives and "dw" not in system:
         system["dw"] = "\n".join(directives)
@@ -210,7 +210,7 @@ def make_spec(
         system["constraints"] = _constraints(requirements)
     awaited = [*map(dependency.parse, dependencies)]
     if begin_time is not None:
-        awaited.append(dependency.parse(f"begin-time:{_moment(begin_time):.3f}"))
+        awaited.append(dependency.parse(f"begin-time:{coming(begin_time, time.time()):.3f}"))
     if awaited:
         system["dependencies"] = dependency_entries(awaited)
     shell: dict[str, Any] = {}
@@ -230,6 +230,9 @@ def make_spec(
     if taskmap is not None:
         scheme, _, value = taskmap.partition(":")
         shell["taskmap"] = {"scheme": scheme, "value": value}
+    variables, templates = environment.changed(os.environ, rules)
+    if templates:
+        shell["env-expand"] = templates
     _set_options(shell, shell_options)
     if shell:
         system["shell"] = {"options": shell}
@@ -240,7 +243,7 @@ def make_spec(
         **shape,
         duration=_time_limit(time_limit),
         cwd=str(Path(cwd).absolute()) if cwd else os.getcwd(),
-        environment=environment.changed(os.environ, rules),
+        environment=variables,
         name=job_name,
         attributes=system,
     )
@@ -289,6 +292,8 @@ def _found(command: tuple[str, ...]) -> list[str]:
     """Give the command; a program that is named by a path must be there and executable."""
     program = Path(command[0])
     if "/" in command[0] and "{{" not in command[0]:
+        if program.is_dir():
+            raise UserMistake(f"{command[0]} is a directory: name a program in it.")
         if not program.is_file():
             raise UserMistake(f"{command[0]}: there is no such file.")
         if not os.access(program, os.X_OK):
@@ -297,28 +302,21 @@ def _found(command: tuple[str, ...]) -> list[str]:
     return list(command)
 
 
+def _demand_on_path(program: str, path: str | None) -> None:
+    """Raise UserMistake for a program that is meant to be here, and is looked for elsewhere."""
+    if "/" not in program and Path(program).is_file() and not which(program, path=path):
+        raise UserMistake(
+            f"{program}: no directory of your PATH has a program of this name, and this directory "
+            f"has one: try ./{program}."
+        )
+
+
 def _time_limit(text: str | None) -> float:
     if text is None:
         return 0.0
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         return float(text) * 60
     return duration.parse(text)
-
-
-def _moment(text: str) -> float:
-    """Read a point in time, as seconds since the epoch. What names no zone is local time."""
-    if text.startswith("+"):
-        return time.time() + duration.parse(text[1:])
-    if re.fullmatch(r"@?[0-9]+(\.[0-9]+)?", text):
-        return float(text.removeprefix("@"))
-    for moment in (text, f"{datetime.now().astimezone():%Y-%m-%d}T{text}"):
-        try:
-            return datetime.fromisoformat(moment).timestamp()
-        except ValueError:
-            continue
-    raise UserMistake(
-        f"--begin-time {text}: say +10m, 14:30, 2027-01-31T14:30, or seconds since 1970."
-    )
 
 
 def _constraints(queries: Iterable[str]) -> dict[str, Any]:
@@ -417,49 +415,3 @@ def _from_file(path: str) -> Any:
         raise UserMistake(f"{path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise UserMistake(f"{path} is not JSON: {error}.") from error
-
-
-# Scripts
-
-
-def script_text(path: Path) -> str:
-    """Read a script. Raises UserMistake where there is none, or it is too large."""
-    try:
-        with path.open("rb") as script:
-            data = script.read(_LARGEST + 1)
-    except OSError as error:
-        raise UserMistake(f"{path}: {error.strerror}.") from error
-    if len(data) > _LARGEST:
-        raise UserMistake(f"{path}: a script has up to 1 MiB; run what is larger from the script.")
-    return data.decode(errors="surrogateescape")
-
-
-def directives_of(text: str) -> list[str]:
-    """Give a script's #DW lines, with the author's environment filled in."""
-    return [_expanded(line) for line in script_directives(text)]
-
-
-def _script_directives(program: str) -> list[str]:
-    path = Path(program)
-    if "/" not in program or not path.is_file():
-        return []
-    with path.open("rb") as script:
-        return directives_of(script.read(65536).decode(errors="replace"))
-
-
-def _expanded(line: str) -> str:
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        if name.startswith("DW_"):
-            return match[0]
-        if name not in os.environ:
-            raise Mistake(
-                line, match.start(), match.end(),
-                f"Your environment has no variable {name}.", "Set it, or write the path.",
-            )  # fmt: skip
-        return os.environ[name]
-
-    try:
-        return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, line)
-    except Mistake as mistake:
-        raise UserMistake(f"the job is refused.\n{mistake.shown}") from None

@@ -77,10 +77,10 @@ def exit_code(ended: Mapping[str, Any], of_exception: int | None = None) -> int:
     if fatal and of_exception is not None:
         return of_exception
     status = ended.get("waitstatus")
-    if status is None:
-        return 1
+    if not status:
+        return int(result is not Result.COMPLETED)
     code = returncode(result, status)
-    return 128 - code if code < 0 else code or int(result is not Result.COMPLETED)
+    return 128 - code if code < 0 else code
 
 
 @click.command("wait")
@@ -162,6 +162,8 @@ def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool
               help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(1), default=1, metavar="N",
               help="Wait until there have been N of them.")  # fmt: skip
+@click.option("-W", "--waitcreate", is_flag=True, expose_value=False,
+              help="Wait until the log is there, as is done in any case.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all events before it, too.")
 @click.argument("id_", metavar="JOBID")

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+VARIABLE: Final = "FLUX_KVS_NAMESPACE"
+"""Names the namespace of a task's job."""
+
 
 def namespace_option(command: F) -> F:
+    """Add --namespace. Tasks have that of their job: what they write is no other job's concern."""
     return click.option("-N", "--namespace", "space", default="primary", metavar="NAME",
-                        help="The namespace of the keys.")(command)  # fmt: skip
+                        envvar=VARIABLE, help=f"The namespace of the keys (or {VARIABLE}).",
+                        )(command)  # fmt: skip
 
 
 def at_option(command: F) -> F:

@@ -10,6 +10,7 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
 from warren.cli.kvsaccess import commit, namespace_option, step, values
+from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog as eventlogs
 from warren.rfc import treeobj
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 
-@click.group("eventlog")
+@click.group("eventlog", cls=Group)
 def eventlog() -> None:
     """Read eventlogs, and append to them."""
 

@@ -7,13 +7,14 @@ import click
 
 from warren.cli.common import ask_instance, json_option, print_json, print_table, statedir_option
 from warren.cli.kvsaccess import about
+from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 
-@click.group("namespace")
+@click.group("namespace", cls=Group)
 def namespace() -> None:
     """Make, list and remove namespaces."""
 

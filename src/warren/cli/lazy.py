@@ -1,4 +1,4 @@
-"""Groups of commands that know what their commands are for without loading them."""
+"""Groups of commands: long options may be cut short, and commands be loaded when they are used."""
 
 import importlib
 from collections.abc import Mapping
@@ -6,11 +6,28 @@ from typing import Any
 
 import click
 
+from warren.cli.abbreviated import spelled_out
+
 Table = Mapping[str, tuple[str, str, str]]
 """By the command's name: its module, what it is called there, and its help in a line."""
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group in which long options, its own and its commands', may be cut short."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spelled_out(self, ctx, args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not isinstance(command, Group):
+            rest = spelled_out(command, ctx, rest)
+        return name, command, rest
+
+
+class LazyGroup(Group):
     """A group whose commands are loaded one by one, when they are used."""
 
     def __init__(self, *arguments: Any, table: Table, **options: Any) -> None:

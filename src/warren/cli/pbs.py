@@ -11,6 +11,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import json_option, print_json
+from warren.cli.lazy import Group
 from warren.wlm.pbs.hookfile import NAME
 from warren.wlm.pbs.rehearsal import SHARING
 
@@ -23,7 +24,7 @@ name_option = click.option("--name", default=NAME, show_default=True, metavar="H
                            help="What the hook is called.")  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def pbs() -> None:
     """Register the hook that tells ATOM of PBS's jobs, and see whether it can work.
 

@@ -21,6 +21,7 @@ from warren.cli.common import (
     print_table,
     statedir_option,
 )
+from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.instance.config import Config
 from warren.lifecycle import policy
@@ -38,7 +39,7 @@ _LOOK: Final = 2.0
 """Seconds between two lines of progress."""
 
 
-@click.group()
+@click.group(cls=Group)
 def queue() -> None:
     """List, open and close, start and stop queues.
 

@@ -9,6 +9,7 @@ import click
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer
+from warren.cli.lazy import Group
 from warren.cli.outputformat import Format
 from warren.daemons.statedir import StateDir
 from warren.rfc import hostlist, idset, resource_set
@@ -27,6 +28,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STATES: Final = ("free", "allocated", "down")
 """What the scheduler knows, in the order of the listing."""
+CHOICES: Final = (*STATES, "up", "all")
+"""What may be listed: nodes that are up are free or allocated, or both."""
 CARED: Final = ("avail", *(state for state in State if state not in ("free", "allocated")))
 """What whoever looks after the nodes knows."""
 
@@ -46,8 +49,8 @@ _LIST_FIELDS: Final = {
     "nnodes": "NNODES", "ncores": "NCORES", "ngpus": "NGPUS", "ranks": "RANKS",
     "nodelist": "NODELIST",
 }  # fmt: skip
-_MARKS: Final = ("queue", "properties", "propertiesx")
-"""Fields by which nodes of one state are told apart."""
+_MARKS: Final = ("state", "queue", "properties", "propertiesx")
+"""Fields by which nodes are told apart: those with the same in all that are shown share a row."""
 
 _STATUS_FIELDS: Final = {
     "state": "STATE", "up": "UP", "nnodes": "NNODES", "ranks": "RANKS", "nodelist": "NODELIST",
@@ -71,6 +74,12 @@ class Known:
     def nodes(self) -> list[Node]:
         return list(self.status["nodes"])
 
+    def set_of(self, state: str) -> ResourceSet:
+        """Give the nodes of one of `CHOICES`."""
+        if state == "up":
+            return resource_set.difference(self.sets["all"], self.sets["down"])
+        return self.sets[state]
+
     def chosen(self, queues: Sequence[str], include: str | None) -> set[int]:
         """Give the ranks that are asked for. Raises UserMistake for what is not there."""
         ranks = {node["rank"] for node in self.nodes}
@@ -92,7 +101,7 @@ class Known:
         return _by_rank({name: idset.decode(each) for name, each in self.status["queues"].items()})
 
 
-@click.group()
+@click.group(cls=Group)
 def resource() -> None:
     """List, drain and undrain compute nodes.
 
@@ -101,19 +110,25 @@ def resource() -> None:
 
 
 def _choosing(states: Sequence[str], default: str) -> Callable[[F], F]:
-    """Add the options that say which nodes are meant."""
+    """Add the options that say which nodes are meant.
+
+    The word `all` stands for every state, unless it is one of them.
+    """
 
     def chosen(_ctx: click.Context, _param: click.Parameter, value: str) -> list[str]:
         wanted = [each.strip() for each in value.split(",")]
         for each in wanted:
-            if each not in (*states, "all"):
-                raise click.BadParameter(f"{each!r} is none of {', '.join(states)}, all.")
-        return list(states) if "all" in wanted else [each for each in states if each in wanted]
+            if each not in known:
+                raise click.BadParameter(f"{each!r} is none of {', '.join(known)}.")
+        every = "all" in wanted and "all" not in states
+        return list(states) if every else [each for each in states if each in wanted]
+
+    known = (*states, *({"all"} - {*states}))
 
     def added(command: F) -> F:
         for option in (
             click.option("-s", "--states", metavar="STATE,...", default=default, callback=chosen,
-                         help=f"Of {', '.join(states)}; or all."),
+                         help=f"Of {', '.join(known)}. Default: {default}."),
             click.option("-q", "--queue", "queues", metavar="NAME", multiple=True,
                          help="Only nodes of a queue; may be repeated."),
             click.option("-i", "--include", metavar="TARGETS", help="Only these nodes."),
@@ -145,7 +160,7 @@ def _listing(fields: Mapping[str, str], default: str) -> Callable[[F], F]:
 @resource.command("list")
 @statedir_option
 @json_option
-@_choosing(STATES, "all")
+@_choosing(CHOICES, ",".join(STATES))
 @_listing(_LIST_FIELDS, _LIST)
 def list_(
     state: StateDir,
@@ -158,7 +173,9 @@ def list_(
 ) -> None:
     """List what jobs may get, what they have, and what is kept back.
 
-    A drained node that a job still has is in both of the last two.
+    A drained node that a job still has is in both of the last two. Nodes share a
+    row if they have the same in all fields of the FORMAT but numbers and names:
+    -n -o '{nodelist}' prints one line.
     """
     known = _known(state)
     shown = _MARKS if as_json else form.fields
@@ -169,37 +186,52 @@ def list_(
 def scheduled(
     known: Known, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
-    """Give nodes as the scheduler sees them: each state, with those in a row that look alike.
+    """Give nodes as the scheduler sees them, with those in a row that look alike.
 
-    `shown` says by which of queue, properties and propertiesx, without those of queues, nodes
-    are told apart.
+    `shown` are the fields that will be: by those of them that are marks, nodes are told apart. A
+    state without nodes has a row, too.
     """
     queues = known.queues_of()
+    told_apart = [mark for mark in _MARKS if mark in shown]
+    if len(shown) == 1 and "state" not in shown:
+        told_apart = []  # somebody wants a list of all the queues, or properties, that there are
+    alike: dict[tuple[str, ...], dict[str, list[int]]] = {}
+    """The ranks of each row, by state."""
     for state in states:
-        nodes = _only(known.sets[state], ranks)
+        nodes = _only(known.set_of(state), ranks)
         properties = _by_rank(nodes.properties)
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for rank in (each.rank for each in nodes.ranks):
-            names = properties.get(rank, [])
-            marks = (
-                queues.get(rank, []),
-                names,
-                [name for name in names if not name.startswith("+")],
-            )
-            key = tuple(
-                ",".join(mark) if field in shown else ""
-                for field, mark in zip(_MARKS, marks, strict=True)
-            )
-            alike.setdefault(key, []).append(rank)
-        for key, members in (alike or {("",) * len(_MARKS): []}).items():
-            part = _only(nodes, members)
-            yield {
-                "state": state,
-                **dict(zip(_MARKS, key, strict=True)),
-                **_counts(part),
-                "ranks": resource_set.ranks_text(part.ranks),
-                "nodelist": hostlist.encode(rank.host for rank in part.ranks),
-            }
+        for part in [[each.rank] for each in nodes.ranks] or [[]]:
+            marks = _marks(state, part, queues, properties)
+            row = alike.setdefault(tuple(marks[mark] for mark in told_apart), {})
+            row.setdefault(state, []).extend(part)
+    for row in alike.values():
+        found = _only(known.set_of("all"), ())
+        for state, members in row.items():
+            found = resource_set.union(found, _only(known.set_of(state), members))
+        members = [each.rank for each in found.ranks]
+        yield {
+            **_marks(next(iter(row)), members, queues, _by_rank(found.properties)),
+            **_counts(found),
+            "ranks": idset.encode(members),
+            "nodelist": hostlist.encode(each.host for each in found.ranks),
+        }
+
+
+def _marks(
+    state: str,
+    ranks: Collection[int],
+    queues: Mapping[int, list[str]],
+    properties: Mapping[int, list[str]],
+) -> dict[str, str]:
+    """Give what nodes are told apart by; of several of them, all that there is."""
+
+    def of_any(named: Mapping[int, list[str]]) -> list[str]:
+        return sorted({name for rank in ranks for name in named.get(rank, ())})
+
+    names = of_any(properties)
+    plain = [name for name in names if not name.startswith("+")]
+    values = ([state], of_any(queues), names, plain)
+    return {mark: ",".join(value) for mark, value in zip(_MARKS, values, strict=True)}
 
 
 def _by_rank(named: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
@@ -221,7 +253,7 @@ def _counts(nodes: ResourceSet) -> dict[str, int]:
 @resource.command("info")
 @statedir_option
 @json_option
-@_choosing(STATES, "all")
+@_choosing(CHOICES, "all")
 def info(
     state: StateDir, as_json: bool, states: list[str], queues: tuple[str, ...], include: str | None
 ) -> None:
@@ -241,7 +273,7 @@ def info(
 
 @resource.command("R")
 @statedir_option
-@_choosing(STATES, "all")
+@_choosing(CHOICES, "all")
 def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str | None) -> None:
     """Print nodes as R, which is JSON (RFC 20)."""
     known = _known(state)
@@ -249,11 +281,9 @@ def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str 
 
 
 def _in_states(known: Known, states: Sequence[str], ranks: Collection[int]) -> ResourceSet:
-    if set(states) == set(STATES):
-        return _only(known.sets["all"], ranks)
-    found = _only(known.sets["all"], ())
-    for state in states:
-        found = resource_set.union(found, _only(known.sets[state], ranks))
+    found = _only(known.set_of("all"), ())
+    for state in ["all"] if {*STATES} <= {*states} else states:
+        found = resource_set.union(found, _only(known.set_of(state), ranks))
     return found
 
 
@@ -281,17 +311,35 @@ def status(
     known = _known(state)
     ranks = known.chosen(queues, include)
     nodes = [node for node in known.nodes if node["rank"] in ranks and _cared(node) in states]
-    rows = list(cared_for(nodes, idset.decode(known.status["offline"])))
+    rows = list(cared_for(nodes, idset.decode(known.status["offline"]), form.fields))
     _print({"nodes": nodes} if as_json else rows, form, header=not no_header)
 
 
-def cared_for(nodes: Iterable[Node], offline: Collection[int]) -> Iterator[Node]:
-    """Give the rows of nodes: those of one state, and those of them that are there, in one."""
-    named: dict[tuple[str, bool], list[Node]] = {}
-    for node in nodes:
-        named.setdefault((_cared(node), node["rank"] not in offline), []).append(node)
-    for (shown, up), alike in sorted(named.items()):
-        yield {"state": shown, "up": "✔" if up else "✗", **_names(alike)}
+def cared_for(
+    nodes: Iterable[Node], offline: Collection[int], shown: Collection[str]
+) -> Iterator[Node]:
+    """Give the rows of nodes: those that are in one state, and there or not, share one.
+
+    Those are told apart by what is `shown` alone.
+    """
+    marked = [
+        ({"state": _cared(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
+        for node in nodes
+    ]
+    rows = _together(marked, shown)
+    yield from sorted(rows, key=lambda row: (row["state"], row["up"] == "✔"))
+
+
+def _together(
+    marked: Iterable[tuple[Mapping[str, Any], Node]], shown: Collection[str]
+) -> Iterator[Node]:
+    """Give a row for all nodes whose marks that are shown are the same."""
+    alike: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
+    for marks, node in marked:
+        key = tuple(value for mark, value in marks.items() if mark in shown)
+        alike.setdefault(key, (marks, []))[1].append(node)
+    for marks, members in alike.values():
+        yield {**marks, **_names(members)}
 
 
 def _cared(node: Node) -> str:
@@ -332,7 +380,7 @@ def drain(
     """
     if targets is None:
         drained = [node for node in _known(state).nodes if node["state"] in _DRAINED]
-        rows = list(drained_rows(drained))
+        rows = list(drained_rows(drained, form.fields))
         _print({"nodes": drained} if as_json else rows, form, header=not no_header)
         return
     if update and force:
@@ -341,13 +389,16 @@ def drain(
     _change(state, as_json, "resource.drain", targets, " ".join(reason), mode)
 
 
-def drained_rows(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Give the rows of drained nodes; those that were drained together share one."""
-    together: dict[tuple[float, str, str], list[Node]] = {}
-    for node in nodes:
-        together.setdefault((node["since"], node["state"], node["reason"]), []).append(node)
-    for (since, state, reason), alike in together.items():
-        yield {"timestamp": since, "state": state, "reason": reason, **_names(alike)}
+def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node]:
+    """Give the rows of drained nodes; those that were drained together share one.
+
+    They are told apart by what is `shown` alone.
+    """
+    marked = [
+        ({"timestamp": node["since"], "state": node["state"], "reason": node["reason"]}, node)
+        for node in nodes
+    ]
+    yield from _together(marked, shown)
 
 
 @resource.command("undrain")

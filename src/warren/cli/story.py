@@ -12,6 +12,7 @@ from typing import Final
 from warren.base.bytesize import from_human, human
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
+from warren.base.words import plural
 from warren.rfc.eventlog import Event
 
 TASKS: Final = "tasks"
@@ -213,8 +214,3 @@ class Story:
                 return f"exit status {self.status >> 8}"
             case _:
                 return ""
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """Write a count with its noun."""
-    return f"{count} {one if count == 1 else many or one + 's'}"

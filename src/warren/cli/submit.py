@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import jobspecs
+from warren.cli import jobspecs, scripts
 from warren.cli.common import ask_instance, f58, json_option, print_json, socket_of, statedir_option
 from warren.cli.jobspecs import make_jobspec
 from warren.daemons.statedir import StateDir
@@ -63,6 +64,13 @@ def _flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     return sum({_FLAGS[name] for name in names})
 
 
+def _with_signed(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, bool]:
+    """Read flags of which `signed` is not for the instance, but for us."""
+    names = value.split(",")
+    others = ",".join(name for name in names if name != "signed")
+    return _flags(ctx, param, others), "signed" in names
+
+
 @click.command(context_settings=CONTEXT)
 @jobspecs.options
 @jobspecs.counted
@@ -93,12 +101,14 @@ def submit(
     """Submit COMMAND as a job and print its id.
 
     If COMMAND is a script with #DW lines among its first comments, and no dw
-    attribute is given, those are the job's directives. Variables of your
-    environment are filled into them, except $DW_..., which are the job's.
+    attribute is given, those are the job's directives. A line that ends in a
+    backslash goes on in the next one. Variables of your environment are filled
+    in, except $DW_..., which are the job's.
     """
     if cc is not None and bcc is not None:
         raise UserMistake("--cc and --bcc: one of them is enough.")
     specs = list(_copies(options, cc, bcc))
+    scripts.tell_remarks(specs, options["command"][0])
     if dry_run:
         for spec in specs:
             print_json(spec)
@@ -148,12 +158,18 @@ def submit(
 @jobspecs.options
 @jobspecs.counted
 @submitted_with
+@click.option("-v", "--verbose", count=True,
+              help="Tell the job's id; -vv: and its events; -vvv: and those of its shells.",
+              )  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(state: StateDir, dry_run: bool, urgency: int, flags: int, **options: Any) -> None:
+def run(
+    state: StateDir, dry_run: bool, urgency: int, flags: int, verbose: int, **options: Any
+) -> None:
     """Submit COMMAND as a job, show its output, and exit as it does."""
     from warren.cli.attach import attach
 
     spec = make_jobspec(**options)
+    scripts.tell_remarks([spec], options["command"][0])
     label = options["label_io"] and options["output"] is None
     if dry_run:
         print_json(spec)
@@ -161,21 +177,81 @@ def run(state: StateDir, dry_run: bool, urgency: int, flags: int, **options: Any
 
     async def submitted(handle: "Handle") -> int:
         job = await submitting(state, spec, urgency, flags)(handle)
-        return await attach(handle, job, shown=sys.stderr.isatty(), label=label)
+        if verbose:
+            click.echo(f"jobid: {f58(job)}", err=True)
+        return await attach(
+            handle,
+            job,
+            shown=sys.stderr.isatty(),
+            events=verbose > 1,
+            execution=verbose > 2,
+            label=label,
+        )
 
     sys.exit(ask_instance(state, submitted))
 
 
+@click.command("submit")
+@statedir_option
+@json_option
+@click.option("-u", "--urgency", default="16", metavar="N", callback=_urgency,
+              help="0 to 31, or hold, default, expedite.")  # fmt: skip
+@click.option("-f", "--flags", default="", metavar="FLAG,...",
+              callback=_with_signed,
+              help="debug, waitable, novalidate; or signed: FILE holds a signed request.",
+              )  # fmt: skip
+@click.argument("file", default="-", metavar="[FILE]")
+def job_submit(
+    state: StateDir, as_json: bool, urgency: int, flags: tuple[int, bool], file: str
+) -> None:
+    """Submit a jobspec, as --dry-run prints it, and print the job's id.
+
+    Without a FILE, or where it is -, the jobspec is read from standard input.
+    """
+    bits, is_signed = flags
+    text = _read(file)
+    if is_signed:
+        work = _sending(lambda: text.decode(errors="replace").strip(), urgency, bits)
+    else:
+        try:
+            work = submitting(state, json.loads(text), urgency, bits)
+        except (ValueError, RecursionError) as error:
+            place = "standard input" if file == "-" else file
+            raise UserMistake(f"{place}: the jobspec is not JSON: {error}.") from error
+    job = ask_instance(state, work)
+    if as_json:
+        print_json({"id": f58(job)})
+    else:
+        click.echo(f58(job))
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UserMistake(f"{file}: {error.strerror}.") from error
+
+
 def submitting(
-    state: StateDir, spec: Mapping[str, Any], urgency: int = 16, flags: int = 0
+    state: StateDir, spec: Any, urgency: int = 16, flags: int = 0
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     """Give what submits a jobspec. It raises UserMistake in the words of whoever refuses it."""
 
+    def signed() -> str:
+        return _signed(json.dumps(spec).encode(), socket_of(state).stat().st_uid)
+
+    return _sending(signed, urgency, flags)
+
+
+def _sending(
+    token: Callable[[], str], urgency: int, flags: int
+) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     async def work(handle: "Handle") -> fluid.JobId:
         from warren.rpc.message import RpcError
 
-        token = _signed(json.dumps(spec).encode(), socket_of(state).stat().st_uid)
-        request = {"J": token, "urgency": urgency, "flags": flags}
+        request = {"J": token(), "urgency": urgency, "flags": flags}
         try:
             answer = await handle.rpc("job-ingest.submit", request)
         except RpcError as error:

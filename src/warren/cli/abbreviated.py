@@ -1,0 +1,77 @@
+"""Long options that are cut short: `--time` for `--time-limit`, as flux takes them."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+
+def spelled_out(command: click.Command, ctx: click.Context, words: Sequence[str]) -> list[str]:
+    """Give a command line with its long options in full.
+
+    What no option begins with is left as it is, for the parser to refuse. Raises UsageError
+    where several options begin with a word.
+    """
+    options = [each for each in command.get_params(ctx) if isinstance(each, click.Option)]
+    named = {name: each for each in options for name in (*each.opts, *each.secondary_opts)}
+    interspersed = command.context_settings.get(
+        "allow_interspersed_args", command.allow_interspersed_args
+    )
+    left = list(words)
+    found: list[str] = []
+    while left:
+        word = left.pop(0)
+        if word == "--" or (not _is_option(word) and not interspersed):
+            return [*found, word, *left]
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            full = _full(name, named)
+            found.append(f"{full}{equals}{value}")
+            option = None if equals else named.get(full)
+        else:
+            found.append(word)
+            option = _last(word, named) if _is_option(word) else None
+        if option is not None and _takes_next(option, left):
+            found += left[: option.nargs]
+            del left[: option.nargs]
+    return found
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
+def _full(name: str, named: dict[str, click.Option]) -> str:
+    if name in named:
+        return name
+    possible = sorted(full for full in named if full.startswith(name))
+    if len({id(named[full]) for full in possible}) > 1:
+        raise click.UsageError(f"{name} may be {', '.join(possible)}: write more of it.")
+    return possible[0] if possible else name
+
+
+def _last(word: str, named: dict[str, click.Option]) -> click.Option | None:
+    """Give the option of a word such as -xN that takes the next one, if any does."""
+    for letter, rest in _letters(word):
+        option = named.get(f"-{letter}")
+        if option is None:
+            return None
+        if not _is_switch(option):
+            return None if rest else option
+    return None
+
+
+def _letters(word: str) -> Iterator[tuple[str, str]]:
+    for place, letter in enumerate(word[1:], 1):
+        yield letter, word[place + 1 :]
+
+
+def _is_switch(option: click.Option) -> bool:
+    return option.is_flag or option.count
+
+
+def _takes_next(option: click.Option, left: Sequence[str]) -> bool:
+    if _is_switch(option):
+        return False
+    # One whose value may be left out takes no other option for it.
+    optional = isinstance(option.flag_value, str)
+    return not (optional and (not left or _is_option(left[0])))

@@ -1,0 +1,79 @@
+"""Moments to come, as people write them: `+10m`, `14:30`, `tomorrow 8am`, `2027-01-31T14:30`."""
+
+import re
+from datetime import date, datetime, time, timedelta
+from math import isfinite
+from typing import Final
+
+from warren.base.errors import UserMistake
+from warren.rfc import duration
+from warren.rfc.errors import BadFormat
+
+_MORNING: Final = time(9)
+"""The time of `today` and `tomorrow` where none is said, as Flux's parser of words has it."""
+_NAMED: Final = {"noon": time(12), "midnight": time(0)}
+_DAYS: Final = {"today": 0, "tomorrow": 1}
+_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+
+_SECONDS: Final = re.compile(r"@?([0-9]+(?:\.[0-9]+)?)")
+_SPAN: Final = re.compile(r"in (an?|[0-9]+(?:\.[0-9]+)?) ?(second|minute|hour|day|week)s?")
+_CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d\d)(?::(\d\d))?)? ?(am|pm)?")
+
+
+def coming(text: str, now: float) -> float:
+    """Read a moment, as seconds since the epoch; what names no zone is local time.
+
+    Raises UserMistake for what names none.
+    """
+    try:
+        found = _moment(" ".join(text.split()).lower().removeprefix("at "), now)
+        if found is None:
+            found = datetime.fromisoformat(text.strip()).timestamp()
+        if not isfinite(found):
+            raise ValueError(found)
+        return found
+    except (BadFormat, ValueError, OverflowError, OSError):
+        raise UserMistake(
+            f"--begin-time {text}: say +10m, now, 14:30, tomorrow 8am, in 2 hours, 2027-01-31, "
+            "2027-01-31T14:30, or seconds since 1970."
+        ) from None
+
+
+def _moment(text: str, now: float) -> float | None:
+    if text == "now":
+        return now
+    if text.startswith("+"):
+        return now + duration.parse(text[1:])
+    if text.startswith("in ") and (span := _SPAN.fullmatch(text)) is not None:
+        count = 1.0 if span[1].startswith("a") else float(span[1])
+        return now + count * _UNITS[span[2]]
+    if (seconds := _SECONDS.fullmatch(text)) is not None:
+        return float(seconds[1])
+    today = datetime.fromtimestamp(now).date()  # noqa: DTZ006 - local time is meant
+    day, _, rest = text.partition(" ")
+    if day in _DAYS:
+        named = _clock(rest.removeprefix("at ")) if rest else _MORNING
+        return None if named is None else _at(today + timedelta(days=_DAYS[day]), named)
+    if rest and (named := _clock(rest.removeprefix("at "))) is not None:
+        return _at(date.fromisoformat(day), named)
+    named = _clock(text)
+    return None if named is None else _at(today, named)
+
+
+def _at(day: date, named: time) -> float:
+    return datetime.combine(day, named).timestamp()
+
+
+def _clock(text: str) -> time | None:
+    """Read a time of day; None for what is none. Raises ValueError for one that no day has."""
+    if text in _NAMED:
+        return _NAMED[text]
+    found = _CLOCK.fullmatch(text)
+    if found is None or not (found[2] or found[4]):
+        return None
+    hour, half = int(found[1]), found[4]
+    if half is not None:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    return time(hour, int(found[2] or 0), int(found[3] or 0))

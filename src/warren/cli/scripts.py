@@ -1,0 +1,149 @@
+"""Scripts that are submitted: their text, their directives, and what their author is told of them.
+
+A refusal ends the submission. A remark does not: what it is about may be meant so.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.directives import script
+from warren.directives.diagnostics import Mistake, did_you_mean
+from warren.directives.parse import Directive, Token, parse
+from warren.rfc import jobspec
+from warren.wlm import view
+
+LARGEST: Final = 2**20
+"""Bytes of a script."""
+
+_READ: Final = 65536
+"""Bytes of a program among which its directives are looked for."""
+
+
+def text_of(path: Path) -> str:
+    """Read a script. Raises UserMistake where there is none, or it is too large."""
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(LARGEST + 1)
+    except OSError as error:
+        raise UserMistake(f"{path}: {error.strerror}.") from error
+    if len(data) > LARGEST:
+        raise UserMistake(f"{path}: a script has up to 1 MiB; run what is larger from the script.")
+    return data.decode(errors="surrogateescape")
+
+
+def directives_of(text: str) -> list[str]:
+    """Give a script's directives, with the author's environment filled in."""
+    return [_expanded(line) for line in script.read(text).directives]
+
+
+def directives_in(program: str) -> list[str]:
+    """Give the directives of a program that a command line names, if it is a script."""
+    return directives_of(_beginning(program))
+
+
+SHELL_OPTIONS: Final = (
+    "cpu-affinity", "exit-on-error", "exit-timeout", "gpu-affinity", "hwloc", "initrc", "input",
+    "mpi", "nosetpgrp", "oom", "output", "per-resource", "pmi", "pty", "rlimit", "signal",
+    "stage-in", "stop-tasks-in-exec", "taskmap", "userrc", "verbose",
+)  # fmt: skip
+"""What Flux's shell, or ours, takes for an option. Others are for plugins of a site."""
+
+
+def tell_remarks(specs: Iterable[Mapping[str, Any]], program: str | None) -> None:
+    """Tell the author, once each, what of the script and its directives may be a mistake."""
+    remarks = [] if program is None else _on_script(program)
+    for each in dict.fromkeys(
+        [*remarks, *(words for spec in specs for words in (*_on_copies(spec), *_on_options(spec)))]
+    ):
+        click.echo(f"warren: warning: {each}", err=True)
+
+
+def _on_script(program: str) -> list[str]:
+    return [remark.shown(program) for remark in script.read(_beginning(program)).remarks]
+
+
+def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Find what is to be copied in, and is not there, as far as the author can see."""
+    for text in view.directives(spec) or ():
+        try:
+            directive = parse(text)
+        except Mistake:
+            continue  # its refusal says more
+        source = _source(directive)
+        if source is not None and _missing(source.text):
+            sentence = "There is no such file or directory now."
+            remedy = "The copy fails if there is none when the job starts."
+            yield f"what is to be copied in:\n{directive.mistake(source, sentence, remedy).shown}"
+
+
+def _on_options(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Find options of the job shell that no shell knows which is known here.
+
+    They are no mistake: a shell with other plugins may know them.
+    """
+    for name in jobspec.system(spec).get("shell", {}).get("options", {}):
+        if name not in SHELL_OPTIONS:
+            near = did_you_mean(name, SHELL_OPTIONS)
+            yield f"-o {name}: the job shell has no option of this name. {near or ''}".rstrip()
+
+
+def _source(directive: Directive) -> Token | None:
+    argument = directive.argument("source") if directive.command.text == "copy_in" else None
+    return None if argument is None else argument.value
+
+
+def _missing(source: str) -> bool:
+    """Tell whether a path names nothing, in a file system that is to be seen from here."""
+    path = Path(source)
+    if not path.is_absolute():
+        return False
+    try:
+        path.stat()
+    except FileNotFoundError:
+        # Of another machine's file system not even the first directory may be here.
+        return len(path.parts) > 1 and Path(*path.parts[:2]).is_dir()
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _beginning(program: str) -> str:
+    path = Path(program)
+    if "/" not in program or not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as opened:
+            return opened.read(_READ).decode(errors="replace")
+    except OSError:
+        return ""  # a program may be executable, and not readable
+
+
+def _expanded(line: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name.startswith("DW_"):
+            return match[0]
+        if name not in os.environ:
+            raise Mistake(
+                line, match.start(), match.end(),
+                f"Your environment has no variable {name}.", "Set it, or write the path.",
+            )  # fmt: skip
+        found = os.environ[name]
+        if re.search(r"=\S*$", line[: match.start()]) and re.search(r"\s", found):
+            raise Mistake(
+                line, match.start(), match.end(),
+                f"Your variable {name} is {found!r}, and a value ends at the first space.",
+                "Use a path without spaces, such as that of a link.",
+            )  # fmt: skip
+        return found
+
+    try:
+        return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, line)
+    except Mistake as mistake:
+        raise UserMistake(f"the job is refused.\n{mistake.shown}") from None

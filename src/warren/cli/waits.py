@@ -1,0 +1,95 @@
+"""What keeps jobs from going on, where the jobs' own attributes do not say: asked live."""
+
+import asyncio
+import errno
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from warren.lifecycle.states import State
+from warren.wlm.codec import DEPENDENCY
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+Attributes = Mapping[str, Any]
+
+_OF_STORAGE: Final = (State.DEPEND.bit, State.RUN.bit, State.CLEANUP.bit)
+_SECONDS: Final = 2.0
+_NO_CONDUCTOR: Final = "waits for its storage, whose conductor does not answer"
+
+
+async def reasons(
+    handle: "Handle", jobs: Iterable[Attributes], seconds: float = _SECONDS
+) -> dict[int, str]:
+    """Give what jobs wait for, by their ids: those of which there is something to tell.
+
+    A conductor that does not answer within `seconds` is what they wait for.
+    """
+    listed = list(jobs)
+    return {**await _scheduling(handle, listed), **await _storage(handle, listed, seconds)}
+
+
+async def _storage(handle: "Handle", jobs: Iterable[Attributes], seconds: float) -> dict[int, str]:
+    from warren.rpc.message import RpcError
+
+    ids = [
+        job["id"]
+        for job in jobs
+        if job["state"] in _OF_STORAGE
+        and (
+            DEPENDENCY in (job.get("dependencies") or ())
+            or "rabbit_workflow" in job.get("annotations", {}).get("user", {})
+        )
+    ]
+    if not ids:
+        return {}
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await handle.rpc("dws.waits", {"ids": ids})
+    except TimeoutError:
+        return dict.fromkeys(ids, _NO_CONDUCTOR)
+    except RpcError as error:
+        if error.errnum == errno.EPERM:
+            return {}  # a conductor of its own process answers the owner alone
+        return dict.fromkeys(ids, _NO_CONDUCTOR)
+    return {int(job): reason for job, reason in answer["waits"].items()}
+
+
+async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int, str]:
+    from warren.rpc.message import RpcError
+
+    waiting = [job for job in jobs if job["state"] == State.SCHED.bit and job.get("priority")]
+    if not waiting:
+        return {}
+    said: dict[str, str | None] = {}
+    for queue in {job.get("queue", "") for job in waiting}:
+        try:
+            status = await handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
+        except RpcError:
+            # It is not configured any more.
+            said[queue] = f"waits for queue {queue}, which there is not" if queue else None
+        else:
+            said[queue] = None if status["start"] else _stopped(queue, status)
+    found = {job["id"]: said[job.get("queue", "")] for job in waiting}
+    told = {job: reason for job, reason in found.items() if reason is not None}
+    # The first who wait for something have been told by the scheduler.
+    silent = [job["id"] for job in waiting if job["id"] not in told and not _knows(job)]
+    if silent:
+        with suppress(RpcError):  # a scheduler of another make says no more than it has said
+            answer = await handle.rpc("sched.waits", {"ids": silent})
+            told.update((int(job), reason) for job, reason in answer["waits"].items())
+    return told
+
+
+def _knows(job: Attributes) -> bool:
+    sched = job.get("annotations", {}).get("sched") or {}
+    return bool(sched.get("reason_pending") or sched.get("t_estimate"))
+
+
+def _stopped(queue: str, status: Attributes) -> str:
+    where = f"queue {queue}" if queue else "the queue"
+    if status.get("blocked") == "parent":
+        where += f"'s parent {status['parent']}"
+    why = status.get("stop_reason")
+    return f"{where} is stopped" + (f": {why}" if why else "")
