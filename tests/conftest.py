@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import logging
+import signal
 
 import pytest
 import structlog
@@ -13,3 +14,14 @@ def quiet_log() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(),
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def heeded_signals() -> None:
+    """What starts the tests in the background may have them ignored, and all children then do."""
+    for signum, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, handler)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,13 @@ from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
 from warren.daemons.sweep import leftovers
+from warren.instance.shell.processes import send
 from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.server.store import Store
 
-START_SECONDS = 30.0
-SECONDS = 60.0
+SECONDS = 120.0
+"""How long is waited for anything, on a machine that has much else to do."""
 
 
 class Cluster:
@@ -33,28 +35,37 @@ class Cluster:
     def __init__(self, root: Path, *options: str) -> None:
         self.state = StateDir(root / "state")
         self.shared = root / "global"
-        self.shared.mkdir(exist_ok=True)
+        self.shared.mkdir(exist_ok=True, parents=True)
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
         """Start it, or start it again, and wait until it is ready."""
         self.launch()
-        wait_for(self.is_ready, START_SECONDS)
+        wait_for(self.is_ready)
 
     def launch(self) -> None:
         """Start it, or start it again."""
+        self.launch_with("--global", str(self.shared), *self.options)
+
+    def launch_with(self, *options: str) -> None:
+        """Start it with no other options of `warren up` than these."""
         self.state.prepare()
         with (self.state.logs / "up.out").open("w") as output:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "warren", "up", "--statedir", str(self.state.path),
-                    "--global", str(self.shared), *self.options,
+                    sys.executable,
+                    "-m",
+                    "warren",
+                    "up",
+                    "--statedir",
+                    str(self.state.path),
+                    *options,
                 ],
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def is_ready(self) -> bool:
         assert self.process is not None
@@ -83,11 +94,13 @@ class Cluster:
 
     def _kill_one_and_all(self) -> bool:
         """Kill every process that is there; tell whether there was none."""
-        found = self.processes()
-        for process in found:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        return not found
+        return not send(self.processes, signal.SIGKILL)
+
+    def status(self) -> dict[str, Any]:
+        """Give what it says of itself. It runs."""
+        status = self.state.status()
+        assert status is not None
+        return status
 
     def site(self) -> Site:
         """Give what the cluster was made as."""
@@ -135,6 +148,32 @@ class Cluster:
                     found[words[words.index(b"warren.daemons.agent") + 3].decode()] = process
         return found
 
+    def copiers(self) -> list[int]:
+        """Give the copiers that are at work."""
+        found = []
+        for process in self.processes():
+            with suppress(OSError):  # it may just have ended
+                words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+                if b"warren.node.copying" in words and b"nsenter" not in words[0]:
+                    found.append(process)
+        return found
+
+    def taken(self) -> dict[str, int]:
+        """Give the bytes of each rabbit that are taken, as its disk tells."""
+        flash = self.nodes()._flash
+        rabbits = [chassis.rabbit for chassis in self.site().chassis()]
+        return {name: sum(flash.volumes(name).values()) for name in rabbits}
+
+    def parts(self) -> set[str]:
+        """Give the parts that have a process each."""
+        found = set()
+        for process in self.processes():
+            with suppress(OSError):
+                words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+                if b"warren.daemons.part" in words:
+                    found.add(words[words.index(b"warren.daemons.part") + 2].decode())
+        return found
+
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a `warren` command."""
         return subprocess.run(
@@ -142,7 +181,7 @@ class Cluster:
             capture_output=True,
             text=True,
             timeout=SECONDS,
-            env=self._environment(environment),
+            env=self.environment(environment),
         )
 
     def started(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -151,10 +190,10 @@ class Cluster:
             [sys.executable, "-m", "warren", *arguments],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=self._environment(environment),
+            env=self.environment(environment),
         )
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:
         return {**os.environ, "WARREN_STATEDIR": str(self.state.path), **more}
 
     def script(self, name: str, body: str, *directives: str) -> str:

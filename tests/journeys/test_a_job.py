@@ -1,6 +1,7 @@
 """Whole jobs, from the command line to the files that they leave."""
 
 import json
+import sys
 
 from tests.journeys.conftest import Cluster
 
@@ -12,6 +13,16 @@ def test_a_plain_job_shows_its_output_and_exits_as_it_does(cluster: Cluster) -> 
 
     assert sorted(done.stdout.splitlines()) == ["task 0", "task 1"]
     assert done.returncode == 3
+
+
+def test_a_task_writes_to_its_own_jobs_records_and_to_no_others(cluster: Cluster) -> None:
+    warren = f"{sys.executable} -m warren"
+    put = cluster("run", "sh", "-c", f"{warren} kvs put job=1 && {warren} kvs get job")
+
+    assert (put.returncode, put.stdout) == (0, "1\n"), put.stderr
+    listed = cluster("kvs", "ls", "job")
+    assert (listed.returncode, listed.stdout.strip()) == (0, "0000")
+    assert cluster("kvs", "get", "job").stderr.startswith("warren: job: Is a directory")
 
 
 def test_a_rabbit_job_works_on_copies_and_its_results_come_back(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.journeys.conftest import wait_for
 from tests.wlm.pbs import moms
 from warren.instance.shell.processes import parents
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class Unix(http.client.HTTPConnection):
@@ -214,6 +215,9 @@ def test_what_it_cannot_do_is_said_in_a_sentence(atomd: Atomd) -> None:
     elsewhere[-1] = str(atomd.root / "other")
     assert "another service listens there" in said(*elsewhere)
     assert atomd.jobs() == []
+    long = str(atomd.root / ("x" * (108 - len(str(atomd.root / "")))))
+    elsewhere[elsewhere.index("--socket") + 1] = long
+    assert "choose a shorter path" in said(*elsewhere)
     elsewhere[elsewhere.index("--socket") + 1] = "/proc/none/sock"
     assert "cannot be listened at" in said(*elsewhere)
     (atomd.root / "third" / "lock").mkdir(parents=True)
@@ -252,7 +256,7 @@ def test_the_hook_and_the_service_understand_each_other(atomd: Atomd) -> None:
 
 def test_a_start_that_is_too_slow_or_fails_leaves_nothing(atomd: Atomd) -> None:
     cleaned = atomd.root / "cleaned"
-    config = configured(atomd, post_timeout=0.5)
+    config = configured(atomd, post_timeout=3)
     for start in ("sleep 60", "echo no memory; exit 1"):
         atomd.config.write_text(
             f'[[start]]\ncommand = ["/bin/sh", "-c", "{start}"]\n'
@@ -291,3 +295,31 @@ def test_a_service_that_dies_during_a_begin_fails_it_and_has_nothing_when_it_is_
     assert "the registration may be left behind" in played.text
     atomd.start()
     wait_for(lambda: atomd.jobs() == [], SECONDS)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small file system")
+def test_on_a_full_disk_it_says_so_and_starts_when_there_is_room(
+    atomd: Atomd, tmp_path: Path
+) -> None:
+    disk = tmp_path / "state"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=True)
+    try:
+        with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+            while filler.write(b"x" * 4096):
+                pass
+        said = tmp_path / "said"
+        with said.open("w") as output:
+            atomd.process = subprocess.Popen(
+                atomd.command(), stdout=output, stderr=output, text=True
+            )
+        wait_for(lambda: f"the file system of {disk} is full (" in said.read_text())
+        (disk / "filler").unlink()
+        wait_for(lambda: "serving ATOM at" in said.read_text())
+        assert "Traceback" not in said.read_text()
+        assert atomd.end(signal.SIGTERM) == 0
+    finally:
+        if atomd.process is not None:
+            atomd.process.kill()
+            atomd.process.wait()
+        subprocess.run(["umount", str(disk)], check=True)

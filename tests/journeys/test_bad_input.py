@@ -60,7 +60,7 @@ def test_a_wrong_directive_is_shown_with_a_caret_under_the_mistake(
     under_carets = under_carets.replace("$G", str(cluster.shared))
 
     said = refused(cluster, "submit", "-N1", "-S", f"dw={directives}", "true")
-    shown, carets, words = said.splitlines()[1:4]
+    shown, carets, words = said.partition("the job is refused.\n")[2].splitlines()[:3]
 
     assert shown[carets.index("^") : carets.rindex("^") + 1] == under_carets
     assert sentence in words
@@ -78,8 +78,9 @@ def test_a_wrong_directive_is_shown_with_a_caret_under_the_mistake(
             "a rabbit has 144 GiB",
         ),
         (["./nowhere.sh"], "./nowhere.sh: there is no such file."),
+        (["/etc"], "/etc is a directory: name a program in it."),
         (["-t", "soon", "true"], "'soon' is not a duration"),
-        (["-N2", "-n1", "true"], "1 tasks cannot be spread over 2 nodes"),
+        (["-N2", "-n1", "true"], "1 task cannot be spread over 2 nodes"),
         (["-S", "^dw=/nowhere.json", "true"], "/nowhere.json: No such file"),
     ],
 )
@@ -110,7 +111,9 @@ def test_a_variable_that_the_author_does_not_have_is_shown_in_the_script(
 
 def test_a_job_that_is_not_there_is_not_found(cluster: Cluster) -> None:
     assert "unknown job id" in refused(cluster, "job", "eventlog", "f1")
-    assert "unknown job id" in refused(cluster, "cancel", "f1")
+    assert refused(cluster, "cancel", "f123") == "warren: f123: unknown job id\n"
+    assert refused(cluster, "job", "raise", "f123", "why") == "warren: f123: unknown job id\n"
+    assert refused(cluster, "job", "kill", "0x1") == "warren: 0x1: unknown job id\n"
     assert "'no!' is not a job id" in refused(cluster, "cancel", "no!")
 
 
@@ -133,10 +136,13 @@ def test_a_state_directory_in_use_is_left_alone(cluster: Cluster) -> None:
 
 def test_a_state_directory_is_not_used_for_another_cluster(own_cluster: Cluster) -> None:
     own_cluster.down()
-    done = own_cluster("up", "--rabbits", "3")
+    done = own_cluster("up", "--rabbits", "1")
 
     assert done.returncode == 1
-    assert "holds a cluster of 2 rabbits" in done.stderr
+    assert done.stderr == (
+        "warren: --rabbits 1: there are 2 here, and rabbits can only be added. "
+        "Leave the option out, or choose another state directory.\n"
+    )
 
 
 def test_a_port_in_use_is_named(cluster: Cluster, tmp_path: Path) -> None:

@@ -72,11 +72,11 @@ def test_a_batch_job_ends_as_its_script_does(cluster: Cluster) -> None:
 def test_a_batch_job_that_is_cancelled_takes_its_jobs_with_it(cluster: Cluster) -> None:
     script = cluster.script("long.sh", f"{WARREN} submit -N2 sleep 987654; echo so far; sleep 1000")
     job = submitted(cluster, script, "-N2")
-    wait_for(lambda: running(cluster, "987654") == 2, 60)
+    wait_for(lambda: running(cluster, "987654") == 2)
     cluster("cancel", job)
 
     assert "so far" in output(cluster, job)
-    wait_for(lambda: running(cluster, "987654") == 0, 10)
+    wait_for(lambda: running(cluster, "987654") == 0)
 
 
 def test_jobs_that_the_script_leaves_behind_are_ended(cluster: Cluster) -> None:
@@ -94,7 +94,7 @@ def test_a_batch_job_goes_on_while_the_cluster_restarts(cluster: Cluster) -> Non
         f"{WARREN} run -N2 echo inside",
     )
     job = submitted(cluster, script, "-N2")
-    wait_for(lambda: (cluster.shared / "begun").exists(), 60)
+    wait_for(lambda: (cluster.shared / "begun").exists())
     cluster.kill()
     cluster.up()
     (cluster.shared / "go").touch()

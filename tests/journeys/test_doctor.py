@@ -3,15 +3,21 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
 
-from tests.journeys.conftest import Cluster, wait_for
+import pytest
+
+from tests.journeys.conftest import SECONDS, Cluster, wait_for
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
+from warren.daemons.statedir import holder
 from warren.dws import kinds, labels
 from warren.dws.node import Volume
+from warren.instance.shell import cgroups
+from warren.instance.shell.cgroups import Cgroup
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 
@@ -24,6 +30,31 @@ def waiting_job(cluster: Cluster) -> str:
     job = cluster.submit("-N2", script)
     cluster.wait_event(job, "start")
     return job
+
+
+def of_a_job(cluster: Cluster, name: str) -> Cgroup:
+    """Make a cgroup as the parent of the shells does."""
+    made = cgroups.of_this_machine(str(cluster.state.path))
+    if made is None:
+        pytest.skip("this user makes no cgroups here, and strays are known by those")
+    return made.make(name)
+
+
+def like_a_task(cluster: Cluster) -> dict[str, str]:
+    """Give an environment with all that anybody can know of a cluster and its tasks."""
+    return {
+        **os.environ,
+        "FLUX_URI": cluster.state.uri,
+        "FLUX_JOB_ID": "ƒ7",
+        "FLUX_JOB_SIZE": "1",
+        "FLUX_JOB_NNODES": "1",
+        "FLUX_TASK_RANK": "0",
+        "FLUX_TASK_LOCAL_ID": "0",
+        "FLUX_KVS_NAMESPACE": "job-7",
+        "FLUX_JOB_TMPDIR": str(cluster.state.tmp / "jobtmp-0-7"),
+        "WARREN_CLUSTER": str(cluster.state.path),
+        "WARREN_PERILOG": str(cluster.state.path),
+    }
 
 
 def nodes_of(cluster: Cluster) -> Nodes:
@@ -59,13 +90,16 @@ async def make_strays(cluster: Cluster) -> None:
 
 
 def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Cluster) -> None:
+    cgroup = of_a_job(own_cluster, "6-0")  # ƒ7
     job = waiting_job(own_cluster)
     clean = own_cluster("doctor")
     assert (clean.returncode, clean.stdout) == (0, "everything that is there is owned\n")
 
-    # It ends by itself should the test fail before it is found.
-    marks = {"FLUX_URI": own_cluster.state.uri, "FLUX_JOB_ID": "ƒ7"}
-    with subprocess.Popen(["sleep", "30"], env={**os.environ, **marks}) as stray:
+    # They end by themselves should the test fail before they are found.
+    with (
+        subprocess.Popen(["sleep", "30"], preexec_fn=cgroup.enter) as stray,
+        subprocess.Popen(["sleep", "30"], env=like_a_task(own_cluster)) as bystander,
+    ):
         asyncio.run(make_strays(own_cluster))
         told = own_cluster("doctor")
         assert told.returncode == 1
@@ -82,13 +116,36 @@ def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Clu
         repaired = own_cluster("doctor", "--repair")
         assert repaired.returncode == 0, repaired.stderr
         assert "4 things given back" in repaired.stdout
-        assert stray.wait(10) != 0
+        assert stray.wait(SECONDS) != 0
+        assert bystander.poll() is None
+        bystander.kill()
+    assert cgroup.remove()
     assert own_cluster("doctor").returncode == 0
 
     assert "finish" not in own_cluster.events(job), "the job that ran was disturbed"
     assert own_cluster("cancel", job).returncode == 0
     wait_for(lambda: "clean" in own_cluster.events(job))
     own_cluster.wait_clean()
+
+
+def test_a_process_that_only_names_the_cluster_outlives_all_that_the_cluster_does(
+    own_cluster: Cluster,
+) -> None:
+    state = own_cluster.state
+    with subprocess.Popen(["sleep", "1000"], env=like_a_task(own_cluster)) as bystander:
+        try:
+            helper = holder(state.shells_lock)
+            assert helper
+            os.kill(helper, signal.SIGKILL)
+            wait_for(lambda: holder(state.shells_lock) not in (None, helper))
+            own_cluster.kill()
+            assert own_cluster("doctor", "--repair").returncode == 0
+            own_cluster.up()
+            own_cluster.down()
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+    own_cluster.up()
 
 
 def test_what_a_killed_cluster_has_left_is_listed_and_ended_only_when_asked(

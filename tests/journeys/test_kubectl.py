@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.journeys.conftest import Cluster
+from tests.journeys.conftest import SECONDS, Cluster
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -15,7 +15,7 @@ def kubectl(cluster: Cluster, *arguments: str) -> str:
         ["kubectl", "--kubeconfig", str(cluster.state.kubeconfig), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_kubectl_disables_a_rabbit_and_enables_it_again(cluster: Cluster) -> Non
     patch("Disabled")
     try:
         kubectl(
-            cluster, "wait", "storage/rabbit-1", "--timeout=20s",
+            cluster, "wait", "storage/rabbit-1", "--timeout=100s",
             "--for=jsonpath={.status.status}=Disabled",
         )  # fmt: skip
     finally:

@@ -12,21 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import pytest
 
 from tests.journeys.conftest import Cluster, running, wait_for
-from warren.daemons.statedir import holder
+from tests.journeys.loads import SEED, answered, cancel, listed, open_files, submit
 from warren.instance.kvs import Kvs
 from warren.instance.shell.processes import marked
 from warren.journal.sqlite import SqliteJournal
 from warren.lifecycle.states import Result
-from warren.rfc import fluid, jobspec, signed_request
-from warren.rpc.client import connect
-from warren.rpc.message import Handle, RpcError
+from warren.rfc import fluid, jobspec
+from warren.rpc.message import Handle
 
 KILLS: Final = int(os.environ.get("WARREN_KILLS", "6"))
-SEED: Final = int(os.environ.get("WARREN_SEED", "1"))
 JOBS: Final = max(48, KILLS)
 
 WORDS: Final = ("well",) * 6 + ("badly", "late", "never", "never")
@@ -85,26 +82,16 @@ class Load:
 
     async def use(self, count: int) -> None:
         """Submit some jobs, and cancel those that would not end, as soon as anybody answers."""
-        while True:
-            try:
-                async with connect(self.cluster.state.socket) as handle:
-                    await self._use(handle, count)
-                return
-            except RpcError as error:
-                if not error.lost:
-                    raise
-            await asyncio.sleep(0.02)
+        await answered(self.cluster, lambda handle: self._use(handle, count))
 
     async def _use(self, handle: Handle, count: int) -> None:
         for _ in range(min(count, len(self.unsubmitted))):
             await self._submit(handle, self.unsubmitted.pop())
             await asyncio.sleep(self.dice.random() * 0.05)
-        listed = await handle.rpc("job-list.list", {"max_entries": 0})
-        for job in listed["jobs"]:
+        for job in await listed(handle):
             if job["name"].startswith("never") and "result" not in job:
                 await asyncio.sleep(self.dice.random() * 0.2)
-                with suppress(RpcError):  # it is cancelled already
-                    await handle.rpc("job-manager.raise", {"id": job["id"]})
+                await cancel(handle, job["id"])
 
     async def _submit(self, handle: Handle, name: str) -> None:
         how = name.partition("-")[0]
@@ -118,17 +105,15 @@ class Load:
             duration=0.5 if how == "late" else 0.0,
             **wide,
         )
-        token = signed_request.wrap(orjson.dumps(spec), os.getuid())
-        self.accepted[(await handle.rpc("job-ingest.submit", {"J": token}))["id"]] = name
+        self.accepted[await submit(handle, spec)] = name
 
     async def last_life(self) -> list[Mapping[str, Any]]:
         """Live until all jobs are over, and give them."""
         while True:
             await self.use(JOBS)
-            async with connect(self.cluster.state.socket) as handle:
-                jobs = (await handle.rpc("job-list.list", {"max_entries": 0}))["jobs"]
+            jobs = await answered(self.cluster, listed)
             if all("result" in job for job in jobs):
-                return list(jobs)
+                return jobs
             await asyncio.sleep(0.2)
 
 
@@ -190,18 +175,3 @@ def test_a_load_survives_any_number_of_kills(cluster: Cluster) -> None:
     cluster.down()
     with SqliteJournal(cluster.state.jobs) as journal:
         assert Kvs(journal, os.getuid()).namespaces() == ["primary"]
-
-
-def open_files(cluster: Cluster) -> int:
-    """Give how many files the control process and the parent of the shells have open.
-
-    Agents' connections, of which there are as many as they like, do not count.
-    """
-    assert cluster.process is not None
-    agents = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()}
-    found = 0
-    for process in (cluster.process.pid, holder(cluster.state.shells_lock)):
-        for each in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(FileNotFoundError):
-                found += os.readlink(each).strip("socket:[]") not in agents
-    return found

@@ -83,17 +83,11 @@ def ten_jobs(small: Cluster, directory: Path) -> None:
     said = {each["name"]: each["allocated"] for each in rabbits}
 
     assert said == {"rabbit-0": 5 * 364 * 2**20, "rabbit-1": 5 * 364 * 2**20}
-    assert said == taken(small)
+    assert said == small.taken()
 
     go.touch()
     for job in jobs:
         assert small("job", "attach", job).returncode == 0
     small.wait_clean()
     assert all(len(list(place.glob("results/*/here"))) == 1 for place in places)
-    assert taken(small) == {"rabbit-0": 0, "rabbit-1": 0}
-
-
-def taken(cluster: Cluster) -> dict[str, int]:
-    """Give the bytes of each rabbit that are taken, as its disk tells."""
-    flash = cluster.nodes()._flash
-    return {name: sum(flash.volumes(name).values()) for name in ("rabbit-0", "rabbit-1")}
+    assert small.taken() == {"rabbit-0": 0, "rabbit-1": 0}

@@ -1,5 +1,6 @@
 """kill -9, and what the next `warren up` makes of it."""
 
+import json
 import os
 import signal
 
@@ -16,8 +17,13 @@ DIRECTIVES = (
 
 def start(cluster: Cluster, seconds: float) -> str:
     """Start a job on two nodes whose tasks take their time."""
+    return started(cluster, f"sleep {seconds}")
+
+
+def started(cluster: Cluster, wait: str) -> str:
+    """Start a job on two nodes whose tasks wait by a command before they are done."""
     (cluster.shared / "input.txt").write_text("input\n")
-    body = f'cat "$DW_JOB_scratch/input.txt"; sleep {seconds}; echo > "$DW_JOB_scratch/done"'
+    body = f'cat "$DW_JOB_scratch/input.txt"; {wait}; echo > "$DW_JOB_scratch/done"'
     script = cluster.script("slow.sh", body, *DIRECTIVES)
     done = cluster("submit", "-N2", script, GLOBAL=str(cluster.shared))
     assert done.returncode == 0, done.stderr
@@ -44,10 +50,12 @@ def test_a_running_job_survives_the_control_process(own_cluster: Cluster) -> Non
 def test_tasks_that_ended_while_the_control_process_was_away_are_not_run_again(
     own_cluster: Cluster,
 ) -> None:
-    job = start(own_cluster, seconds=1)
+    gone = own_cluster.shared / "gone"
+    job = started(own_cluster, f"while ! [ -e {gone} ]; do sleep 0.1; done")
     # Not before: shells that have not met yet need the instance for that.
     own_cluster("job", "wait-event", "-p", "guest.exec.eventlog", job, "shell.start")
     own_cluster.kill()
+    gone.touch()  # however slow the machine is, no task has ended before
     wait_for(lambda: len(own_cluster.written("done")) == 2)
     own_cluster.up()
 
@@ -71,7 +79,7 @@ def test_agents_that_are_killed_disturb_no_running_job(own_cluster: Cluster) -> 
     assert not set(before.values()) & set(own_cluster.agents().values())
 
 
-@pytest.mark.parametrize("event", ["alloc", "start", "finish"])
+@pytest.mark.parametrize("event", ["alloc", "prolog-finish", "start", "finish"])
 def test_after_a_power_cut_the_job_ends_and_its_storage_is_given_back(
     own_cluster: Cluster, event: str
 ) -> None:
@@ -102,12 +110,32 @@ def test_stopping_the_cluster_ends_its_jobs_and_the_next_start_says_so(
     own_cluster.wait_clean()
 
 
-def test_a_cluster_that_was_killed_can_be_swept_by_down(own_cluster: Cluster) -> None:
+def test_a_cluster_that_was_killed_can_be_swept_by_down_which_says_what_it_removed(
+    own_cluster: Cluster,
+) -> None:
     job = start(own_cluster, seconds=60)
     own_cluster.wait_event(job, "start")
     own_cluster.kill()
-    own_cluster.down()
+    wait_for(lambda: own_cluster.agents() == {})
+    processes = len(own_cluster.processes())
+    done = own_cluster("down")
+
     assert own_cluster.processes() == []
+    loops = " and 2 loop devices" if own_cluster.site().flash == "image" else ""
+    separator = "," if loops else " and"
+    assert done.stdout == (
+        f"no cluster was running in {own_cluster.state.path}\n  ended what one that was killed "
+        f"had left: {processes} processes{separator} 2 mounts{loops}\n"
+    )
+    assert own_cluster("down").stdout == f"no cluster was running in {own_cluster.state.path}\n"
+    nothing = {"processes": 0, "mounts": 0, "loops": 0}
+    assert json.loads(own_cluster("down", "--json").stdout) == {
+        "stopped": False,
+        "statedir": str(own_cluster.state.path),
+        "removed": nothing,
+        "left": nothing,
+    }
 
     own_cluster.up()
     own_cluster.wait_clean()
+    assert own_cluster("down").stdout == f"stopped the cluster in {own_cluster.state.path}\n"

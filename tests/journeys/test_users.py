@@ -49,7 +49,7 @@ class User:
         """Give an answer, or the errnum and the words of a refusal."""
 
         async def asking() -> Any:
-            async with asyncio.timeout(20), connect(self.cluster.state.socket) as handle:
+            async with asyncio.timeout(120), connect(self.cluster.state.socket) as handle:
                 try:
                     return await handle.rpc(topic, payload)
                 except RpcError as error:
@@ -61,7 +61,7 @@ class User:
         """Give the first answer of a stream, or its refusal."""
 
         async def asking() -> Any:
-            async with asyncio.timeout(20), connect(self.cluster.state.socket) as handle:
+            async with asyncio.timeout(120), connect(self.cluster.state.socket) as handle:
                 try:
                     return await anext(handle.stream(topic, payload))
                 except RpcError as error:

@@ -1,0 +1,96 @@
+"""Storage that a process keeps when its job is over, and devices that show no volume."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.conftest import Cluster, running, wait_for
+from warren.node import loops
+
+pytestmark = pytest.mark.skipif(
+    loops.available() is not None, reason=f"no disk images: {loops.available()}"
+)
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster of one rabbit that waits for busy storage no longer than a second."""
+    config = tmp_path / "config.toml"
+    config.write_text('[storage]\nbusy-timeout = "1s"\n')
+    yield from running(Cluster(tmp_path, "--rabbits", "1", "--config", str(config)))
+
+
+def writing_job(cluster: Cluster) -> tuple[str, Path]:
+    """Start a job that leaves when it is told to; return it, and a directory of its storage."""
+    cluster.shared.joinpath("go").unlink(missing_ok=True)
+    waits = f'touch "$DW_JOB_fast/data"; until [ -e {cluster.shared}/go ]; do sleep 0.05; done'
+    directive = "#DW jobdw type=xfs capacity=8MiB name=fast"
+    job = cluster.submit("-N2", cluster.script("writing.sh", waits, directive))
+    wait_for(lambda: len(cluster.written("data")) == 2)
+    return job, cluster.written("data")[0].parent
+
+
+def test_a_process_that_keeps_flash_keeps_no_node_and_is_named(impatient: Cluster) -> None:
+    job, directory = writing_job(impatient)
+    with subprocess.Popen(["sleep", "600"], cwd=directory) as keeper:
+        try:
+            impatient.shared.joinpath("go").touch()
+            wait_for(lambda: "partial-free" in impatient.events(job))
+
+            told = impatient("doctor")
+            assert told.returncode == 1
+            assert f"rabbit-0: process {keeper.pid}: sleep of root keeps " in told.stdout
+            message = impatient.workflows()[0]["status"]["message"]
+            assert f"is kept by process {keeper.pid} (sleep of root)" in message
+            # All nodes are free, and a job with little flash beside the other's runs as well.
+            script = impatient.script(
+                "plain.sh", "true", "#DW jobdw type=xfs capacity=8MiB name=other"
+            )
+            assert impatient("run", "-N4", script).returncode == 0
+            assert "clean" not in impatient.events(job)
+        finally:
+            keeper.kill()
+    impatient.wait_event(job, "clean")
+
+    assert impatient.job(job)["result"] == 1, "the job had succeeded"
+    impatient.wait_clean()
+    assert impatient("doctor").returncode == 0
+
+
+def test_doctor_ends_the_process_that_keeps_flash(impatient: Cluster) -> None:
+    job, directory = writing_job(impatient)
+    with subprocess.Popen(["sleep", "600"], cwd=directory) as keeper:
+        try:
+            impatient.shared.joinpath("go").touch()
+            wait_for(lambda: "partial-free" in impatient.events(job))
+            assert impatient("doctor", "--repair").returncode == 0
+            assert keeper.wait(60) == -9
+        finally:
+            keeper.kill()
+    impatient.wait_event(job, "clean")
+    impatient.wait_clean()
+
+
+def test_a_device_over_a_whole_rabbit_is_found_and_detached_beside_a_job(
+    impatient: Cluster,
+) -> None:
+    job, _ = writing_job(impatient)
+    image = impatient.state.flash / "rabbit-0" / "disk.img"
+    words = ["losetup", "--find", "--show", str(image)]
+    device = subprocess.check_output(words, text=True).strip()
+
+    found = json.loads(impatient("doctor", "--json").stdout)["found"]
+    assert [(each["kind"], each["where"], each["name"]) for each in found] == [
+        ("device", "rabbit-0", device)
+    ]
+    assert impatient("doctor", "--repair").returncode == 0
+    assert device not in [loop.device for loop in impatient.nodes().loops()]
+
+    assert len(impatient.nodes().loops()) == 2, "the job's own were touched"
+    impatient.shared.joinpath("go").touch()
+    impatient.wait_event(job, "clean")
+    assert impatient.job(job)["result"] == 1
+    impatient.wait_clean()
