@@ -50,7 +50,12 @@ clean:
 $(VENV)/.ready: pyproject.toml constraints.txt tools/venv tools/packages
 	@tools/packages
 	@tools/venv $(VENV)
-	@touch $@
+	@echo '$(abspath $(VENV))' >$@
+
+# It says where it was made: elsewhere, it is made again.
+ifneq ($(file <$(VENV)/.ready),$(abspath $(VENV)))
+.PHONY: $(VENV)/.ready
+endif
 
 $(VENV)/.dev: $(VENV)/.ready
 	@tools/venv $(VENV) dev

@@ -21,7 +21,7 @@ from typing import Final
 
 import aiohttp
 
-from benchmarks.measure import Result, percentile
+from benchmarks.measure import Result, median_ms, percentile
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.daemons.cluster import definitions
 from warren.daemons.statedir import StateDir
@@ -32,6 +32,7 @@ from warren.kube.kubeconfig import Access
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 from warren.kube.server.builtin import CRD, NAMESPACE
+from warren.kube.server.schemas import schema
 
 GROUP: Final = "bench.warren.example"
 KIND: Final = Kind(GROUP, "v1alpha7", "Workflow", "workflows", status=True)
@@ -362,4 +363,32 @@ async def _lines(response: aiohttp.ClientResponse) -> None:
         count += (await response.content.readany()).count(b"\n")
 
 
-ALL = {"API requests": requests, "API with many objects": many}
+def schemas() -> Iterator[Result]:
+    """What a definition costs once, and each write of an object of it."""
+    crds = {crd["spec"]["names"]["kind"]: crd["spec"]["versions"] for crd in definitions()}
+
+    def compile_all() -> None:
+        for versions in crds.values():
+            for version in versions:
+                schema.compile(version["schema"]["openAPIV3Schema"])
+
+    yield Result(
+        name="compile all schemas", value=median_ms(compile_all, 3), unit="ms", budget=1500
+    )
+    its = schema.compile(crds["Workflow"][-1]["schema"]["openAPIV3Schema"])
+    whole = its.defaulted(its.pruned(_workflow("w"))[0])
+
+    def write() -> None:
+        its.pruned(whole)
+        its.defaulted(whole)
+        its.violations(whole)
+
+    yield Result(
+        name="check a Workflow against its schema",
+        value=median_ms(write, 50),
+        unit="ms",
+        budget=0.5,
+    )
+
+
+ALL = {"API requests": requests, "API with many objects": many, "schemas": schemas}
