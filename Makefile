@@ -1,5 +1,6 @@
 # make demo    set up, and run one rabbit job through its whole life
-# make test    set up, and run all tests
+# make test    set up, and run the tests
+# make test-all   the same, and what is long goes further: about an hour on two CPUs
 # make test-kube KUBECONFIG=FILE   have a real cluster keep the promises that ours keeps, too
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
@@ -12,13 +13,17 @@ ONLY ?= .
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
-.PHONY: demo test test-kube check bench docs clean
+.PHONY: demo test test-all test-kube check bench docs clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations 40 $(ARGS)
+
+test-all:
+	@echo 'Loads, soaks and fault schedules at full length: about an hour on two CPUs.'
+	WARREN_TEST_ALL=1 $(MAKE) test
 
 # What clients are promised, told to every cluster. It works in namespaces and API groups of its
 # own, and fails if it cannot take them away again.

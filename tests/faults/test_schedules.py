@@ -12,10 +12,11 @@ import pytest
 
 from tests.faults.schedules import Dice, climate
 from tests.faults.stories import ALLOCATIONS, Story, assert_right, live, same_luck
+from tests.harness.extent import extent
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 
-SCHEDULES = int(os.environ.get("WARREN_FAULT_SCHEDULES", "52"))
+SCHEDULES = extent("WARREN_FAULT_SCHEDULES", usual=52, everything=1000)
 ONLY = os.environ.get("WARREN_FAULT_SEED")
 
 WRITES = 350

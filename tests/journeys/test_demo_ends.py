@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.extent import EVERYTHING
 from tests.journeys.conftest import wait_for
 
 _SLOW = """#!/bin/sh
@@ -126,6 +127,8 @@ def reached(demo: Demo, moment: str) -> Callable[[], bool]:
     return look
 
 
+_MOMENTS = ["its start", "the start of its cluster", "its job"]
+
 _WAYS: dict[str, Callable[[Demo], None]] = {
     "is killed": lambda demo: os.kill(demo.process, signal.SIGKILL),
     "is told to end": lambda demo: os.kill(demo.process, signal.SIGTERM),
@@ -140,8 +143,18 @@ def _write_twice(demo: Demo, typed: bytes) -> None:
         os.write(demo.terminal, typed)
 
 
-@pytest.mark.parametrize("moment", ["its start", "the start of its cluster", "its job"])
-@pytest.mark.parametrize("way", _WAYS)
+# Each way at one moment at least, and each moment in one way at least.
+_USUAL = [
+    ("is killed", "its start"),
+    ("is interrupted twice", "its start"),
+    ("is told to end", "the start of its cluster"),
+    ("is hung up", "its job"),
+    ("loses its terminal", "its job"),
+]
+_ALL = [(way, moment) for way in _WAYS for moment in _MOMENTS]
+
+
+@pytest.mark.parametrize(("way", "moment"), _ALL if EVERYTHING else _USUAL)
 def test_nothing_is_left_of_a_demo_that(way: str, moment: str, tmp_path: Path) -> None:
     with demonstrated(tmp_path) as demo:
         wait_for(reached(demo, moment))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.harness.extent import extent
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.loads import SEED, answered, cancel, listed, open_files, submit
 from warren.instance.kvs import Kvs
@@ -23,7 +24,7 @@ from warren.lifecycle.states import Result
 from warren.rfc import fluid, jobspec
 from warren.rpc.message import Handle
 
-KILLS: Final = int(os.environ.get("WARREN_KILLS", "6"))
+KILLS: Final = extent("WARREN_KILLS", usual=6, everything=200)
 JOBS: Final = max(48, KILLS)
 
 WORDS: Final = ("well",) * 6 + ("badly", "late", "never", "never")

@@ -1,15 +1,15 @@
 """Jobs that share rabbits: those that fit run side by side, and one that does not waits."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness.extent import extent
 from tests.journeys.conftest import Cluster, running, wait_for
 
-ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "1"))
+ROUNDS = extent("WARREN_SHARING_ROUNDS", usual=1, everything=10)
 STAY = 'echo > "$DW_JOB_scratch/here"; while [ ! -e {go} ]; do sleep 0.1; done'
 """What a job does that stays until it is told to go."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.harness.extent import extent
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.loads import SEED, T, answered, cancel, listed, open_files, submit
 from warren.base.bytesize import GIB, MIB
@@ -32,7 +33,7 @@ from warren.rfc import fluid, jobspec
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle
 
-JOBS: Final = int(os.environ.get("WARREN_SOAK_JOBS", "8"))
+JOBS: Final = extent("WARREN_SOAK_JOBS", usual=8, everything=300)
 AT_ONCE: Final = 12
 """Jobs that are not over, at the most: more than there are nodes."""
 CAPACITY: Final = 6 * GIB
@@ -400,8 +401,8 @@ def _recorded(cluster: Cluster) -> set[tuple[str, int, int]]:
     for chassis in cluster.site().chassis():
         place = cluster.state.flash / chassis.rabbit
         image = os.path.realpath(place / "disk.img")
-        for extent in Extents(place / "volumes").all().values():
-            found.add((image, extent.offset, extent.size))
+        for part in Extents(place / "volumes").all().values():
+            found.add((image, part.offset, part.size))
     return found
 
 

@@ -1,7 +1,6 @@
 """Jobs come and go for many rounds, some badly: what is accounted for is what there is."""
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -9,6 +8,7 @@ from contextlib import aclosing
 import orjson
 
 from tests.harness import virtual
+from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import GLOBAL, World, opened
 from tests.scheduling.systems import Bits, parts, taken, together
@@ -27,7 +27,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 
-ROUNDS = int(os.environ.get("WARREN_SOAK_ROUNDS", "8"))
+ROUNDS = extent("WARREN_SOAK_ROUNDS", usual=8, everything=100)
 JOBS = 10
 
 

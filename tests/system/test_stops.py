@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.harness import virtual
+from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
@@ -16,6 +17,9 @@ from warren.node.simulated import SimulatedMachine
 
 SHARDS = 4
 """So that a failure says sooner which write it was."""
+
+EVERY = extent("WARREN_STOPS_EVERY", usual=3, everything=1)
+"""After one write of how many: together, the three tests stop after each of them."""
 
 COPIES = 5
 """Four allocations that data is copied into, and one place that results are copied to."""
@@ -62,11 +66,11 @@ async def stopped_after(
     return len(seam.deeds) == write
 
 
-def each_write(shard: int, once: Callable[[int], Awaitable[bool]]) -> int:
-    """Stop after each write of a shard, until there are no more; give how many there are."""
-    write = shard + 1
+def each_write(shard: int, test: int, once: Callable[[int], Awaitable[bool]]) -> int:
+    """Stop after each write of a test's shard, until there are no more; return their number."""
+    write = 1 + test % EVERY + shard * EVERY
     while virtual.run(once(write)):  # type: ignore[arg-type]
-        write += SHARDS
+        write += SHARDS * EVERY
     return write
 
 
@@ -76,7 +80,7 @@ def test_a_stop_after_any_write_changes_nothing_in_the_end(shard: int) -> None:
         copied = {copy.destination for copy in world.copies()}
         return ended.job.result is Result.COMPLETED and len(copied) == COPIES
 
-    writes = each_write(shard, lambda write: stopped_after(write, right))
+    writes = each_write(shard, 0, lambda write: stopped_after(write, right))
 
     assert writes > 200
 
@@ -97,7 +101,7 @@ def test_when_shells_and_mounts_die_too_the_job_completes_or_says_why_not(shard:
     async def once(write: int) -> bool:
         return await stopped_after(write, right, between=cut_power)
 
-    assert each_write(shard, once) > 200
+    assert each_write(shard, 1, once) > 200
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -108,4 +112,4 @@ def test_a_failing_job_fails_in_the_same_way_after_any_stop(shard: int) -> None:
     async def once(write: int) -> bool:
         return await stopped_after(write, right, play=Play(status=7 << 8))
 
-    assert each_write(shard, once) > 200
+    assert each_write(shard, 2, once) > 200
