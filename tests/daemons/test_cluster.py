@@ -10,7 +10,7 @@ from warren.daemons import cluster
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 
 
 def in_a_cluster(deed: Callable[[Control], Awaitable[None]], site: Site | None = None) -> None:

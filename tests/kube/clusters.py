@@ -29,7 +29,6 @@ from warren.kube import http, kubeconfig
 from warren.kube.admission import Denied, Operation, Review, User
 from warren.kube.client import Client, Event
 from warren.kube.kubeconfig import Access
-from warren.kube.local import LocalClient
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS, Authorizer
@@ -37,6 +36,7 @@ from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.history import History
+from warren.kube.server.local import LocalClient
 from warren.kube.server.rest.app import ApiServer
 from warren.kube.server.rest.watches import QUIET
 from warren.kube.server.store import Store

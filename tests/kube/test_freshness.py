@@ -10,7 +10,7 @@ from tests.kube.clusters import change, remove, stored, workflow
 from tests.kube.test_api import DWS, TABLE, WORKFLOWS, Caller, cells, told_to_one, told_to_server
 from warren.dws.kinds import WORKFLOW
 from warren.kube.client import Unavailable
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 
 FIRST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 MARKED = f"{FIRST}&allowWatchBookmarks=true"

@@ -27,7 +27,7 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.informer import Indexer, Informer, Informers, Standing
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
 

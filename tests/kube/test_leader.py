@@ -29,7 +29,7 @@ from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import Forbidden, Refused, Unavailable
 from warren.kube.leader import LEASE, LeaseLost, Terms, lead
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
 T = TypeVar("T")

@@ -18,10 +18,10 @@ from warren.dws.kinds import COMPUTES, WORKFLOW
 from warren.kube import client as port
 from warren.kube.client import Client
 from warren.kube.informer import Informers
-from warren.kube.local import LocalClient
 from warren.kube.metrics import Metrics, exposition
 from warren.kube.queue import WorkQueue
 from warren.kube.runtime import Reconciler
+from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
 

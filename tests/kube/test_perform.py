@@ -7,8 +7,8 @@ from tests.kube.clusters import change, key, remove, stored, workflow
 from warren.base.objects import Create
 from warren.dws.kinds import COMPUTES, WORKFLOW
 from warren.kube.client import Conflict, NotFound
-from warren.kube.local import LocalClient
 from warren.kube.perform import perform
+from warren.kube.server.local import LocalClient
 
 MAKE = Create(kind=WORKFLOW, object=workflow())
 NEXT = Create(kind=COMPUTES, object=workflow("next"))

@@ -34,9 +34,9 @@ from warren.journal.committer import rewrite_limit
 from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import AlreadyExists, Conflict, Expired, NotFound, Refused
-from warren.kube.local import LocalClient
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.history import History
+from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
 

@@ -14,7 +14,7 @@ from warren.dws.kinds import WORKFLOW
 from warren.kube import versions
 from warren.kube.client import Event, Forbidden, Listing, NotFound, Refused
 from warren.kube.informer import Informer
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 from warren.kube.telling import Refusals
 from warren.kube.transport import failure

@@ -14,7 +14,7 @@ from warren.dws import kinds, system
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informer
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result, State
 from warren.rfc import hostlist, resource_set
 from warren.rfc.fluid import JobId

@@ -21,12 +21,12 @@ from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client
 from warren.kube.kubeconfig import Access
-from warren.kube.local import LocalClient
 from warren.kube.server.access import authorization, tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
 from warren.kube.server.builtin import NAMESPACE
 from warren.kube.server.embedded import Embedded
+from warren.kube.server.local import LocalClient
 from warren.kube.server.rest.app import ApiServer
 
 HOST: Final = "127.0.0.1"

@@ -27,9 +27,9 @@ from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, rea
 from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
-from warren.kube.local import LocalClient
 from warren.kube.runtime import Reconciler
 from warren.kube.server.embedded import Embedded
+from warren.kube.server.local import LocalClient
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph

@@ -33,7 +33,7 @@ from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
 from warren.kube.kubeconfig import Access
-from warren.kube.local import LocalClient
+from warren.kube.server.local import LocalClient
 from warren.node import loops, namespaces, volumegroup
 from warren.rpc import client as rpc_client
 from warren.rpc import server
