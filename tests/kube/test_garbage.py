@@ -16,7 +16,7 @@ from warren.journal import Journal, MemoryJournal
 from warren.kube.client import NotFound
 from warren.kube.server.builtin import NAMESPACE
 from warren.kube.server.embedded import Embedded
-from warren.kube.server.writing import How, Propagation
+from warren.kube.server.writing import Propagation, WriteOptions
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
 
@@ -47,7 +47,7 @@ class Family:
 
     async def delete(self, name: str, propagation: Propagation | None = None) -> None:
         remove = Remove(kind=MAP, key=Key("default", name))
-        await self.store.delete(remove, How(propagation=propagation))
+        await self.store.delete(remove, WriteOptions(propagation=propagation))
 
     async def settle(self) -> set[str]:
         """Wait until nothing more happens; give the names of those that are there."""

@@ -28,7 +28,7 @@ from warren.base.times import parse_rfc3339
 from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import Forbidden, Refused, Unavailable
-from warren.kube.leader import LEASE, LeaseLost, Terms, lead
+from warren.kube.leader import LEASE, LeaseLost, LeaseTiming, lead
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
@@ -271,10 +271,10 @@ async def test_another_leads_when_the_leader_is_dead_whatever_the_clocks_say(
 
 
 @virtually
-async def test_the_terms_of_who_holds_the_lease_count() -> None:
+async def test_the_timing_of_who_holds_the_lease_counts() -> None:
     async with played() as play:
-        long = Terms(duration=100, deadline=50)
-        one, two = play.process("one", terms=long), play.process("two")
+        long = LeaseTiming(lease_duration=100, renew_deadline=50)
+        one, two = play.process("one", timing=long), play.process("two")
         one.start()
         two.start()
         await asyncio.sleep(0.5)
@@ -285,10 +285,15 @@ async def test_the_terms_of_who_holds_the_lease_count() -> None:
         await two.stop()
 
 
-def test_terms_by_which_a_leader_would_hold_on_for_too_long_are_refused() -> None:
-    for wrong in ({"duration": 10}, {"deadline": 1.0}, {"retry": 0.0}, {"retry": 12.0}):
+def test_a_timing_by_which_a_leader_would_hold_on_for_too_long_are_refused() -> None:
+    for wrong in (
+        {"lease_duration": 10},
+        {"renew_deadline": 1.0},
+        {"retry_period": 0.0},
+        {"retry_period": 12.0},
+    ):
         with pytest.raises(ValueError, match="would not let go"):
-            Terms(**wrong)
+            LeaseTiming(**wrong)
 
 
 @virtually

@@ -38,7 +38,7 @@ from warren.kube.server.store import Store
 from warren.kube.server.webhooks.admission import Webhooks, hooks
 from warren.kube.server.webhooks.calls import CallFailed, Place, Rejected
 from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Hook
-from warren.kube.server.writing import How
+from warren.kube.server.writing import WriteOptions
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SERVICE = Kind("", "v1", "Service", "services", status=True)
@@ -152,9 +152,9 @@ class World:
             if crd["spec"]["names"]["plural"] in names:
                 await self.store.create(CRD, crd)
 
-    async def write(self, name: str = "m", how: How | None = None, **rest: Any) -> Object:
+    async def write(self, name: str = "m", how: WriteOptions | None = None, **rest: Any) -> Object:
         metadata = {"name": name, "namespace": "default", **rest.pop("metadata", {})}
-        return await self.store.create(MAP, {"metadata": metadata, **rest}, how or How())
+        return await self.store.create(MAP, {"metadata": metadata, **rest}, how or WriteOptions())
 
     async def change(self, patch: Object, name: str = "m") -> Object:
         return await self.store.patch(Change(kind=MAP, key=Key("default", name), patch=patch))
@@ -182,7 +182,7 @@ async def test_a_webhook_sees_the_whole_request(world: World) -> None:
     key = Key("default", "m")
 
     await world.store.modify(
-        MAP, key, lambda old: {**old, "data": {"a": "2"}}, How(user=ANNA, dry_run=True)
+        MAP, key, lambda old: {**old, "data": {"a": "2"}}, WriteOptions(user=ANNA, dry_run=True)
     )
 
     ((_, request),) = world.network.asked
@@ -529,7 +529,7 @@ async def test_a_write_is_made_anew_when_its_object_changes_under_a_webhook(worl
         return {**old, "data": {**old["data"], "a": "2"}}
 
     async with asyncio.TaskGroup() as tasks:
-        annas = tasks.create_task(world.store.modify(MAP, key, a, How(user=ANNA)))
+        annas = tasks.create_task(world.store.modify(MAP, key, a, WriteOptions(user=ANNA)))
         await looking.wait()
         await world.change({"data": {"b": "2"}})
         look_on.set()
@@ -857,7 +857,7 @@ async def test_webhooks_are_asked_over_https(pki: Path) -> None:
         )
         for name, filling in (("a", ""), ("b", "x" * 2 * 2**20)):
             new = {"metadata": {"name": name}, "filling": filling}
-            made = await store.create(MAP, new, How(user=ANNA))
+            made = await store.create(MAP, new, WriteOptions(user=ANNA))
             assert made["data"] == {"by": "anna"}
 
 

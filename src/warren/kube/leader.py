@@ -35,23 +35,23 @@ class LeaseLost(Retryable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class LeaseTiming:
     """For how long a Lease counts, in seconds."""
 
-    duration: int = 15
+    lease_duration: int = 15
     """How long others leave a Lease alone that is not renewed."""
-    deadline: float = 10.0
-    """How long a leader goes on without having renewed it. What is left of `duration` after
+    renew_deadline: float = 10.0
+    """How long a leader goes on without having renewed it. What is left of `lease_duration` after
     that is the time that its part has to end."""
-    retry: float = 2.0
+    retry_period: float = 2.0
     """The pause between two tries."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.retry < self.deadline < self.duration:
+        if not 0 < self.retry_period < self.renew_deadline < self.lease_duration:
             raise ValueError(f"a leader by {self} would not let go before another one leads")
 
 
-TERMS: Final = Terms()
+DEFAULT_TIMING: Final = LeaseTiming()
 
 
 def _nobody(leading: bool) -> None:
@@ -65,7 +65,7 @@ async def lead(
     identity: str,
     part: Callable[[], Awaitable[None]],
     *,
-    terms: Terms = TERMS,
+    timing: LeaseTiming = DEFAULT_TIMING,
     chance: Callable[[], float] = random.random,
     told: Callable[[bool], None] = _nobody,
 ) -> None:
@@ -78,7 +78,7 @@ async def lead(
     the Lease was lost, and Refused where the API will have none; what the part
     raises comes in a group. A role that lacks is waited for.
     """
-    candidate = _Candidate(client, clock, name, identity, terms)
+    candidate = _Candidate(client, clock, name, identity, timing)
     await candidate.wait_won(chance)
     log.info("leading", lease=str(name), identity=identity)
     told(True)
@@ -115,13 +115,13 @@ class _Candidate:
     """One who has the Lease, or would like to."""
 
     def __init__(
-        self, client: Client, clock: Clock, name: Key, identity: str, terms: Terms
+        self, client: Client, clock: Clock, name: Key, identity: str, timing: LeaseTiming
     ) -> None:
         self._client = client
         self._clock = clock
         self._name = name
         self._identity = identity
-        self._terms = terms
+        self._timing = timing
         self._own: str | None = None
         """The version of the Lease as we wrote it last; None where that is not certain."""
         self._refusals = Refusals()
@@ -136,14 +136,14 @@ class _Candidate:
         while True:
             if await self.attempt():
                 return
-            await asyncio.sleep(self._terms.retry * (1 + _SPREAD * chance()))
+            await asyncio.sleep(self._timing.retry_period * (1 + _SPREAD * chance()))
 
     async def keep(self) -> None:
         """Renew the Lease until it is lost."""
         try:
             async with asyncio.timeout_at(self._until) as limit:
                 while True:
-                    await asyncio.sleep(self._terms.retry)
+                    await asyncio.sleep(self._timing.retry_period)
                     if await self.attempt():
                         limit.reschedule(self._until)
                     elif self._taken():
@@ -155,7 +155,7 @@ class _Candidate:
     async def attempt(self) -> bool:
         """Take the Lease if it is to be had, or renew it; tell whether it is ours now."""
         try:
-            async with asyncio.timeout(self._terms.deadline):
+            async with asyncio.timeout(self._timing.renew_deadline):
                 ours = await self._attempt()
             self._refusals.over(str(self._name))
             return ours
@@ -176,7 +176,7 @@ class _Candidate:
             "renewTime": moment,
         }
         try:
-            async with asyncio.timeout(self._terms.retry):
+            async with asyncio.timeout(self._timing.retry_period):
                 own = self._own or await self._found()
                 if own is not None:
                     await self._client.patch(self._change(spec, own))
@@ -219,7 +219,7 @@ class _Candidate:
             written = await self._client.patch(self._change(spec, seen))
         self._own = written["metadata"]["resourceVersion"]
         self._seen = written["spec"]
-        self._until = sent + self._terms.deadline
+        self._until = sent + self._timing.renew_deadline
         return True
 
     def _look(self, spec: Mapping[str, Any]) -> None:
@@ -230,7 +230,7 @@ class _Candidate:
             self._changed = asyncio.get_running_loop().time()
 
     def _free(self) -> bool:
-        lasts = self._seen.get("leaseDurationSeconds") or self._terms.duration
+        lasts = self._seen.get("leaseDurationSeconds") or self._timing.lease_duration
         now = asyncio.get_running_loop().time()
         return not _holder(self._seen) or now >= self._changed + lasts
 
@@ -244,7 +244,7 @@ class _Candidate:
     def _renewed(self) -> dict[str, Any]:
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": self._terms.duration,
+            "leaseDurationSeconds": self._timing.lease_duration,
             "renewTime": rfc3339_micro(self._clock.now()),
         }
 

@@ -11,7 +11,7 @@ from warren.kube.server.access import authorization
 from warren.kube.server.access.authorization import Authorizer, escalation
 from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import BUILT_IN, NAMESPACE
-from warren.kube.server.ending import KEPT, Ending, NamespaceLifecycle
+from warren.kube.server.finalization import KEPT, Finalization, NamespaceLifecycle
 from warren.kube.server.garbage import Garbage
 from warren.kube.server.history import Changed, History
 from warren.kube.server.store import Store
@@ -59,7 +59,7 @@ class Embedded:
         self._webhooks.connect(self.store)
         self.store.listen(self._changed)
         self._garbage = Garbage(self.store)
-        self._ending = Ending(self.store)
+        self._ending = Finalization(self.store)
 
     async def run(self) -> None:
         """Commit writes, and clear up behind them, until cancelled."""
@@ -77,7 +77,7 @@ class Embedded:
                     tasks.create_task(self.store.create(kind, obj))
 
     def _changed(self, change: Changed) -> None:
-        if change.place in _ROLES:
+        if change.group_resource in _ROLES:
             self.authorizer.changed()
 
 

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.kube.client import NotFound
 from warren.kube.runtime import Reconciler
-from warren.kube.server.history import Changed, Place
+from warren.kube.server.history import Changed, GroupResource
 from warren.kube.server.store import Store
-from warren.kube.server.writing import FOREGROUND, ORPHAN, How
+from warren.kube.server.writing import FOREGROUND, ORPHAN, WriteOptions
 
 
 class _Item(NamedTuple):
     """Where an object is."""
 
-    place: Place
+    group_resource: GroupResource
     key: Key
 
 
@@ -35,9 +35,9 @@ class Garbage:
         self._named: dict[_Item, frozenset[str]] = {}
         self._reconciler: Reconciler[_Item] = Reconciler("garbage", self._collect)
         for resource in store.resources():
-            place = (resource.group, resource.plural)
+            group_resource = (resource.group, resource.plural)
             for obj in store.everything(resource.kind(resource.versions[0])):
-                self._know(_Item(place, key_of(obj)), obj)
+                self._know(_Item(group_resource, key_of(obj)), obj)
         # What lost its owner while nobody looked: known only when all of them are.
         for item in self._named:
             self._reconciler.add(item)
@@ -52,7 +52,7 @@ class Garbage:
     # Knowing
 
     def _changed(self, change: Changed) -> None:
-        item = _Item(change.place, key_of(change.object))
+        item = _Item(change.group_resource, key_of(change.object))
         before = self._named.get(item, frozenset())
         if change.type == "DELETED":
             uid = change.object["metadata"]["uid"]
@@ -172,7 +172,7 @@ class Garbage:
     async def _delete(self, item: _Item, obj: Object, *, foreground: bool = False) -> None:
         uid = obj["metadata"]["uid"]
         after_its_own = foreground and uid in self._dependents
-        how = How(
+        how = WriteOptions(
             uid=uid,
             seen=obj["metadata"]["resourceVersion"],
             propagation="Foreground" if after_its_own else None,
@@ -200,9 +200,9 @@ class Garbage:
             return None
 
     def _kind(self, item: _Item) -> Kind:
-        resource = self._store.resource(*item.place)
+        resource = self._store.resource(*item.group_resource)
         if resource is None:
-            raise NotFound(f"{item.place} is not served any more")
+            raise NotFound(f"{item.group_resource} is not served any more")
         return resource.kind(resource.versions[0])
 
 

@@ -13,7 +13,7 @@ import orjson
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.kube.client import Event, Expired
 
-Place = tuple[str, str]
+GroupResource = tuple[str, str]
 """A resource: its group and plural."""
 
 _LENGTH: Final = 8192
@@ -37,7 +37,7 @@ class Changed:
     """One change of one object."""
 
     version: int
-    place: Place
+    group_resource: GroupResource
     type: str
     object: Object
     """After it; a deleted one as it was last."""
@@ -110,7 +110,7 @@ class History:
         self._length = length
         self._backlog = backlog
         self._changes: deque[Changed] = deque()
-        self._watchers: dict[Place, list[Subscription]] = {}
+        self._watchers: dict[GroupResource, list[Subscription]] = {}
         self.horizon = 0
         """The version after which every change is known."""
 
@@ -124,24 +124,24 @@ class History:
         if len(self._changes) >= self._length:
             self.horizon = self._changes.popleft().version
         self._changes.append(change)
-        for watcher in self._watchers.get(change.place, ()):
+        for watcher in self._watchers.get(change.group_resource, ()):
             watcher.offer(change)
 
     def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
         """Hear of the changes after a version. Raises Expired where they are not known any more."""
         if start < self.horizon:
             raise self._too_old(start)
-        place = (kind.group, kind.plural)
-        watchers = self._watchers.setdefault(place, [])
+        group_resource = (kind.group, kind.plural)
+        watchers = self._watchers.setdefault(group_resource, [])
         made = Subscription(namespace, self._backlog, watchers.remove)
         for change in self._changes:
-            if change.version > start and change.place == place:
+            if change.version > start and change.group_resource == group_resource:
                 made.offer(change)
         watchers.append(made)
         return made
 
     def rewound(
-        self, place: Place, objects: Mapping[Key, Object], version: int
+        self, group_resource: GroupResource, objects: Mapping[Key, Object], version: int
     ) -> dict[Key, Object]:
         """Give the objects of a resource, which are as they are now, as they were in a version.
 
@@ -153,7 +153,7 @@ class History:
         for change in reversed(self._changes):
             if change.version <= version:
                 break
-            if change.place != place:
+            if change.group_resource != group_resource:
                 continue
             if change.before is None:
                 were.pop(key_of(change.object), None)
@@ -178,9 +178,9 @@ class History:
         finally:
             watching.close()
 
-    def end(self, place: Place) -> None:
+    def end(self, group_resource: GroupResource) -> None:
         """Close the watches of a resource that is not served any more."""
-        for watcher in self._watchers.get(place, ()):
+        for watcher in self._watchers.get(group_resource, ()):
             watcher.end("the resource is not served any more")
 
 

@@ -24,7 +24,7 @@ from warren.kube.admission import Admission, Operation, Review
 from warren.kube.client import Event, Listing, Refused
 from warren.kube.server import writing
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
-from warren.kube.server.history import Changed, History, Place, Subscription, spelled
+from warren.kube.server.history import Changed, GroupResource, History, Subscription, spelled
 from warren.kube.server.labels import LabelIndex
 from warren.kube.server.refusals import Absent, Stale, Taken, TooLarge, Unserved, another
 from warren.kube.server.resources import Invalid, Resource, established, from_crd
@@ -32,7 +32,7 @@ from warren.kube.server.schemas import naming, own
 from warren.kube.server.schemas.apply import applied, tracked
 from warren.kube.server.schemas.causes import Cause
 from warren.kube.server.schemas.filling import filled
-from warren.kube.server.writing import PLAINLY, How, deleting
+from warren.kube.server.writing import DEFAULT_OPTIONS, WriteOptions, deleting
 
 _namespace = attrgetter("namespace")
 
@@ -69,12 +69,12 @@ class Store:
         self._admission = admission
         self._new_uid = new_uid
         self._committer = Committer(journal, self._snapshot, limit=limit)
-        self._objects: dict[Place, dict[Key, Object]] = {}
-        self._labels: dict[Place, LabelIndex] = {}
-        self._keys: dict[Place, Sequence[Key]] = {}
+        self._objects: dict[GroupResource, dict[Key, Object]] = {}
+        self._labels: dict[GroupResource, LabelIndex] = {}
+        self._keys: dict[GroupResource, Sequence[Key]] = {}
         """The keys of resources in order, where they were asked for since they last changed."""
-        self._pending: dict[tuple[Place, Key], _Pending] = {}
-        self._resources: dict[Place, Resource] = {}
+        self._pending: dict[tuple[GroupResource, Key], _Pending] = {}
+        self._resources: dict[GroupResource, Resource] = {}
         self._history = history or History()
         self._listeners: list[Callable[[Changed], None]] = []
         self._version = 0
@@ -131,8 +131,12 @@ class Store:
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
         """Give the objects of a kind, sorted by key."""
-        objects, place = self._table(kind), (kind.group, kind.plural)
-        keys = sorted(self._labels[place].find(labels)) if labels else self._sorted(place)
+        objects, group_resource = self._table(kind), (kind.group, kind.plural)
+        keys = (
+            sorted(self._labels[group_resource].find(labels))
+            if labels
+            else self._sorted(group_resource)
+        )
         if namespace:
             first = bisect_left(keys, namespace, key=_namespace)
             keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace)]
@@ -153,11 +157,11 @@ class Store:
         if version > self._durable:
             raise TooLarge(version, self._durable)
 
-    def _sorted(self, place: Place) -> Sequence[Key]:
+    def _sorted(self, group_resource: GroupResource) -> Sequence[Key]:
         """Give the keys of a resource in order; lists in pages ask for them again and again."""
-        known = self._keys.get(place)
+        known = self._keys.get(group_resource)
         if known is None:
-            known = self._keys[place] = sorted(self._objects[place])
+            known = self._keys[group_resource] = sorted(self._objects[group_resource])
         return known
 
     def everything(self, kind: Kind) -> Iterable[Object]:
@@ -184,7 +188,9 @@ class Store:
 
     # Writing
 
-    async def create(self, kind: Kind, obj: Object, how: How = PLAINLY) -> Object:
+    async def create(
+        self, kind: Kind, obj: Object, options: WriteOptions = DEFAULT_OPTIONS
+    ) -> Object:
         """Store a new object. Raises AlreadyExists, Denied, or Refused."""
         resource = self._resource(kind)
         writing.check(obj.get("metadata", {}))
@@ -205,14 +211,14 @@ class Store:
             operation=Operation.CREATE,
             kind=kind,
             key=Key(metadata.get("namespace", ""), metadata["name"]),
-            new=resource.conformed(kind.version, body, how.told),
-            user=how.user,
-            dry_run=how.dry_run,
+            new=resource.conformed(kind.version, body, options.told),
+            user=options.user,
+            dry_run=options.dry_run,
         )
         body = dict(await self._admitted(review))
         metadata = dict(body["metadata"])
-        place, key = (kind.group, kind.plural), key_of(body)
-        if self._newest(place, key) is not None:
+        group_resource, key = (kind.group, kind.plural), key_of(body)
+        if self._newest(group_resource, key) is not None:
             raise Taken(kind, key.name)
         metadata.update(
             uid=self._new_uid(),
@@ -227,9 +233,9 @@ class Store:
         if kind == NAMESPACE:
             body.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
         new = {**body, "metadata": metadata}
-        if how.manager and "managedFields" not in metadata:
-            new = dict(self._tracked(resource, kind, None, new, how))
-        return await self._commit(kind, key, new, "ADDED", how)
+        if options.manager and "managedFields" not in metadata:
+            new = dict(self._tracked(resource, kind, None, new, options))
+        return await self._commit(kind, key, new, "ADDED", options)
 
     async def patch(self, change: Change) -> Object:
         """Merge into an object. Raises NotFound, Conflict, Denied, or Refused."""
@@ -237,20 +243,24 @@ class Store:
             change.kind,
             change.key,
             lambda old: merged(old, change.patch),
-            How(seen=change.seen, status=change.status),
+            WriteOptions(seen=change.seen, status=change.status),
         )
 
     async def modify(
-        self, kind: Kind, key: Key, make: Callable[[Object], Object], how: How = PLAINLY
+        self,
+        kind: Kind,
+        key: Key,
+        make: Callable[[Object], Object],
+        options: WriteOptions = DEFAULT_OPTIONS,
     ) -> Object:
         """Put what `make` gives for an object in its place, as far as the writer may change it.
 
         Raises NotFound, Conflict if it is not the one that was seen, Denied, or Refused.
         """
-        return await self._modify(kind, key, make, how, self._tracked)
+        return await self._modify(kind, key, make, options, self._tracked)
 
     async def apply(
-        self, kind: Kind, key: Key, configuration: Object, how: How, *, force: bool
+        self, kind: Kind, key: Key, configuration: Object, options: WriteOptions, *, force: bool
     ) -> tuple[Object, bool]:
         """Make an object what its manager's configuration says; tell whether it is new.
 
@@ -260,26 +270,26 @@ class Store:
         resource = self._resource(kind)
         writing.check(configuration.get("metadata"))
         seen = configuration["metadata"].get("resourceVersion")
-        part = writing.part(configuration, how.status, resource.status)
+        part = writing.part(configuration, options.status, resource.status)
 
         def make(live: Object | None) -> Object:
             return applied(
                 live,
                 part,
-                manager=how.manager,
+                manager=options.manager,
                 force=force,
                 now=rfc3339(self._clock.now()),
                 schema=resource.schemas.get(kind.version),
-                subresource="status" if how.status else "",
+                subresource="status" if options.status else "",
             )
 
-        if self._newest((kind.group, kind.plural), key) is None and not how.status:
-            return await self.create(kind, make(None), how), True
-        found = await self._modify(kind, key, make, replace(how, seen=seen), _recorded)
+        if self._newest((kind.group, kind.plural), key) is None and not options.status:
+            return await self.create(kind, make(None), options), True
+        found = await self._modify(kind, key, make, replace(options, seen=seen), _recorded)
         return found, False
 
     def _tracked(
-        self, resource: Resource, kind: Kind, old: Object | None, new: Object, how: How
+        self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
     ) -> Object:
         """Give an object with the record of who owns its fields, if there is one."""
         if old is not None and not old["metadata"].get("managedFields"):
@@ -287,10 +297,10 @@ class Store:
         return tracked(
             old,
             new,
-            manager=how.manager or "unnamed",
+            manager=options.manager or "unnamed",
             now=rfc3339(self._clock.now()),
             schema=resource.schemas.get(kind.version),
-            subresource="status" if how.status and resource.status else "",
+            subresource="status" if options.status and resource.status else "",
         )
 
     async def _modify(
@@ -298,19 +308,21 @@ class Store:
         kind: Kind,
         key: Key,
         make: Callable[[Object], Object],
-        how: How,
-        track: Callable[[Resource, Kind, Object, Object, How], Object],
+        options: WriteOptions,
+        track: Callable[[Resource, Kind, Object, Object, WriteOptions], Object],
     ) -> Object:
         self._resource(kind)
         for _ in range(_ATTEMPTS):
             old = self._writable(kind, key)
-            new = await self._changed(kind, old, make, how, track)
+            new = await self._changed(kind, old, make, options, track)
             if new is None:
                 await self._settled((kind.group, kind.plural), key)
                 return spelled(kind, old)
             if self._newest((kind.group, kind.plural), key) is old:
                 gone = new["metadata"].get("deletionTimestamp") and not _held(kind, new)
-                return await self._commit(kind, key, new, "DELETED" if gone else "MODIFIED", how)
+                return await self._commit(
+                    kind, key, new, "DELETED" if gone else "MODIFIED", options
+                )
             # It has changed while a webhook looked: what was made of it is out of date.
         raise Stale(kind, key.name)
 
@@ -319,20 +331,20 @@ class Store:
         kind: Kind,
         old: Object,
         make: Callable[[Object], Object],
-        how: How,
-        track: Callable[[Resource, Kind, Object, Object, How], Object],
+        options: WriteOptions,
+        track: Callable[[Resource, Kind, Object, Object, WriteOptions], Object],
     ) -> dict[str, Any] | None:
         """Give what is to be written in an object's place; None where nothing changes."""
         resource, key, shown = self._resource(kind), key_of(old), spelled(kind, old)
         made = make(shown)
         given = made.get("metadata")
         if given is old["metadata"]:
-            _meant(kind, old, how.seen, how.uid)
-            new = writing.allowed(old, made, how.status, resource.status)
+            _meant(kind, old, options.seen, options.uid)
+            new = writing.allowed(old, made, options.status, resource.status)
         else:
-            new = self._readdressed(kind, old, made, how)
+            new = self._readdressed(kind, old, made, options)
         _fits(kind, key, own.violations(kind, new, old))
-        new = dict(resource.conformed(kind.version, filled(kind, new), how.told, old))
+        new = dict(resource.conformed(kind.version, filled(kind, new), options.told, old))
         _fits(kind, key, own.changes(kind, old, new))
         if new == old:
             return None
@@ -342,13 +354,13 @@ class Store:
             key=key,
             old=shown,
             new=spelled(kind, new),
-            user=how.user,
-            status=how.status and resource.status,
-            dry_run=how.dry_run,
+            user=options.user,
+            status=options.status and resource.status,
+            dry_run=options.dry_run,
         )
         admitted = await self._admitted(review)
         new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
-        new = dict(track(resource, kind, shown, new, how))
+        new = dict(track(resource, kind, shown, new, options))
         if kind == CRD:
             _served(new)
         apart = resource.status
@@ -356,21 +368,23 @@ class Store:
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         return new
 
-    def _readdressed(self, kind: Kind, old: Object, made: Object, how: How) -> dict[str, Any]:
+    def _readdressed(
+        self, kind: Kind, old: Object, made: Object, options: WriteOptions
+    ) -> dict[str, Any]:
         """Give what is to be written where metadata changes, too. Raises Refused, and Conflict."""
         given = made.get("metadata")
         writing.check(given)
         assert isinstance(given, Mapping)
-        _meant(kind, old, how.seen or given.get("resourceVersion"), how.uid)
+        _meant(kind, old, options.seen or given.get("resourceVersion"), options.uid)
         writing.stays(old["metadata"], given)
         _fits(kind, key_of(old), writing.changed(old["metadata"], given))
-        new = writing.allowed(old, made, how.status, self._resource(kind).status)
+        new = writing.allowed(old, made, options.status, self._resource(kind).status)
         new["metadata"] = writing.preserved(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
             _named(kind, new["metadata"])
         return new
 
-    async def delete(self, remove: Remove, how: How = PLAINLY) -> Object:
+    async def delete(self, remove: Remove, options: WriteOptions = DEFAULT_OPTIONS) -> Object:
         """Delete an object, or mark it as deleting while it has finalizers.
 
         Raises NotFound, Denied, and Conflict if it is not the one that is meant.
@@ -378,26 +392,26 @@ class Store:
         kind, key = remove.kind, remove.key
         self._resource(kind)
         old = self._writable(kind, key)
-        _meant(kind, old, how.seen, how.uid)
+        _meant(kind, old, options.seen, options.uid)
         review = Review(
             operation=Operation.DELETE,
             kind=kind,
             key=key,
             old=spelled(kind, old),
-            user=how.user,
-            dry_run=how.dry_run,
+            user=options.user,
+            dry_run=options.dry_run,
         )
         await self._admission.admit(review)
         old = self._writable(kind, key)
-        _meant(kind, old, how.seen, how.uid)
-        new = _ending(kind, old, how, rfc3339(self._clock.now()))
+        _meant(kind, old, options.seen, options.uid)
+        new = _ending(kind, old, options, rfc3339(self._clock.now()))
         if new is None:
             gone = {**old, "metadata": dict(old["metadata"])}
-            return await self._commit(kind, key, gone, "DELETED", how)
+            return await self._commit(kind, key, gone, "DELETED", options)
         if new == old:
             await self._settled((kind.group, kind.plural), key)
             return spelled(kind, old)
-        return await self._commit(kind, key, new, "MODIFIED", how)
+        return await self._commit(kind, key, new, "MODIFIED", options)
 
     async def _admitted(self, review: Review) -> Object:
         admitted = await self._admission.admit(review)
@@ -405,96 +419,101 @@ class Store:
         return admitted
 
     async def _commit(
-        self, kind: Kind, key: Key, obj: dict[str, Any], event: str, how: How
+        self, kind: Kind, key: Key, obj: dict[str, Any], event: str, options: WriteOptions
     ) -> Object:
         """Give the object its version, and return once it is durable and visible."""
-        if how.dry_run:
+        if options.dry_run:
             return spelled(kind, obj)
         version = self._version + 1
-        place = (kind.group, kind.plural)
+        group_resource = (kind.group, kind.plural)
         obj["metadata"]["resourceVersion"] = str(version)
         after = None if event == "DELETED" else obj
         try:
-            record = orjson.dumps([version, *place, *key, after])
+            record = orjson.dumps([version, *group_resource, *key, after])
         except orjson.JSONEncodeError as error:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
-        change = Changed(version, place, event, obj, self._newest(place, key))
+        change = Changed(version, group_resource, event, obj, self._newest(group_resource, key))
         durable = self._committer.submit(record, lambda: self._show(change, key, after))
-        self._pending[place, key] = _Pending(version, after, durable)
+        self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
         return spelled(kind, obj)
 
-    async def _settled(self, place: Place, key: Key) -> None:
+    async def _settled(self, group_resource: GroupResource, key: Key) -> None:
         """Return once the newest version of an object is durable: what is told of it is true."""
-        pending = self._pending.get((place, key))
+        pending = self._pending.get((group_resource, key))
         if pending is not None:
             await asyncio.shield(pending.durable)
 
     def _show(self, change: Changed, key: Key, after: Object | None) -> None:
         """Make a durable change visible: to readers, and to watchers, in order."""
         self._durable = change.version
-        self._apply(change.place, key, after)
-        if self._pending[change.place, key].version == change.version:
-            del self._pending[change.place, key]
+        self._apply(change.group_resource, key, after)
+        if self._pending[change.group_resource, key].version == change.version:
+            del self._pending[change.group_resource, key]
         self._history.add(change)
         for listener in self._listeners:
             listener(change)
 
-    def _apply(self, place: Place, key: Key, after: Object | None) -> None:
-        before = self._objects[place].get(key)
-        self._labels[place].change(key, before, after)
+    def _apply(self, group_resource: GroupResource, key: Key, after: Object | None) -> None:
+        before = self._objects[group_resource].get(key)
+        self._labels[group_resource].change(key, before, after)
         if before is None or after is None:
-            self._keys.pop(place, None)
+            self._keys.pop(group_resource, None)
         if after is None:
-            self._objects[place].pop(key, None)
-            if place == (CRD.group, CRD.plural) and before is not None:
+            self._objects[group_resource].pop(key, None)
+            if group_resource == (CRD.group, CRD.plural) and before is not None:
                 self._withdraw(from_crd(before))
         else:
-            self._objects[place][key] = after
-            if place == (CRD.group, CRD.plural):
+            self._objects[group_resource][key] = after
+            if group_resource == (CRD.group, CRD.plural):
                 self._serve(from_crd(after))
 
     def _withdraw(self, resource: Resource) -> None:
-        place = (resource.group, resource.plural)
-        self._resources.pop(place, None)
-        self._history.end(place)
+        group_resource = (resource.group, resource.plural)
+        self._resources.pop(group_resource, None)
+        self._history.end(group_resource)
 
     def _serve(self, resource: Resource) -> None:
-        place = (resource.group, resource.plural)
-        self._resources[place] = resource
-        self._objects.setdefault(place, {})
-        self._labels.setdefault(place, LabelIndex())
+        group_resource = (resource.group, resource.plural)
+        self._resources[group_resource] = resource
+        self._objects.setdefault(group_resource, {})
+        self._labels.setdefault(group_resource, LabelIndex())
 
     # Restarting
 
     def _load(self, journal: Journal) -> None:
         for record in journal.replay():
             version, group, plural, namespace, name, after = orjson.loads(record)
-            place, key = (group, plural), Key(namespace, name)
-            self._objects.setdefault(place, {})
-            self._labels.setdefault(place, LabelIndex())
-            before = self._objects[place].get(key)
-            self._apply(place, key, after)
+            group_resource, key = (group, plural), Key(namespace, name)
+            self._objects.setdefault(group_resource, {})
+            self._labels.setdefault(group_resource, LabelIndex())
+            before = self._objects[group_resource].get(key)
+            self._apply(group_resource, key, after)
             self._version = max(self._version, version)
             if not name:
                 self._history.begin(version)
             elif version > self._history.horizon and (after or before):
-                self._history.add(_replayed(version, place, before, after))
+                self._history.add(_replayed(version, group_resource, before, after))
         self._durable = self._version
 
     def _snapshot(self) -> Iterable[bytes]:
         # Definitions first: replaying an object needs its resource. Copied, because changes
         # go on meanwhile, which put other objects in the place of these.
-        places = sorted(self._objects, key=lambda place: place != (CRD.group, CRD.plural))
-        objects = [(place, [*self._objects[place].items()]) for place in places]
+        group_resources = sorted(
+            self._objects, key=lambda group_resource: group_resource != (CRD.group, CRD.plural)
+        )
+        objects = [
+            (group_resource, [*self._objects[group_resource].items()])
+            for group_resource in group_resources
+        ]
         # A record without an object keeps the version counter from going back, and says
         # that changes are not known as a history before it.
         yield orjson.dumps([self._durable, CRD.group, CRD.plural, "", "", None])
-        for place, found in objects:
+        for group_resource, found in objects:
             for key, obj in found:
                 version = int(obj["metadata"]["resourceVersion"])
-                yield orjson.dumps([version, *place, *key, obj])
+                yield orjson.dumps([version, *group_resource, *key, obj])
 
     # Finding
 
@@ -514,10 +533,10 @@ class Store:
             raise Absent(kind, key.name)
         return obj
 
-    def _newest(self, place: Place, key: Key) -> Object | None:
-        if (place, key) in self._pending:
-            return self._pending[place, key].object
-        return self._objects[place].get(key)
+    def _newest(self, group_resource: GroupResource, key: Key) -> Object | None:
+        if (group_resource, key) in self._pending:
+            return self._pending[group_resource, key].object
+        return self._objects[group_resource].get(key)
 
     def _writable(self, kind: Kind, key: Key) -> Object:
         obj = self._newest((kind.group, kind.plural), key)
@@ -553,7 +572,9 @@ def _fits(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
         raise Invalid(kind.group, kind.name, key.name, causes)
 
 
-def _recorded(resource: Resource, kind: Kind, old: Object, new: Object, how: How) -> Object:
+def _recorded(
+    resource: Resource, kind: Kind, old: Object, new: Object, options: WriteOptions
+) -> Object:
     """Give an object that has been applied: its owners are recorded already."""
     return new
 
@@ -574,13 +595,13 @@ def _held(kind: Kind, obj: Object) -> bool:
     return bool(obj["metadata"].get("finalizers"))
 
 
-def _ending(kind: Kind, old: Object, how: How, now: str) -> dict[str, Any] | None:
+def _ending(kind: Kind, old: Object, options: WriteOptions, now: str) -> dict[str, Any] | None:
     """Give an object as it waits for its end; None where it can go at once."""
     metadata = old["metadata"]
     finalizers = list(metadata.get("finalizers") or ())
     if kind == CRD and not metadata.get("deletionTimestamp"):
         metadata = {**metadata, "finalizers": [*finalizers, CLEANUP]}
-    waiting = deleting(metadata, how, now)
+    waiting = deleting(metadata, options, now)
     if waiting is None and _held(kind, old):
         waiting = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
     if waiting is None:
@@ -590,10 +611,14 @@ def _ending(kind: Kind, old: Object, how: How, now: str) -> dict[str, Any] | Non
     return {**old, "metadata": waiting}
 
 
-def _replayed(version: int, place: Place, before: Object | None, after: Object | None) -> Changed:
+def _replayed(
+    version: int, group_resource: GroupResource, before: Object | None, after: Object | None
+) -> Changed:
     """Give a change that an earlier life has made."""
     if after is not None:
-        return Changed(version, place, "ADDED" if before is None else "MODIFIED", after, before)
+        return Changed(
+            version, group_resource, "ADDED" if before is None else "MODIFIED", after, before
+        )
     assert before is not None
     metadata = {**before["metadata"], "resourceVersion": str(version)}
-    return Changed(version, place, "DELETED", {**before, "metadata": metadata}, before)
+    return Changed(version, group_resource, "DELETED", {**before, "metadata": metadata}, before)

@@ -20,7 +20,7 @@ ORPHAN: Final = "orphan"
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class WriteOptions:
     """How a write is to be done."""
 
     user: User = ITSELF
@@ -40,7 +40,7 @@ class How:
     """Told the paths of fields that are dropped, because no schema has them. May raise."""
 
 
-PLAINLY: Final = How()
+DEFAULT_OPTIONS: Final = WriteOptions()
 
 
 def check(metadata: Any) -> None:
@@ -150,12 +150,12 @@ def body(obj: Object, status: bool) -> dict[str, Any]:
     return {name: value for name, value in obj.items() if name not in skipped}
 
 
-def deleting(metadata: Mapping[str, Any], how: How, now: str) -> dict[str, Any] | None:
+def deleting(metadata: Mapping[str, Any], options: WriteOptions, now: str) -> dict[str, Any] | None:
     """Give the metadata of an object that is marked for deletion; None if it can go at once."""
     finalizers = list(metadata.get("finalizers") or ())
-    if how.propagation is not None and not metadata.get("deletionTimestamp"):
+    if options.propagation is not None and not metadata.get("deletionTimestamp"):
         finalizers = [each for each in finalizers if each not in (FOREGROUND, ORPHAN)]
-        own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(how.propagation)
+        own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)
         finalizers += [own] if own is not None else []
     if not finalizers:
         return None

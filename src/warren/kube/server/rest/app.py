@@ -35,7 +35,7 @@ from warren.kube.server.schemas import celrules
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.schemas.strategic import strategic
 from warren.kube.server.store import Store
-from warren.kube.server.writing import How, stays
+from warren.kube.server.writing import WriteOptions, stays
 from warren.kube.serving import serve
 
 log = structlog.get_logger()
@@ -340,7 +340,7 @@ class ApiServer:
         if target.namespace and isinstance(metadata, dict):
             metadata["namespace"] = target.namespace
         spelled_as(obj, target.kind.name, target.kind.api_version)
-        made = await self._store.create(target.kind, obj, writing.how)
+        made = await self._store.create(target.kind, obj, writing.options)
         return self._written(request, target, made, writing, 201)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
@@ -351,8 +351,8 @@ class ApiServer:
         if isinstance(metadata, dict):
             stays({"name": target.name}, metadata)
             # Who replaces means this very object; a patch that names another one is a mistake.
-            writing.how = replace(writing.how, uid=metadata.get("uid"))
-        done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.how)
+            writing.options = replace(writing.options, uid=metadata.get("uid"))
+        done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.options)
         return self._written(request, target, done, writing)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
@@ -370,7 +370,7 @@ class ApiServer:
             )
         patch = await self._bodies.value(request)
         done = await self._store.modify(
-            target.kind, target.key, lambda old: make(old, patch), writing.how
+            target.kind, target.key, lambda old: make(old, patch), writing.options
         )
         return self._written(request, target, done, writing)
 
@@ -381,7 +381,7 @@ class ApiServer:
         return {name: make for name, make in _PATCHES.items() if name != _STRATEGIC}
 
     async def _apply(self, request: web.Request, target: _Target, writing: Writing) -> web.Response:
-        if not writing.how.manager:
+        if not writing.options.manager:
             raise Bad(400, "BadRequest", "fieldManager: who applies says its name")
         configuration = await self._bodies.object(request)
         spelled_as(configuration, target.kind.name, target.kind.api_version)
@@ -400,25 +400,25 @@ class ApiServer:
         if self._store.absent(target.kind, target.key):
             self._allow_target(request, target, "create")
         done, new = await self._store.apply(
-            target.kind, target.key, whole, writing.how, force=flag(request, "force")
+            target.kind, target.key, whole, writing.options, force=flag(request, "force")
         )
         return self._written(request, target, done, writing, 201 if new else 200)
 
     async def _delete(self, request: web.Request, target: _Target) -> web.Response:
-        how = await self._deleting(request)
-        left = await self._store.delete(Remove(kind=target.kind, key=target.key), how)
+        options = await self._deleting(request)
+        left = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
         if left["metadata"].get("deletionTimestamp"):
             return _json(left)  # it waits for somebody
         return _json(deleted(target.kind, left))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
-        how = await self._deleting(request)
+        options = await self._deleting(request)
         chosen = Selection(request, target.resource)
         listing = self._store.list(target.kind, target.namespace, chosen.equalities())
         items, _ = chosen.page(listing.items)
         for obj in items:
             with suppress(NotFound):
-                await self._store.delete(Remove(kind=target.kind, key=key_of(obj)), how)
+                await self._store.delete(Remove(kind=target.kind, key=key_of(obj)), options)
         return _json(
             {
                 "kind": f"{target.kind.name}List",
@@ -428,7 +428,7 @@ class ApiServer:
             }
         )
 
-    async def _deleting(self, request: web.Request) -> How:
+    async def _deleting(self, request: web.Request) -> WriteOptions:
         options = await self._bodies.object(request) if request.can_read_body else {}
         return Writing(request, request[_USER]).deleting(request, options)
 

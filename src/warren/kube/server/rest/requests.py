@@ -8,7 +8,7 @@ from aiohttp import web
 
 from warren.base.objects import Object
 from warren.kube.admission import User
-from warren.kube.server.writing import How, Propagation
+from warren.kube.server.writing import Propagation, WriteOptions
 
 _TRUE: Final = ("true", "True", "1")
 
@@ -47,7 +47,7 @@ class Writing:
             known = "Ignore, Warn or Strict"
             raise Bad(400, "BadRequest", f"fieldValidation: {self._validation} is not {known}")
         self.warnings: list[str] = []
-        self.how = How(
+        self.options = WriteOptions(
             user=user,
             status=status,
             dry_run=bool(dry_run),
@@ -55,7 +55,7 @@ class Writing:
             told=self._unknown,
         )
 
-    def deleting(self, request: web.Request, options: Mapping[str, Any]) -> How:
+    def deleting(self, request: web.Request, options: Mapping[str, Any]) -> WriteOptions:
         """Give how something is to be deleted: what the body's options say, and the parameters."""
         policy = options.get("propagationPolicy") or request.query.get("propagationPolicy")
         if options.get("orphanDependents"):  # what older clients say
@@ -63,9 +63,9 @@ class Writing:
         only = options.get("preconditions") or {}
         if not isinstance(only, dict):
             raise Bad(400, "BadRequest", "preconditions: this is not an object")
-        dry_run = self.how.dry_run or options.get("dryRun") == ["All"]
+        dry_run = self.options.dry_run or options.get("dryRun") == ["All"]
         return replace(
-            self.how,
+            self.options,
             propagation=_propagation(policy),
             uid=only.get("uid"),
             seen=only.get("resourceVersion"),

@@ -80,7 +80,7 @@ class _Known:
         store.listen(self._changed)
 
     def _changed(self, change: Changed) -> None:
-        if change.place in _CONFIGURATIONS:
+        if change.group_resource in _CONFIGURATIONS:
             self._hooks.clear()
 
     def hooks(self, kind: Kind) -> Sequence[Hook]:

@@ -12,12 +12,12 @@ from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.history import Changed
 from warren.kube.server.resources import Resource
 from warren.kube.server.store import CLEANUP, Store
-from warren.kube.server.writing import How
+from warren.kube.server.writing import WriteOptions
 
-_PLACES: Final = {(kind.group, kind.plural): kind for kind in (NAMESPACE, CRD)}
+_FINALIZED: Final = {(kind.group, kind.plural): kind for kind in (NAMESPACE, CRD)}
 
 
-class Ending:
+class Finalization:
     """Empties namespaces and definitions that are marked for deletion, and lets go of them."""
 
     def __init__(self, store: Store) -> None:
@@ -25,7 +25,7 @@ class Ending:
         self._waiting: set[tuple[Kind, Key]] = set()
         """What is to go, and may not be empty yet."""
         self._reconciler: Reconciler[tuple[Kind, Key]] = Reconciler("ending", self._end)
-        for kind in _PLACES.values():
+        for kind in _FINALIZED.values():
             for obj in store.everything(kind):
                 self._look(kind, obj)
         store.listen(self._changed)
@@ -36,13 +36,13 @@ class Ending:
 
     def _changed(self, change: Changed) -> None:
         if change.type == "DELETED":
-            group, plural = change.place
+            group, plural = change.group_resource
             namespace = change.object["metadata"].get("namespace", "")
             for what in ((NAMESPACE, Key("", namespace)), (CRD, Key("", f"{plural}.{group}"))):
                 if what in self._waiting:
                     self._reconciler.add(what)
-        elif change.place in _PLACES:
-            self._look(_PLACES[change.place], change.object)
+        elif change.group_resource in _FINALIZED:
+            self._look(_FINALIZED[change.group_resource], change.object)
         elif change.type == "ADDED":
             self._strayed(change.object)
 
@@ -63,8 +63,8 @@ class Ending:
         for inside, inner in self._left(kind, key):
             if not inner["metadata"].get("deletionTimestamp"):
                 with suppress(NotFound):
-                    how = How(propagation="Background")
-                    await self._store.delete(Remove(kind=inside, key=key_of(inner)), how)
+                    options = WriteOptions(propagation="Background")
+                    await self._store.delete(Remove(kind=inside, key=key_of(inner)), options)
         if self._left(kind, key):
             return None  # the last one of them will be news
         with suppress(NotFound):  # somebody was faster
