@@ -50,8 +50,8 @@ class Desk:
         """The ranks that the scheduler must not give out."""
         graph, clock = configured(self.r, config), VirtualClock()
         self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
-        terms = policy.terms(config.queues, config.policy)
-        self.resources = Resources(self.kvs, clock, self.r, graph, self, terms)
+        queue_limits = policy.queue_limits(config.queues, config.policy)
+        self.resources = Resources(self.kvs, clock, self.r, graph, self, queue_limits)
         self.bus.register("resource", self.resources.methods())
         self.bus.register("groups", self.resources.groups())
 

@@ -26,7 +26,7 @@ from warren.kube.client import (
     NotFound,
     Unavailable,
 )
-from warren.kube.informer import Indexer, Informer, Informers, Standing
+from warren.kube.informer import Indexer, Informer, Informers, SyncState
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
@@ -689,7 +689,7 @@ async def test_it_says_how_far_it_is() -> None:
         informer = Informer(client, WORKFLOW)
         async with alongside(informer.run()):
             await asyncio.sleep(100)
-            assert informer.standing() == Standing(
+            assert informer.sync_state() == SyncState(
                 synced=False, version="", silence=float("inf"), lists=0, watches=0
             )
             client.down = False
@@ -699,7 +699,7 @@ async def test_it_says_how_far_it_is() -> None:
             await asyncio.sleep(7)
             client.shake()
             await asyncio.sleep(1)
-            assert informer.standing() == Standing(
+            assert informer.sync_state() == SyncState(
                 synced=True,
                 version=made["metadata"]["resourceVersion"],
                 silence=8,
@@ -709,7 +709,7 @@ async def test_it_says_how_far_it_is() -> None:
             client.extra = [bookmark(store.version)]
             client.shake()
             await asyncio.sleep(3)
-            assert informer.standing().silence < 3
+            assert informer.sync_state().silence < 3
 
 
 # Several kinds

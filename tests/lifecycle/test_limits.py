@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warren.lifecycle.limits import barred, refusal, size
-from warren.lifecycle.policy import Terms
+from warren.lifecycle.policy import QueueLimits
 from warren.rfc import jobspec
 
 RABBIT = {
@@ -39,8 +39,8 @@ def spec(duration: float = 0, **options: Any) -> dict[str, Any]:
     return jobspec.make(["app"], duration=duration, **options)
 
 
-def queue(**limits: Any) -> Terms:
-    return Terms(name="batch", **limits)
+def queue(**limits: Any) -> QueueLimits:
+    return QueueLimits(name="batch", **limits)
 
 
 def test_sizes_are_counted_through_the_whole_tree() -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_shares_its_nodes_is_asked_for_cores() -> None:
 
 
 def test_the_instance_is_named_where_queues_have_no_names() -> None:
-    assert refusal(spec(nodes=3), Terms(most={"nnodes": 2})) == (
+    assert refusal(spec(nodes=3), QueueLimits(most={"nnodes": 2})) == (
         "The job asks for 3 nnodes, and the instance allows 2."
     )
 
@@ -102,7 +102,7 @@ RESTRICTED = queue(users=frozenset({"alice"}), groups=frozenset({"staff"}))
 
 
 @pytest.mark.parametrize(
-    ("terms", "user", "groups"),
+    ("queue_limits", "user", "groups"),
     [
         (queue(), "bob", []),
         (queue(), None, []),
@@ -111,9 +111,9 @@ RESTRICTED = queue(users=frozenset({"alice"}), groups=frozenset({"staff"}))
     ],
 )
 def test_who_is_allowed_by_name_or_by_a_group_may_submit(
-    terms: Terms, user: str | None, groups: list[str]
+    queue_limits: QueueLimits, user: str | None, groups: list[str]
 ) -> None:
-    assert barred(terms, user, groups) is None
+    assert barred(queue_limits, user, groups) is None
 
 
 def test_others_may_not() -> None:

@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 
 from warren.base.errors import UserMistake
 from warren.lifecycle.placement import lifted, placed, remade, requiring
-from warren.lifecycle.policy import Terms
+from warren.lifecycle.policy import QueueLimits
 from warren.rfc import canonical, constraint, jobspec
 from warren.rfc.constraint import Node
 from warren.rfc.errors import BadFormat
 
-BATCH = Terms(name="batch", properties=("batch", "big"), duration=3600.0)
-TERMS = {"batch": BATCH, "debug": Terms(name="debug", properties=("+debug",)), "any": Terms()}
-ALONE = {None: Terms()}
+BATCH = QueueLimits(name="batch", properties=("batch", "big"), duration=3600.0)
+TERMS = {
+    "batch": BATCH,
+    "debug": QueueLimits(name="debug", properties=("+debug",)),
+    "any": QueueLimits(),
+}
+ALONE = {None: QueueLimits()}
 
 
 def spec(**system: Any) -> dict[str, Any]:
@@ -58,7 +62,7 @@ def test_where_there_are_no_queues_and_no_defaults_nothing_is_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "terms", "words"),
+    ("queue", "queue_limits", "words"),
     [
         ("x", TERMS, "There is no queue 'x': name one of batch, debug, any."),
         ("x", ALONE, "There is no queue 'x': there are none."),
@@ -66,10 +70,10 @@ def test_where_there_are_no_queues_and_no_defaults_nothing_is_made() -> None:
     ],
 )
 def test_a_queue_that_is_not_there_is_refused(
-    queue: str | None, terms: dict[str | None, Terms], words: str
+    queue: str | None, queue_limits: dict[str | None, QueueLimits], words: str
 ) -> None:
     with pytest.raises(UserMistake) as refused:
-        placed(spec(queue=queue) if queue else spec(), terms, None)
+        placed(spec(queue=queue) if queue else spec(), queue_limits, None)
 
     assert str(refused.value) == words
 

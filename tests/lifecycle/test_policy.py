@@ -6,13 +6,13 @@ import pytest
 
 from warren.instance import config
 from warren.lifecycle import policy, tables
-from warren.lifecycle.policy import Terms
+from warren.lifecycle.policy import QueueLimits
 from warren.rfc.errors import BadFormat
 
 
-def terms(text: str) -> dict[str | None, Terms]:
+def queue_limits(text: str) -> dict[str | None, QueueLimits]:
     found = config.parse(text)
-    return policy.terms(found.queues, found.policy)
+    return policy.queue_limits(found.queues, found.policy)
 
 
 def default(text: str) -> str | None:
@@ -48,12 +48,12 @@ SITE = """
 
 
 def test_without_queues_the_policy_holds_in_the_anonymous_one() -> None:
-    assert terms("") == {None: Terms()}
-    assert terms("policy.limits.duration = '1h'")[None].longest == 3600
+    assert queue_limits("") == {None: QueueLimits()}
+    assert queue_limits("policy.limits.duration = '1h'")[None].longest == 3600
 
 
 def test_what_a_queue_does_not_say_holds_as_for_all() -> None:
-    batch = terms(SITE)["batch"]
+    batch = queue_limits(SITE)["batch"]
 
     assert (batch.duration, batch.longest) == (3600, 8 * 3600)
     assert (batch.least, batch.most) == ({}, {"nnodes": 8, "ngpus": 4})
@@ -62,7 +62,7 @@ def test_what_a_queue_does_not_say_holds_as_for_all() -> None:
 
 
 def test_what_a_queue_says_goes_before_also_where_it_lifts_a_limit() -> None:
-    debug = terms(SITE)["debug"]
+    debug = queue_limits(SITE)["debug"]
 
     assert (debug.duration, debug.longest) == (600, math.inf)
     assert debug.most == {"nnodes": 2}
@@ -71,7 +71,7 @@ def test_what_a_queue_says_goes_before_also_where_it_lifts_a_limit() -> None:
 
 
 def test_a_virtual_queue_has_the_nodes_and_the_policy_of_its_parent() -> None:
-    short = terms(SITE)["short"]
+    short = queue_limits(SITE)["short"]
 
     assert short.parent == "debug"
     assert short.properties == ("+debug",)
@@ -87,7 +87,7 @@ def test_jobs_that_name_no_queue_have_the_default_or_the_only_one() -> None:
 
 
 def test_a_default_that_is_infinite_is_no_limit() -> None:
-    assert terms("policy.jobspec.defaults.system.duration = 'inf'")[None].duration == 0
+    assert queue_limits("policy.jobspec.defaults.system.duration = 'inf'")[None].duration == 0
 
 
 @pytest.mark.parametrize(

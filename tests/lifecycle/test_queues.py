@@ -11,33 +11,33 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from warren.base.errors import UserMistake
 from warren.lifecycle import queues
-from warren.lifecycle.policy import Queue, Terms
-from warren.lifecycle.queues import Standing, Standings
+from warren.lifecycle.policy import Queue, QueueLimits
+from warren.lifecycle.queues import QueueState, QueueStates
 from warren.rfc.errors import BadFormat
 
-TERMS: Mapping[str | None, Terms] = {
-    "batch": Terms(name="batch"),
-    "debug": Terms(name="debug"),
-    "short": Terms(name="short", parent="batch"),
+TERMS: Mapping[str | None, QueueLimits] = {
+    "batch": QueueLimits(name="batch"),
+    "debug": QueueLimits(name="debug"),
+    "short": QueueLimits(name="short", parent="batch"),
 }
-ALONE = {None: Terms()}
+ALONE = {None: QueueLimits()}
 
 
-def first(terms: Mapping[str | None, Terms] = TERMS) -> Standings:
-    return {name: queues.initial(name) for name in terms}
+def first(queue_limits: Mapping[str | None, QueueLimits] = TERMS) -> QueueStates:
+    return {name: queues.initial(name) for name in queue_limits}
 
 
-def open_() -> Standings:
+def open_() -> QueueStates:
     return queues.changed(first(), list(TERMS), queues.started(True))
 
 
 def test_named_queues_take_jobs_at_first_and_serve_none() -> None:
-    assert all(standing.enable and not standing.start for standing in first().values())
+    assert all(state.enable and not state.start for state in first().values())
     assert not any(queues.eligible(first(), TERMS, name) for name in TERMS)
 
 
 def test_the_anonymous_queue_serves_its_jobs_at_first() -> None:
-    assert first(ALONE) == {None: Standing()}
+    assert first(ALONE) == {None: QueueState()}
     assert queues.eligible(first(ALONE), ALONE, None)
 
 
@@ -110,8 +110,8 @@ def test_the_checkpoint_is_written_as_flux_writes_it() -> None:
 def test_queues_that_come_are_new_and_those_that_go_are_forgotten() -> None:
     restored = queues.decode(queues.encode(open_()), ["batch", "other"])
 
-    assert restored == {"batch": Standing(), "other": queues.initial("other")}
-    assert queues.decode(queues.encode(open_()), [None]) == {None: Standing()}
+    assert restored == {"batch": QueueState(), "other": queues.initial("other")}
+    assert queues.decode(queues.encode(open_()), [None]) == {None: QueueState()}
 
 
 @pytest.mark.parametrize(

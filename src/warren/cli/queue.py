@@ -25,7 +25,7 @@ from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.instance.config import Config
 from warren.lifecycle import policy
-from warren.lifecycle.policy import SIZES, Terms
+from warren.lifecycle.policy import SIZES, QueueLimits
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
@@ -116,7 +116,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
 
 def listed(config: Config, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
     """Give what is told of each queue. A limit of None is none."""
-    terms = policy.terms(config.queues, config.policy)
+    queue_limits = policy.queue_limits(config.queues, config.policy)
     default = policy.default_queue(config.queues, config.policy)
     return [
         {
@@ -133,7 +133,7 @@ def listed(config: Config, statuses: Mapping[str | None, Status]) -> list[dict[s
             },
         }
         for name, status in statuses.items()
-        for held in [terms.get(name, Terms())]
+        for held in [queue_limits.get(name, QueueLimits())]
     ]
 
 

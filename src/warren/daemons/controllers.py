@@ -136,7 +136,7 @@ class _Controllers:
     @property
     def ready(self) -> bool:
         """Whether it does what it is there for: works with all that it must know, or waits."""
-        return not self._works or all(each.standing().synced for each in self.informers.known())
+        return not self._works or all(each.sync_state().synced for each in self.informers.known())
 
     async def run(self) -> None:
         if self._identity is None:

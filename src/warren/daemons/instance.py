@@ -74,14 +74,14 @@ def assemble(
     """Build the instance of a system, with job manager plugins and validators of others."""
     clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
     graph = configured(r, config)
-    terms = policy.terms(config.queues, config.policy)
+    queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
     handle = bus.handle()
     kvs = Kvs(stands_on.jobs, owner, config.content.hash)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
     scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
-    resources = Resources(kvs, clock, r, graph, scheduler, terms)
+    resources = Resources(kvs, clock, r, graph, scheduler, queue_limits)
     drain = drainer(handle)
     launcher = stands_on.launcher(bus, handle)
     execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)

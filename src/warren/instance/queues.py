@@ -21,7 +21,7 @@ from warren.instance.kvs import Kvs, put
 from warren.instance.users import Who
 from warren.lifecycle import limits, placement, policy, queues
 from warren.lifecycle.job import Job
-from warren.lifecycle.queues import Change, Standings
+from warren.lifecycle.queues import Change, QueueStates
 from warren.lifecycle.states import PENDING, RUNNING
 from warren.rfc import canonical
 from warren.rfc import jobspec as jobspecs
@@ -53,45 +53,45 @@ class Queues:
         self._kvs = kvs
         self._manager = manager
         self._who = who
-        self._terms = policy.terms(config.queues, config.policy)
+        self._limits = policy.queue_limits(config.queues, config.policy)
         self._default = policy.default_queue(config.queues, config.policy)
         self._kept = self._now = self._restored()
         """As the next life will find them, and as they are in this one."""
         manager.govern(self.eligible)
         manager.load(self)
 
-    def _restored(self) -> Standings:
+    def _restored(self) -> QueueStates:
         text = self._kvs.get(_KEPT)
         if text is not None:
             try:
-                return queues.decode(orjson.loads(text), self._terms)
+                return queues.decode(orjson.loads(text), self._limits)
             except (BadFormat, ValueError) as error:
                 # Somebody has written into it by hand.
                 log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
-        return {name: queues.initial(name) for name in self._terms}
+        return {name: queues.initial(name) for name in self._limits}
 
     # Of jobs
 
     def placed(self, spec: Any) -> Mapping[str, Any]:
         """Give a jobspec with what its queue makes of it. Raises UserMistake."""
-        return placement.placed(spec, self._terms, self._default)
+        return placement.placed(spec, self._limits, self._default)
 
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
         try:
-            terms = placement.terms_of(spec, self._terms)
+            held = placement.limits_of(spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
-        if terms.restricted:
+        if held.restricted:
             try:
                 user = await self._who(userid)
             except TimeoutError:
                 late = "it cannot be found out now which groups you are in: submit again later"
                 raise RpcError(errno.EAGAIN, late) from None
-            barred = limits.barred(terms, user.name, user.groups)
+            barred = limits.barred(held, user.name, user.groups)
             if barred is not None:
                 raise RpcError(errno.EPERM, barred)
-        refusal = queues.refusal(self._now, terms.name) or limits.refusal(spec, terms)
+        refusal = queues.refusal(self._now, held.name) or limits.refusal(spec, held)
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
 
@@ -105,9 +105,9 @@ class Queues:
         none of that but that the queue is there.
         """
         try:
-            updates = placement.remade(spec, asked, self._terms)
+            updates = placement.remade(spec, asked, self._limits)
             changed = canonical.check(jobspecs.updated(spec, updates))
-            terms = placement.terms_of(changed, self._terms)
+            held = placement.limits_of(changed, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if owner:
@@ -115,21 +115,21 @@ class Queues:
         if placement.queue_of(changed) != placement.queue_of(spec):
             await self.check(changed, userid)
         # Where it is already, the queue may be closed by now.
-        beyond = limits.refusal(changed, terms)
+        beyond = limits.refusal(changed, held)
         if beyond is not None:
             raise RpcError(errno.EINVAL, beyond)
         return updates
 
     def eligible(self, spec: Mapping[str, Any]) -> bool:
         """Tell whether a job is for the scheduler now."""
-        return queues.eligible(self._now, self._terms, placement.queue_of(spec))
+        return queues.eligible(self._now, self._limits, placement.queue_of(spec))
 
     def load(self, tap: Jobtap) -> Callbacks:
         """See to jobs after a restart, and let their queues be changed (`updates`)."""
 
         def restarted(job: Job) -> None:
             queue = placement.queue_of(tap.jobspec(job.id))
-            if job.state not in PENDING or queue in self._terms:
+            if job.state not in PENDING or queue in self._limits:
                 return
             note = f"its queue {queue} is not configured any more: {_MOVE}"
             if queue is None:
@@ -161,7 +161,7 @@ class Queues:
         return {"queues": [name for name in self._now if name is not None]}
 
     async def _status(self, request: Request) -> Payload:
-        return queues.status(self._now, self._terms, self._named(request))
+        return queues.status(self._now, self._limits, self._named(request))
 
     async def _enable(self, request: Request) -> Payload:
         enable, reason = _truth(request, "enable"), _text(request, "reason")

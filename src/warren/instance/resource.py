@@ -22,7 +22,7 @@ from warren.instance.config import Config
 from warren.instance.kvs import Kvs, Operation, append, put
 from warren.lifecycle import queues
 from warren.lifecycle.placement import requiring
-from warren.lifecycle.policy import Terms
+from warren.lifecycle.policy import QueueLimits
 from warren.rfc import eventlog, hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -76,9 +76,9 @@ class Resources:
         r: Mapping[str, Any],
         graph: Graph,
         scheduler: Told,
-        terms: Mapping[str | None, Terms],
+        queue_limits: Mapping[str | None, QueueLimits],
     ) -> None:
-        """`r` is the system as R, of which `graph` is made; `terms` are those of its queues."""
+        """`r` is the system as R, of which `graph` is made; with the limits of its queues."""
         self._kvs = kvs
         self._clock = clock
         self._r = orjson.dumps(r)
@@ -87,7 +87,7 @@ class Resources:
         self._hosts = graph.hosts
         self._queues = {
             name: idset.encode(graph.meeting(requiring({}, held.properties)))
-            for name, held in terms.items()
+            for name, held in queue_limits.items()
             if name is not None
         }
         self._turn = asyncio.Lock()

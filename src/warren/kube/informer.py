@@ -53,7 +53,7 @@ class _Behind(Retryable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SyncState:
     """How far an informer is."""
 
     synced: bool
@@ -120,10 +120,10 @@ class Informer:
         """Return once the first list is complete."""
         await self._synced.wait()
 
-    def standing(self) -> Standing:
+    def sync_state(self) -> SyncState:
         """Give how far it is, as of now."""
         heard, now = self._heard, asyncio.get_running_loop().time()
-        return Standing(
+        return SyncState(
             synced=self._synced.is_set(),
             version=self._version,
             silence=float("inf") if heard is None else now - heard,

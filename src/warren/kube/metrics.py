@@ -232,14 +232,14 @@ class _State(Collector):
             "reflector_watches", "Watches that were begun.", labels=labels
         )
         for each in informers:
-            standing = each.standing()
+            sync_state = each.sync_state()
             of = [str(each.kind), each.namespace]
-            synced.add_metric(of, standing.synced)
-            silence.add_metric(of, standing.silence)
-            lists.add_metric(of, standing.lists)
-            watches.add_metric(of, standing.watches)
-            if standing.version.isdecimal():
-                version.add_metric(of, int(standing.version))
+            synced.add_metric(of, sync_state.synced)
+            silence.add_metric(of, sync_state.silence)
+            lists.add_metric(of, sync_state.lists)
+            watches.add_metric(of, sync_state.watches)
+            if sync_state.version.isdecimal():
+                version.add_metric(of, int(sync_state.version))
         yield from (synced, silence, version, lists, watches)
 
 

@@ -4,13 +4,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from warren.lifecycle.policy import Terms
+from warren.lifecycle.policy import QueueLimits
 from warren.rfc import counts, duration, ranges
 
 _COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 
 
-def refusal(spec: Mapping[str, Any], terms: Terms) -> str | None:
+def refusal(spec: Mapping[str, Any], held: QueueLimits) -> str | None:
     """Say which limit a checked jobspec is beyond; None if it is within all of them.
 
     Counted is what the jobspec names: who asks for cores is not asked about nodes, and whole
@@ -18,20 +18,20 @@ def refusal(spec: Mapping[str, Any], terms: Terms) -> str | None:
     choice, both ends of it have to be within the limits.
     """
     limit = spec["attributes"]["system"].get("duration", 0)
-    if terms.longest < (limit or math.inf):
+    if held.longest < (limit or math.inf):
         asked = f"a time limit of {duration.format_fsd(limit)}" if limit else "no time limit"
-        return f"The job has {asked}, and {_where(terms)} allows {_fsd(terms.longest)}."
-    if not (terms.least or terms.most):
+        return f"The job has {asked}, and {_where(held)} allows {_fsd(held.longest)}."
+    if not (held.least or held.most):
         return None
     for what, greatest in size(spec, greatest=True).items():
-        most = terms.most.get(what)
+        most = held.most.get(what)
         if most is not None and greatest > most:
-            return f"The job asks for {greatest} {what}, and {_where(terms)} allows {most}."
+            return f"The job asks for {greatest} {what}, and {_where(held)} allows {most}."
     for what, count in size(spec).items():
-        least = terms.least.get(what)
+        least = held.least.get(what)
         whole = what != "nnodes" and _whole_nodes(spec["resources"])
         if least is not None and count < least and not whole:
-            return f"The job asks for {count} {what}, and {_where(terms)} takes {least} or more."
+            return f"The job asks for {count} {what}, and {_where(held)} takes {least} or more."
     return None
 
 
@@ -50,11 +50,11 @@ def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     }
 
 
-def barred(terms: Terms, user: str | None, groups: Collection[str]) -> str | None:
+def barred(held: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
     """Say that a user may not submit to a queue; None if it may. Nameless users are nobody's."""
-    if not terms.restricted or user in terms.users or not terms.groups.isdisjoint(groups):
+    if not held.restricted or user in held.users or not held.groups.isdisjoint(groups):
         return None
-    return f"{_where(terms).capitalize()} is not open to {user or 'a user without a name'}."
+    return f"{_where(held).capitalize()} is not open to {user or 'a user without a name'}."
 
 
 def _vertices(
@@ -81,8 +81,8 @@ def _whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _where(terms: Terms) -> str:
-    return "the instance" if terms.name is None else f"queue {terms.name}"
+def _where(held: QueueLimits) -> str:
+    return "the instance" if held.name is None else f"queue {held.name}"
 
 
 def _fsd(seconds: float) -> str:

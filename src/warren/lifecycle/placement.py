@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.policy import Terms, named
+from warren.lifecycle.policy import QueueLimits, named
 from warren.rfc import constraint
 from warren.rfc.canonical import demand, whole
 from warren.rfc.constraint import Constraint
@@ -25,12 +25,16 @@ def queue_of(spec: Mapping[str, Any]) -> str | None:
     return queue
 
 
-def terms_of(spec: Mapping[str, Any], terms: Mapping[str | None, Terms]) -> Terms:
+def limits_of(
+    spec: Mapping[str, Any], queue_limits: Mapping[str | None, QueueLimits]
+) -> QueueLimits:
     """Give what holds in the queue of a checked jobspec. Raises UserMistake if there is none."""
-    return _named(queue_of(spec), terms)
+    return _named(queue_of(spec), queue_limits)
 
 
-def placed(spec: Any, terms: Mapping[str | None, Terms], default: str | None) -> Mapping[str, Any]:
+def placed(
+    spec: Any, queue_limits: Mapping[str | None, QueueLimits], default: str | None
+) -> Mapping[str, Any]:
     """Give a jobspec with what its queue adds to it.
 
     Nothing of it needs to be right: of what is read here, the place of a mistake is told.
@@ -44,7 +48,7 @@ def placed(spec: Any, terms: Mapping[str | None, Terms], default: str | None) ->
     queue = system.get("queue", default)
     demand(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     added: dict[str, Any] = {}
-    held = _named(queue, terms)
+    held = _named(queue, queue_limits)
     if queue is not None and "queue" not in system:
         added["queue"] = queue
     limit = system.get("duration", 0)
@@ -62,7 +66,9 @@ def placed(spec: Any, terms: Mapping[str | None, Terms], default: str | None) ->
 
 
 def remade(
-    spec: Mapping[str, Any], asked: Mapping[str, Any], terms: Mapping[str | None, Terms]
+    spec: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    queue_limits: Mapping[str | None, QueueLimits],
 ) -> dict[str, Any]:
     """Give what updates of a job come to, by dotted paths: those that are asked for, and more.
 
@@ -79,7 +85,7 @@ def remade(
     if own is not None:
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
     was = system.get("constraints") or {}
-    old, new = terms.get(queue_of(spec)), _named(queue, terms)
+    old, new = queue_limits.get(queue_of(spec)), _named(queue, queue_limits)
     alone = lifted(was if own is None else own, old.properties if old is not None else ())
     changed = requiring(alone, new.properties)
     return {**asked, CONSTRAINTS: changed} if own is not None or changed != was else dict(asked)
@@ -116,11 +122,11 @@ def _required(own: Constraint) -> frozenset[str]:
     return frozenset().union(*map(_required, own.get("and", ())))
 
 
-def _named(queue: str | None, terms: Mapping[str | None, Terms]) -> Terms:
-    held = terms.get(queue)
+def _named(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) -> QueueLimits:
+    held = queue_limits.get(queue)
     if held is not None:
         return held
-    names = [name for name in terms if name is not None]
+    names = [name for name in queue_limits if name is not None]
     if queue is None:
         raise UserMistake(f"The job names no queue: {named(names)}.")
     raise UserMistake(f"There is no queue {queue!r}: {named(names)}.")

@@ -1,7 +1,7 @@
 """What a site allows and presumes: queues, limits, defaults, access (RFC 33).
 
 The values of a configuration, spelled as Flux spells them, and what may be read from them
-without knowing any job: which queues there are, and what holds in each (`terms`). What holds
+without knowing any job: which queues there are, and what holds in each (`queue_limits`). What holds
 for one job is decided in `placement` and `limits`.
 """
 
@@ -124,7 +124,7 @@ def own_property(queue: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class QueueLimits:
     """What holds in one queue: by its own policy, else its parent's, else the instance's."""
 
     name: str | None = None
@@ -149,11 +149,11 @@ class Terms:
         return bool(self.users or self.groups)
 
 
-def terms(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None, Terms]:
+def queue_limits(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None, QueueLimits]:
     """Give what holds in each queue; where none is configured, in the anonymous one."""
     if not queues:
-        return {None: _terms([policy])}
-    found: dict[str | None, Terms] = {}
+        return {None: _queue_limits([policy])}
+    found: dict[str | None, QueueLimits] = {}
     for name, queue in queues.items():
         parent = queue if queue.parent is None else queues[queue.parent]
         policies = [queue.policy, policy]
@@ -162,7 +162,7 @@ def terms(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None, Terms
         properties = parent.requires
         if parent.hosts is not None:
             properties = (own_property(queue.parent or name),)
-        found[name] = _terms(policies, name, queue.parent, properties)
+        found[name] = _queue_limits(policies, name, queue.parent, properties)
     return found
 
 
@@ -172,18 +172,18 @@ def default_queue(queues: Mapping[str, Queue], policy: Policy) -> str | None:
     return next(iter(queues)) if default is None and len(queues) == 1 else default
 
 
-def _terms(
+def _queue_limits(
     policies: Sequence[Policy],
     name: str | None = None,
     parent: str | None = None,
     properties: tuple[str, ...] = (),
-) -> Terms:
+) -> QueueLimits:
     """Read policies, the first of which overrides the others."""
     presumed = seconds(_first(each.jobspec.defaults.system.duration for each in policies) or 0)
     longest = seconds(_first(each.limits.duration for each in policies) or 0)
     sizes = [each.limits.job_size for each in policies]
     access = next((each.access for each in policies if each.access != QueueAccess()), QueueAccess())
-    return Terms(
+    return QueueLimits(
         name=name,
         parent=parent,
         properties=properties,
@@ -226,7 +226,7 @@ def check(queues: Mapping[str, Queue], policy: Policy) -> None:
             "policy.jobspec.defaults.system.queue is missing: jobs that name no queue need one of "
             f"{', '.join(queues)}."
         )
-    for held in terms(queues, policy).values():
+    for held in queue_limits(queues, policy).values():
         where = "policy" if held.name is None else f"queues.{held.name}.policy"
         for what in SIZES:
             least, most = held.least.get(what, 0), held.most.get(what, math.inf)

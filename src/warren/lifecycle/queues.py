@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.policy import Queue, Terms, named, own_property
+from warren.lifecycle.policy import Queue, QueueLimits, named, own_property
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 
@@ -17,7 +17,7 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class QueueState:
     """Whether a queue takes jobs, and whether it gives them to the scheduler."""
 
     enable: bool = True
@@ -26,87 +26,89 @@ class Standing:
     stop_reason: str | None = None
 
 
-Standings = Mapping[str | None, Standing]
+QueueStates = Mapping[str | None, QueueState]
 """By the queue's name; None is the anonymous queue, which is alone."""
 
-Change = Callable[[Standing], Standing]
+Change = Callable[[QueueState], QueueState]
 
 
-def initial(queue: str | None) -> Standing:
+def initial(queue: str | None) -> QueueState:
     """Give a queue as it is at first: the anonymous one is started, as with Flux, and no other."""
     if queue is None:
-        return Standing()
-    return Standing(start=False, stop_reason="it was never started")
+        return QueueState()
+    return QueueState(start=False, stop_reason="it was never started")
 
 
 def enabled(enable: bool, reason: str | None = None) -> Change:
     """Let a queue take jobs, or none, for a reason that their authors will read."""
     why = None if enable else reason
-    return lambda standing: replace(standing, enable=enable, disable_reason=why)
+    return lambda state: replace(state, enable=enable, disable_reason=why)
 
 
 def started(start: bool, reason: str | None = None) -> Change:
     """Let a queue give its jobs to the scheduler, or none."""
     why = None if start else reason
-    return lambda standing: replace(standing, start=start, stop_reason=why)
+    return lambda state: replace(state, start=start, stop_reason=why)
 
 
-def changed(standings: Standings, names: Iterable[str | None], change: Change) -> Standings:
+def changed(states: QueueStates, names: Iterable[str | None], change: Change) -> QueueStates:
     """Change some of the queues."""
-    return {**standings, **{name: change(standings[name]) for name in names}}
+    return {**states, **{name: change(states[name]) for name in names}}
 
 
-def chosen(standings: Standings, name: str | None, *, all_: bool) -> list[str | None]:
+def chosen(states: QueueStates, name: str | None, *, all_: bool) -> list[str | None]:
     """Give the queues that a request is about. Raises UserMistake where it is not clear."""
     if name is not None:
-        return [found(standings, name)]
-    if None not in standings and not all_:
-        raise UserMistake(f"There are named queues: {_named(standings)}, or say all of them.")
-    return list(standings)
+        return [found(states, name)]
+    if None not in states and not all_:
+        raise UserMistake(f"There are named queues: {_named(states)}, or say all of them.")
+    return list(states)
 
 
-def found(standings: Standings, name: str | None) -> str | None:
+def found(states: QueueStates, name: str | None) -> str | None:
     """Give a queue's name back if there is such a queue. Raises UserMistake otherwise."""
-    if name in standings:
+    if name in states:
         return name
     if name is None:
-        raise UserMistake(f"There are named queues: {_named(standings)}.")
-    raise UserMistake(f"There is no queue {name!r}: {_named(standings)}.")
+        raise UserMistake(f"There are named queues: {_named(states)}.")
+    raise UserMistake(f"There is no queue {name!r}: {_named(states)}.")
 
 
-def refusal(standings: Standings, queue: str | None) -> str | None:
+def refusal(states: QueueStates, queue: str | None) -> str | None:
     """Say why a queue takes no jobs now; None if it does."""
-    standing = standings[queue]
-    if standing.enable:
+    state = states[queue]
+    if state.enable:
         return None
     where = "job submission" if queue is None else f"job submission to {queue}"
-    return f"{where} is disabled: {standing.disable_reason or 'no reason was given'}"
+    return f"{where} is disabled: {state.disable_reason or 'no reason was given'}"
 
 
-def eligible(standings: Standings, terms: Mapping[str | None, Terms], queue: str | None) -> bool:
+def eligible(
+    states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
+) -> bool:
     """Tell whether a queue's jobs are for the scheduler now.
 
     Those of a virtual queue are if its parent is started, too. Those of a queue that the
     configuration no longer has wait, as with Flux: they may be brought into another one.
     """
-    standing = standings.get(queue)
-    if standing is None or not standing.start:
+    state = states.get(queue)
+    if state is None or not state.start:
         return False
-    parent = terms[queue].parent
-    return parent is None or standings[parent].start
+    parent = queue_limits[queue].parent
+    return parent is None or states[parent].start
 
 
 def status(
-    standings: Standings, terms: Mapping[str | None, Terms], queue: str | None
+    states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
 ) -> dict[str, Any]:
     """Give a queue as `job-manager.queue-status` tells of it: started if its jobs are eligible."""
-    standing, parent = standings[queue], terms[queue].parent
-    blocked = standing.start and parent is not None and not standings[parent].start
-    told: dict[str, Any] = {"enable": standing.enable, "start": standing.start and not blocked}
-    if not standing.enable:
-        told["disable_reason"] = standing.disable_reason or ""
+    state, parent = states[queue], queue_limits[queue].parent
+    blocked = state.start and parent is not None and not states[parent].start
+    told: dict[str, Any] = {"enable": state.enable, "start": state.start and not blocked}
+    if not state.enable:
+        told["disable_reason"] = state.disable_reason or ""
     if not told["start"]:
-        reason = standings[parent].stop_reason if blocked else standing.stop_reason
+        reason = states[parent].stop_reason if blocked else state.stop_reason
         if reason is not None:
             told["stop_reason"] = reason
     if blocked:
@@ -119,20 +121,20 @@ def status(
 # What outlives a restart
 
 
-def encode(standings: Standings) -> dict[str, Any]:
+def encode(states: QueueStates) -> dict[str, Any]:
     """Write queues as Flux has them in its checkpoint."""
     entries = []
-    for name, standing in standings.items():
+    for name, state in states.items():
         entry: dict[str, Any] = {} if name is None else {"name": name}
-        entry |= {"enable": standing.enable, "start": standing.start}
+        entry |= {"enable": state.enable, "start": state.start}
         for key in ("disable_reason", "stop_reason"):
-            if getattr(standing, key) is not None:
-                entry[key] = getattr(standing, key)
+            if getattr(state, key) is not None:
+                entry[key] = getattr(state, key)
         entries.append(entry)
     return {"version": _VERSION, "queue": entries}
 
 
-def decode(checkpoint: Any, queues: Iterable[str | None]) -> Standings:
+def decode(checkpoint: Any, queues: Iterable[str | None]) -> QueueStates:
     """Give the queues of a configuration as a checkpoint has them, and new ones as at first.
 
     What is in it of queues that are no more is forgotten. Raises BadFormat.
@@ -146,7 +148,7 @@ def decode(checkpoint: Any, queues: Iterable[str | None]) -> Standings:
     return {name: known.get(name) or initial(name) for name in queues}
 
 
-def _entry(entry: Any) -> tuple[str | None, Standing]:
+def _entry(entry: Any) -> tuple[str | None, QueueState]:
     if not isinstance(entry, Mapping):
         raise BadFormat("the checkpoint of the queues holds one that is not an object")
     for key in ("enable", "start"):
@@ -155,7 +157,7 @@ def _entry(entry: Any) -> tuple[str | None, Standing]:
     for key in ("name", "disable_reason", "stop_reason"):
         if not isinstance(entry.get(key, ""), str):
             raise BadFormat(f"the checkpoint of the queues holds one whose {key} is not a string")
-    return entry.get("name"), Standing(
+    return entry.get("name"), QueueState(
         enable=entry["enable"],
         start=entry["start"],
         disable_reason=entry.get("disable_reason"),
@@ -187,5 +189,5 @@ def properties(
     return made
 
 
-def _named(standings: Standings) -> str:
-    return named(name for name in standings if name is not None)
+def _named(states: QueueStates) -> str:
+    return named(name for name in states if name is not None)

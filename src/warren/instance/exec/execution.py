@@ -24,8 +24,8 @@ from warren.instance.exec.testexec import Stage
 from warren.instance.kvs import PRIMARY, Kvs
 from warren.instance.ports import Message
 from warren.instance.shell.signals import PASSED
-from warren.lifecycle import ending
-from warren.lifecycle.ending import Means
+from warren.lifecycle import kill_escalation
+from warren.lifecycle.kill_escalation import KillAction
 from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -376,15 +376,17 @@ class JobExec:
             async with asyncio.timeout(self._site.kill_seconds):
                 await running.begun.wait()
         await self._kill(running, signal.SIGALRM if type_ == "timeout" else signal.SIGTERM)
-        for wait, means in ending.ladder(self._site.kill_seconds, self._site.max_kill_count):
+        for wait, action in kill_escalation.escalation(
+            self._site.kill_seconds, self._site.max_kill_count
+        ):
             await asyncio.sleep(wait)
-            match means:
-                case Means.KILL_TASKS:
+            match action:
+                case KillAction.KILL_TASKS:
                     await self._kill(running, signal.SIGUSR1)
-                case Means.KILL_SHELLS:
+                case KillAction.KILL_SHELLS:
                     self._release_others(running)
                     await self._kill(running, signal.SIGKILL)
-                case Means.GIVE_UP:
+                case KillAction.GIVE_UP:
                     ends.put_nowait(None)
 
     async def _doom(self, running: _Running) -> str:

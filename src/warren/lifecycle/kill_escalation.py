@@ -11,7 +11,7 @@ LONGEST: Final = 300.0
 """Seconds that pass between two attempts at most."""
 
 
-class Means(Enum):
+class KillAction(Enum):
     """What is done next to a job that was asked to end, and has not."""
 
     KILL_TASKS = auto()
@@ -21,15 +21,15 @@ class Means(Enum):
     """Something cannot be killed: its node is of no use, and the job is over without it."""
 
 
-def ladder(kill_timeout: float, attempts: int) -> Iterator[tuple[float, Means]]:
+def escalation(kill_timeout: float, attempts: int) -> Iterator[tuple[float, KillAction]]:
     """Give what to do to a job that was sent its first signal, each after so many seconds.
 
     The shells are killed `attempts` times, with pauses that double.
     """
     for _ in range(1, SHELLS_AFTER):
-        yield kill_timeout, Means.KILL_TASKS
+        yield kill_timeout, KillAction.KILL_TASKS
     wait, pause = kill_timeout, SHELLS_AFTER * kill_timeout
     for _ in range(attempts):
-        yield wait, Means.KILL_SHELLS
+        yield wait, KillAction.KILL_SHELLS
         wait = pause = min(2 * pause, LONGEST)
-    yield wait, Means.GIVE_UP
+    yield wait, KillAction.GIVE_UP
