@@ -39,7 +39,7 @@ from warren.rfc import eventlog, jobspec, signed_request
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
-from warren.rpc.client import Patient
+from warren.rpc.client import Reconnecting
 from warren.rpc.message import Handle, RpcError
 from warren.wlm.embedded.environment import DwsEnvironment
 
@@ -174,8 +174,8 @@ class World:
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
         serving = Bus(os.getuid())
-        patient = Patient(lambda: self._connected(serving), serving)
-        running = self._group.create_task(patient.run())
+        reconnecting = Reconnecting(lambda: self._connected(serving), serving)
+        running = self._group.create_task(reconnecting.run())
         node = _Node(host, self)
 
         def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
@@ -185,7 +185,7 @@ class World:
             return self._played(command, environment)
 
         shell = Shell(
-            handle=patient,
+            handle=reconnecting,
             spawner=SimulatedSpawner(play),
             clock=self.clock,
             plugins=[DwsEnvironment(node)],

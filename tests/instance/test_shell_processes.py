@@ -22,7 +22,7 @@ from warren.lifecycle.states import Result
 from warren.rfc import stdio
 from warren.rfc.fluid import JobId, f58plain
 from warren.rpc import server
-from warren.rpc.client import Patient, connect
+from warren.rpc.client import Reconnecting, connect
 from warren.rpc.message import RpcError
 
 CLIENT = str(Path(__file__).with_name("pmi_client.py"))
@@ -89,9 +89,9 @@ class Place:
                 await asyncio.wait({serving})
 
     @asynccontextmanager
-    async def user(self) -> AsyncIterator[Patient]:
+    async def user(self) -> AsyncIterator[Reconnecting]:
         """Somebody who talks to the instance, through its restarts."""
-        patient = Patient(lambda: connect(self.processes.socket), delay=0.02)
+        patient = Reconnecting(lambda: connect(self.processes.socket), delay=0.02)
         running = asyncio.create_task(patient.run())
         try:
             yield patient

@@ -16,7 +16,7 @@ from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, even
 from tests.rpc.test_socket import errnum_of, wired
 from warren.rpc import client, guests, server
 from warren.rpc.bus import Bus, Method, StreamingMethod
-from warren.rpc.client import Patient
+from warren.rpc.client import Reconnecting
 from warren.rpc.guests import Guests, Limits
 from warren.rpc.message import Payload, Request, RpcError
 from warren.rpc.server import Bounds, Doors
@@ -215,7 +215,7 @@ async def test_the_patient_come_again_when_there_is_no_room(path: Path) -> None:
             for _ in range(2):
                 handle = await others.enter_async_context(connected(path))
                 await handle.rpc("test.echo")
-            patient = Patient(lambda: client.connect(path), delay=0.01)
+            patient = Reconnecting(lambda: client.connect(path), delay=0.01)
             running = asyncio.ensure_future(patient.run())
             asking = asyncio.ensure_future(patient.rpc("test.echo", {"a": 1}))
             await asyncio.sleep(0.1)

@@ -29,7 +29,7 @@ from warren.instance.shell.tasks import ProcessSpawner
 from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
-from warren.rpc.client import Patient, connect
+from warren.rpc.client import Reconnecting, connect
 from warren.wlm.embedded.environment import DwsEnvironment
 
 
@@ -105,9 +105,9 @@ async def _lived(
     socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
 ) -> int:
     serving = Bus(os.geteuid())
-    patient = Patient(lambda: connect(socket, serving), serving)
+    reconnecting = Reconnecting(lambda: connect(socket, serving), serving)
     shell = Shell(
-        handle=patient,
+        handle=reconnecting,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
         plugins=plugins,
@@ -122,7 +122,7 @@ async def _lived(
         loop.add_signal_handler(signum, shell.deliver, signum)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)  # before there are tasks, which inherit it
     async with asyncio.TaskGroup() as tasks:
-        connected = tasks.create_task(patient.run())
+        connected = tasks.create_task(reconnecting.run())
         code = await shell.run()
         connected.cancel()
     return code

@@ -37,7 +37,7 @@ from warren.kube.server.local import LocalClient
 from warren.node import loops, namespaces, volumegroup
 from warren.rpc import client as rpc_client
 from warren.rpc import server
-from warren.rpc.client import Patient
+from warren.rpc.client import Reconnecting
 
 log = structlog.get_logger()
 
@@ -265,12 +265,12 @@ async def _answering(state: StateDir) -> Access:
 
 async def _instance_ready(state: StateDir) -> None:
     """Wait until instance and conductor answer; not for ever, for one may be broken."""
-    patient = Patient(lambda: rpc_client.connect(state.socket))
-    connecting = asyncio.ensure_future(patient.run())
+    reconnecting = Reconnecting(lambda: rpc_client.connect(state.socket))
+    connecting = asyncio.ensure_future(reconnecting.run())
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(_RABBITS_SECONDS):
-                await patient.rpc("dws.status")
+                await reconnecting.rpc("dws.status")
     finally:
         connecting.cancel()
         await asyncio.wait({connecting})

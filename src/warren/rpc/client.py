@@ -88,10 +88,10 @@ async def connect(
         await asyncio.wait({running})
 
 
-class Patient:
+class Reconnecting:
     """A `Handle` for those that outlive the instance's restarts.
 
-    Opens a connection for each stretch of good luck; `rpc` asks again until the
+    Opens a connection whenever the last one is lost; `rpc` asks again until the
     instance is back, so give it only requests that may be repeated. Streams are
     not resumed: only their reader knows where it was. Services are offered anew.
     """

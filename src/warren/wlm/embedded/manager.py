@@ -40,7 +40,7 @@ _JOURNAL_SECONDS: Final = 5.0
 _ORDER: Final = list(Phase)
 
 
-class Away(Retryable):
+class Disconnected(Retryable):
     """The instance is not there, or has no room: it is told again what it may not have heard."""
 
     delay = 1.0
@@ -188,14 +188,14 @@ class EmbeddedJobs:
             # The job is over: there is nobody to tell any more.
 
     async def _ask(self, topic: str, payload: Payload) -> None:
-        """Ask the instance. Raises Away where it is not there, or takes nothing now."""
+        """Ask the instance. Raises Disconnected where it is not there, or takes nothing now."""
         try:
             await self._handle.rpc(topic, payload)
         except RpcError as error:
             if error.lost:
-                raise Away(f"the instance does not answer {topic}: {error}") from error
+                raise Disconnected(f"the instance does not answer {topic}: {error}") from error
             if error.errnum == errno.ENOSPC:
-                raise Away(f"{topic}: {error}") from error
+                raise Disconnected(f"{topic}: {error}") from error
             raise
 
     # Answering the plugin

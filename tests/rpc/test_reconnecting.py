@@ -11,7 +11,7 @@ import pytest
 from tests.journal.running import really, virtually
 from tests.rpc.services import OWNER, Services, bus_with, eventually, serving
 from warren.rpc.bus import Bus
-from warren.rpc.client import Patient, connect
+from warren.rpc.client import Reconnecting, connect
 from warren.rpc.message import Handle, Payload, RpcError
 
 
@@ -67,11 +67,11 @@ class FickleHandle:
 
 
 @asynccontextmanager
-async def patient_of(fickle: Fickle) -> AsyncIterator[Patient]:
-    patient = Patient(fickle.connect)
-    running = asyncio.ensure_future(patient.run())
+async def patient_of(fickle: Fickle) -> AsyncIterator[Reconnecting]:
+    reconnecting = Reconnecting(fickle.connect)
+    running = asyncio.ensure_future(reconnecting.run())
     try:
-        yield patient
+        yield reconnecting
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -80,8 +80,8 @@ async def patient_of(fickle: Fickle) -> AsyncIterator[Patient]:
 @virtually
 async def test_it_waits_for_an_instance_that_is_not_there_yet() -> None:
     fickle = Fickle()
-    async with patient_of(fickle) as patient:
-        asked = [asyncio.ensure_future(patient.rpc("test.echo", {"n": n})) for n in range(3)]
+    async with patient_of(fickle) as reconnecting:
+        asked = [asyncio.ensure_future(reconnecting.rpc("test.echo", {"n": n})) for n in range(3)]
         await asyncio.sleep(1000)
         assert not any(each.done() for each in asked)
         fickle.come(bus_with(Services()))
@@ -102,8 +102,8 @@ async def test_it_connects_for_nobody_before_it_is_asked() -> None:
 async def test_it_asks_again_when_the_instance_went_before_the_answer() -> None:
     fickle, first, second = Fickle(), Services(), Services()
     fickle.come(bus_with(first))
-    async with patient_of(fickle) as patient:
-        asked = asyncio.ensure_future(patient.rpc("test.wait", {"name": "x"}))
+    async with patient_of(fickle) as reconnecting:
+        asked = asyncio.ensure_future(reconnecting.rpc("test.wait", {"name": "x"}))
         await asyncio.sleep(1)
         assert first.running == {"x"}
         fickle.go()
@@ -120,8 +120,8 @@ async def test_it_asks_again_when_the_instance_went_before_the_answer() -> None:
 async def test_it_waits_for_a_service_that_is_not_offered_yet() -> None:
     fickle, bus = Fickle(), Bus(OWNER)
     fickle.come(bus)
-    async with patient_of(fickle) as patient:
-        asked = asyncio.ensure_future(patient.rpc("test.echo"))
+    async with patient_of(fickle) as reconnecting:
+        asked = asyncio.ensure_future(reconnecting.rpc("test.echo"))
         await asyncio.sleep(1000)
         assert not asked.done()
         bus.register("test", Services().methods())
@@ -133,18 +133,18 @@ async def test_it_waits_for_a_service_that_is_not_offered_yet() -> None:
 async def test_an_answer_that_is_an_error_is_an_answer() -> None:
     fickle = Fickle()
     fickle.come(bus_with(Services()))
-    async with patient_of(fickle) as patient:
+    async with patient_of(fickle) as reconnecting:
         for errnum in (errno.ENOENT, errno.EPERM, errno.EIO, errno.EPROTO):
             with pytest.raises(RpcError) as failed:
-                await patient.rpc("test.fail", {"errnum": errnum})
+                await reconnecting.rpc("test.fail", {"errnum": errnum})
             assert failed.value.errnum == errnum
 
 
 @virtually
 async def test_a_stream_waits_for_the_instance_but_is_not_resumed() -> None:
     fickle = Fickle()
-    async with patient_of(fickle) as patient:
-        answers = patient.stream("test.for-ever")
+    async with patient_of(fickle) as reconnecting:
+        answers = reconnecting.stream("test.for-ever")
         first = asyncio.ensure_future(anext(answers))
         await asyncio.sleep(1000)
         fickle.come(bus_with(Services()))
@@ -155,7 +155,7 @@ async def test_a_stream_waits_for_the_instance_but_is_not_resumed() -> None:
         assert failed.value.errnum == errno.ECONNRESET
 
         fickle.come(bus_with(Services()))
-        again = [answer["number"] async for answer in patient.stream("test.count")]
+        again = [answer["number"] async for answer in reconnecting.stream("test.count")]
         assert again == [0, 1, 2]
 
 
@@ -166,10 +166,10 @@ async def test_what_is_more_than_a_lost_connection_ends_it() -> None:
         raise RpcError(errno.EPERM)
         yield
 
-    patient = Patient(forbidden)
-    asked = asyncio.ensure_future(patient.rpc("test.echo"))
+    reconnecting = Reconnecting(forbidden)
+    asked = asyncio.ensure_future(reconnecting.rpc("test.echo"))
     with pytest.raises(RpcError) as failed:
-        await patient.run()
+        await reconnecting.run()
     assert failed.value.errnum == errno.EPERM
     asked.cancel()
 
@@ -177,13 +177,13 @@ async def test_what_is_more_than_a_lost_connection_ends_it() -> None:
 @really
 async def test_it_outlives_a_real_server(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    patient = Patient(lambda: connect(path), delay=0.01)
-    running = asyncio.ensure_future(patient.run())
-    asked = asyncio.ensure_future(patient.rpc("test.echo", {"n": 1}))
+    reconnecting = Reconnecting(lambda: connect(path), delay=0.01)
+    running = asyncio.ensure_future(reconnecting.run())
+    asked = asyncio.ensure_future(reconnecting.rpc("test.echo", {"n": 1}))
     services = Services()
     async with serving(bus_with(services), path):
         assert await asked == {"n": 1}
-        asked = asyncio.ensure_future(patient.rpc("test.wait"))
+        asked = asyncio.ensure_future(reconnecting.rpc("test.wait"))
         await eventually(lambda: services.running == {"wait"})
     await asyncio.sleep(0.05)
     assert not asked.done()
@@ -198,9 +198,11 @@ async def test_it_outlives_a_real_server(tmp_path: Path) -> None:
 @really
 async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) -> None:
     path, inner = tmp_path / "socket", Bus(OWNER)
-    patient = Patient(lambda: connect(path, inner), inner, delay=0.01)
-    running = asyncio.ensure_future(patient.run())
-    offering = asyncio.ensure_future(patient.offer("mine", Services().methods(), asyncio.Event()))
+    reconnecting = Reconnecting(lambda: connect(path, inner), inner, delay=0.01)
+    running = asyncio.ensure_future(reconnecting.run())
+    offering = asyncio.ensure_future(
+        reconnecting.offer("mine", Services().methods(), asyncio.Event())
+    )
     try:
         for _ in range(3):
             bus = Bus(OWNER)
@@ -216,12 +218,12 @@ async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) 
 @really
 async def test_what_may_not_be_offered_is_refused(tmp_path: Path) -> None:
     path, inner = tmp_path / "socket", Bus(OWNER)
-    patient = Patient(lambda: connect(path, inner), inner, delay=0.01)
+    reconnecting = Reconnecting(lambda: connect(path, inner), inner, delay=0.01)
     async with serving(Bus(OWNER + 1), path):
-        running = asyncio.ensure_future(patient.run())
+        running = asyncio.ensure_future(reconnecting.run())
         try:
             with pytest.raises(RpcError) as refused:
-                await patient.offer("kvs", {}, asyncio.Event())
+                await reconnecting.offer("kvs", {}, asyncio.Event())
         finally:
             running.cancel()
             await asyncio.wait({running})
