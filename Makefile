@@ -1,7 +1,7 @@
 # make demo    set up, and run one rabbit job through its whole life
 # make test    set up, and run the tests
 # make test-all   the same, and what is long goes further: about an hour on two CPUs
-# make test-kube KUBECONFIG=FILE   have a real cluster keep the promises that ours keeps, too
+# make test-kube KUBECONFIG=FILE   run the client contract tests against a real cluster
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
 # make docs    generate the documents that come from tables

@@ -93,7 +93,7 @@ def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Clu
     cgroup = of_a_job(own_cluster, "6-0")  # ƒ7
     job = waiting_job(own_cluster)
     clean = own_cluster("doctor")
-    assert (clean.returncode, clean.stdout) == (0, "everything that is there is owned\n")
+    assert (clean.returncode, clean.stdout) == (0, "no orphaned resources found\n")
 
     # They end by themselves should the test fail before they are found.
     with (
@@ -162,7 +162,7 @@ def test_what_a_killed_cluster_has_left_is_listed_and_ended_only_when_asked(
     assert own_cluster("doctor").returncode == 1, "looking has changed something"
 
     assert own_cluster("doctor", "--repair").returncode == 0
-    assert own_cluster("doctor").stdout == "everything that is there is owned\n"
+    assert own_cluster("doctor").stdout == "no orphaned resources found\n"
     assert own_cluster.processes() == []
     own_cluster.up()
     own_cluster.wait_clean()

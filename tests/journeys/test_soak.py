@@ -439,7 +439,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
     assert (known["offline"], known["drain"]) == ("", {})
     for unused in ("allocated", "down"):
         assert sched[unused]["execution"]["R_lite"] == [], sched[unused]
-    assert cluster("doctor").stdout == "everything that is there is owned\n"
+    assert cluster("doctor").stdout == "no orphaned resources found\n"
 
 
 async def _resources(handle: Handle) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""`warren doctor`: what nothing owns any more, found and given back."""
+"""`warren doctor`: find and remove orphaned resources."""
 
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ def _tell(found: list[dict[str, Any]], failures: list[str], *, repair: bool) -> 
     for failure in failures:
         click.echo(f"warren: {failure}", err=True)
     if not found:
-        click.echo("everything that is there is owned")
+        click.echo("no orphaned resources found")
     elif not repair:
         click.echo(f"{_count(len(found))} found; 'warren doctor --repair' gives it back")
     elif not failures:

@@ -21,19 +21,19 @@ _COMMANDS: Final = {
         "Show a job's output until it ends, and exit as it does.",
     ),
     "eventlog": ("warren.cli.jobread", "job_eventlog", "Print a job's eventlog."),
-    "id": ("warren.cli.job", "job_id", "Spell job ids in another way."),
+    "id": ("warren.cli.job", "job_id", "Convert job ids between notations."),
     "info": ("warren.cli.jobread", "job_info", "Print a key of a job's record."),
     "kill": ("warren.cli.jobchange", "job_kill", "Send a signal to running jobs."),
-    "last": ("warren.cli.jobread", "job_last", "Print the ids of the jobs you submitted last."),
+    "last": ("warren.cli.jobread", "job_last", "Print the ids of your last jobs."),
     "list": ("warren.cli.jobread", "job_list", "List jobs, one JSON object a line."),
     "list-ids": (
         "warren.cli.jobread",
         "job_list_ids",
         "List jobs by their ids, one JSON object a line.",
     ),
-    "memo": ("warren.cli.jobchange", "job_memo", "Put notes down with a job."),
+    "memo": ("warren.cli.jobchange", "job_memo", "Set notes of a job."),
     "namespace": ("warren.cli.job", "job_namespace", "Print the names of jobs' guest namespaces."),
-    "purge": ("warren.cli.jobchange", "job_purge", "Remove jobs that ended long ago."),
+    "purge": ("warren.cli.jobchange", "job_purge", "Remove inactive jobs."),
     "raise": ("warren.cli.jobchange", "job_raise", "Raise an exception on jobs."),
     "stats": ("warren.cli.jobread", "job_stats", "Count jobs, as JSON."),
     "status": (
@@ -43,17 +43,21 @@ _COMMANDS: Final = {
     ),
     "submit": ("warren.cli.submit", "job_submit", "Submit a jobspec that --dry-run has printed."),
     "taskmap": ("warren.cli.jobread", "job_taskmap", "Print which task runs on which node."),
-    "timeleft": ("warren.cli.jobread", "job_timeleft", "Print the seconds that are left to a job."),
+    "timeleft": (
+        "warren.cli.jobread",
+        "job_timeleft",
+        "Print the remaining time of a job in seconds.",
+    ),
     "update": ("warren.cli.jobchange", "job_update", "Change attributes of a job."),
-    "urgency": ("warren.cli.jobchange", "job_urgency", "Set how urgent a job is."),
-    "wait": ("warren.cli.jobwait", "job_wait", "Wait for jobs that were submitted as waitable."),
+    "urgency": ("warren.cli.jobchange", "job_urgency", "Set the urgency of a job."),
+    "wait": ("warren.cli.jobwait", "job_wait", "Wait for jobs submitted with --flags=waitable."),
     "wait-event": ("warren.cli.jobwait", "job_wait_event", "Wait for an event of a job."),
 }
 
 
 @click.group(cls=LazyGroup, table=_COMMANDS)
 def job() -> None:
-    """Look into jobs, and change them.
+    """Inspect and change jobs.
 
     A JOBID may be spelled in any way that 'warren job id' knows.
     """
@@ -65,7 +69,7 @@ def job() -> None:
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def job_id(spelling: str, as_json: bool, ids: tuple[str, ...]) -> None:
-    """Spell job ids in another way. Without any, they are read from standard input."""
+    """Convert job ids between notations. Without any, they are read from standard input."""
     spell = SPELLINGS[spelling]
     spelled = [spell(fluid.parse(each)) for each in ids or sys.stdin.read().split()]
     _print_lines(spelled, as_json)

@@ -12,19 +12,19 @@ from warren.cli.lazy import LazyGroup
 
 _COMMANDS: Final = {
     "dir": ("warren.cli.kvsread", "dir_", "Print the keys and values in a directory."),
-    "eventlog": ("warren.cli.kvseventlog", "eventlog", "Read eventlogs, and append to them."),
+    "eventlog": ("warren.cli.kvseventlog", "eventlog", "Read and append to eventlogs."),
     "get": ("warren.cli.kvsread", "get", "Print values."),
     "getroot": (
         "warren.cli.kvsread",
         "getroot",
         "Print the root of a namespace.",
     ),
-    "link": ("warren.cli.kvschange", "link", "Let the key LINKNAME lead to the key TARGET."),
+    "link": ("warren.cli.kvschange", "link", "Make LINKNAME a link to the key TARGET."),
     "ls": ("warren.cli.kvsread", "ls", "List the names in directories."),
-    "mkdir": ("warren.cli.kvschange", "mkdir", "Make empty directories."),
-    "namespace": ("warren.cli.kvsnamespace", "namespace", "Make, list and remove namespaces."),
-    "put": ("warren.cli.kvschange", "put", "Set values, all of them or none."),
-    "readlink": ("warren.cli.kvsread", "readlink", "Print where links lead."),
+    "mkdir": ("warren.cli.kvschange", "mkdir", "Create empty directories."),
+    "namespace": ("warren.cli.kvsnamespace", "namespace", "Create, list and remove namespaces."),
+    "put": ("warren.cli.kvschange", "put", "Set values, all or none."),
+    "readlink": ("warren.cli.kvsread", "readlink", "Print the targets of links."),
     "unlink": ("warren.cli.kvschange", "unlink", "Remove keys."),
 }
 

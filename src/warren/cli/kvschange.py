@@ -65,7 +65,7 @@ def _object(data: bytes) -> dict[str, Any]:
 @click.argument("target")
 @click.argument("linkname")
 def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkname: str) -> None:
-    """Let the key LINKNAME lead to the key TARGET."""
+    """Make LINKNAME a link to the key TARGET."""
     commit(state, space, [step(linkname, treeobj.symlink(target, elsewhere))])
 
 
@@ -104,5 +104,5 @@ def unlink(
 @namespace_option
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def mkdir(state: StateDir, space: str, names: tuple[str, ...]) -> None:
-    """Make empty directories."""
+    """Create empty directories."""
     commit(state, space, [step(key, treeobj.directory({})) for key in names])

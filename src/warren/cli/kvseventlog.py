@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group("eventlog", cls=Group)
 def eventlog() -> None:
-    """Read eventlogs, and append to them."""
+    """Read and append to eventlogs."""
 
 
 @eventlog.command("get")

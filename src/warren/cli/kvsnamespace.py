@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group("namespace", cls=Group)
 def namespace() -> None:
-    """Make, list and remove namespaces."""
+    """Create, list and remove namespaces."""
 
 
 @namespace.command("create")

@@ -259,7 +259,7 @@ def readlink(
     key_only: bool,
     names: tuple[str, ...],
 ) -> None:
-    """Print where links lead."""
+    """Print the targets of links."""
 
     async def asked(handle: "Handle") -> list[dict[str, Any]]:
         return [(await lookup(handle, space, key, READLINK, at))["data"] for key in names]

@@ -30,16 +30,16 @@ _COMMANDS: Final = {
     "batch": ("warren.cli.batch", "batch", "Submit a script with an instance of its own."),
     "jobs": ("warren.cli.jobs", "jobs", "List jobs."),
     "cancel": ("warren.cli.cancel", "cancel", "Cancel jobs."),
-    "job": ("warren.cli.job", "job", "Look into jobs, and change them."),
+    "job": ("warren.cli.job", "job", "Inspect and change jobs."),
     "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
-    "queue": ("warren.cli.queue", "queue", "List, open and close, start and stop queues."),
+    "queue": ("warren.cli.queue", "queue", "List and control queues."),
     "config": ("warren.cli.config", "config", "Show the configuration of the instance."),
     "kvs": ("warren.cli.kvs", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
-    "pbs": ("warren.cli.pbs", "pbs", "Register PBS's hook, and see whether it can work."),
-    "doctor": ("warren.cli.doctor", "doctor", "Find what nothing owns, and give it back."),
+    "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
+    "doctor": ("warren.cli.doctor", "doctor", "Find and remove orphaned resources."),
 }
 
 

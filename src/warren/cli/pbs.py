@@ -74,7 +74,7 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
 @name_option
 @click.option("--dry-run", is_flag=True, help="Say what would be said to qmgr, and do no more.")
 def uninstall(name: str, dry_run: bool) -> None:
-    """Take the hook away.
+    """Remove the hook.
 
     Jobs that run go on; ATOM is not told when they end, and keeps them until it is.
     """
@@ -137,7 +137,7 @@ def test(
     alarm: float,
     as_json: bool,
 ) -> None:
-    """Try the hook on this node.
+    """Run the hook on this node with a dummy job.
 
     It is run as the mom would run it, for a job that PBS knows nothing of, which begins and
     ends: ATOM is really asked. Exits with 1 if one of the events is not accepted.

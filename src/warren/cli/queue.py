@@ -41,7 +41,7 @@ _LOOK: Final = 2.0
 
 @click.group(cls=Group)
 def queue() -> None:
-    """List, open and close, start and stop queues.
+    """List and control queues.
 
     An instance without named queues has one that has no name, and is named by nothing.
     """
@@ -192,7 +192,7 @@ def _fsd(seconds: float | None) -> str:
 def status(
     state: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
 ) -> None:
-    """Say of queues whether they take jobs, and whether these are served."""
+    """Show whether queues accept and start jobs."""
     _show(state, None, name or option, as_json, verbose, (_submission, _scheduling))
 
 
@@ -202,7 +202,7 @@ def status(
 @queue.command("enable")
 @_change_options
 def enable(**given: Any) -> None:
-    """Let jobs be submitted to a queue."""
+    """Accept new jobs in a queue."""
     _change(given, "enable", {"enable": True}, _submission)
 
 
@@ -210,7 +210,7 @@ def enable(**given: Any) -> None:
 @_message_option
 @_change_options
 def disable(message: str | None, **given: Any) -> None:
-    """Let no more jobs be submitted to a queue. Those that are in it stay."""
+    """Refuse new jobs in a queue. Those that are in it stay."""
     reason = message or "disabled by administrator"
     _change(given, "enable", {"enable": False, "reason": reason}, _submission)
 
@@ -218,7 +218,7 @@ def disable(message: str | None, **given: Any) -> None:
 @queue.command("start")
 @_change_options
 def start(**given: Any) -> None:
-    """Give a queue's jobs resources."""
+    """Start the jobs of a queue."""
     _change(given, "start", {"start": True}, _scheduling)
 
 
@@ -227,7 +227,7 @@ def start(**given: Any) -> None:
 @click.option("--nocheckpoint", is_flag=True, help="Only until the instance is started again.")
 @_change_options
 def stop(message: str | None, nocheckpoint: bool, **given: Any) -> None:
-    """Give a queue's jobs no more resources. Those that run go on."""
+    """Start no more jobs of a queue. Those that run go on."""
     request = {"start": False, "reason": message, "nocheckpoint": nocheckpoint}
     _change(given, "start", request, _scheduling)
 
@@ -320,7 +320,7 @@ def _prefix(name: str | None) -> str:
 def drain(
     state: StateDir, as_json: bool, name: str | None, option: str | None, timeout: float | None
 ) -> None:
-    """Wait until there are no jobs, in one queue or in all.
+    """Wait until a queue, or every queue, is empty.
 
     Best after `disable`: jobs that come in the meantime are waited for, too.
     """

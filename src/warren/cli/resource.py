@@ -31,7 +31,7 @@ STATES: Final = ("free", "allocated", "down")
 CHOICES: Final = (*STATES, "up", "all")
 """What may be listed: nodes that are up are free or allocated, or both."""
 CARED: Final = ("avail", *(state for state in State if state not in ("free", "allocated")))
-"""What whoever looks after the nodes knows."""
+"""What administrators know of nodes."""
 
 _DRAINED: Final = (State.DRAINED, State.DRAINING)
 _FORCE: Final = (None, "overwrite", "force-overwrite")
@@ -171,7 +171,7 @@ def list_(
     form: Format,
     no_header: bool,
 ) -> None:
-    """List what jobs may get, what they have, and what is kept back.
+    """List free, allocated and down resources.
 
     A drained node that a job still has is in both of the last two. Nodes share a
     row if they have the same in all fields of the FORMAT but numbers and names:
@@ -257,7 +257,7 @@ def _counts(nodes: ResourceSet) -> dict[str, int]:
 def info(
     state: StateDir, as_json: bool, states: list[str], queues: tuple[str, ...], include: str | None
 ) -> None:
-    """Say in a line how much there is."""
+    """Print a one-line summary of resources."""
     known = _known(state)
     counts = _counts(_in_states(known, states, known.chosen(queues, include)))
     if as_json:
@@ -307,7 +307,7 @@ def status(
     form: Format,
     no_header: bool,
 ) -> None:
-    """List nodes as whoever looks after them sees them."""
+    """Show node status for administrators."""
     known = _known(state)
     ranks = known.chosen(queues, include)
     nodes = [node for node in known.nodes if node["rank"] in ranks and _cared(node) in states]
@@ -374,7 +374,7 @@ def drain(
     targets: str | None,
     reason: tuple[str, ...],
 ) -> None:
-    """Give nodes to no more jobs; or list the nodes that are drained.
+    """Drain nodes, or list drained nodes.
 
     Jobs keep the nodes that they have.
     """
@@ -410,7 +410,7 @@ def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node
 def undrain(
     state: StateDir, as_json: bool, force: bool, targets: str, reason: tuple[str, ...]
 ) -> None:
-    """Let jobs have nodes again."""
+    """Return drained nodes to service."""
     mode = "force" if force else None
     _change(state, as_json, "resource.undrain", targets, " ".join(reason), mode)
 
@@ -423,7 +423,7 @@ def undrain(
               help="How moments are printed.")  # fmt: skip
 @click.option("-F", "--follow", is_flag=True, help="Go on with what happens from now on.")
 def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
-    """Print what has happened to nodes."""
+    """Print the event log of the nodes."""
     writer = Writer(form, times)
 
     async def asked(handle: "Handle") -> None:

@@ -28,7 +28,7 @@ _END: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A job that is none, and the node on which it begins and ends."""
+    """A dummy job, and the node on which it begins and ends."""
 
     hook: Path
     name: str
