@@ -79,6 +79,37 @@ def test_agents_that_are_killed_disturb_no_running_job(own_cluster: Cluster) -> 
     assert not set(before.values()) & set(own_cluster.agents().values())
 
 
+def test_nodes_whose_holders_are_killed_are_made_again_at_once_with_what_was_mounted_there(
+    own_cluster: Cluster,
+) -> None:
+    if not own_cluster.status()["isolated"]:
+        pytest.skip("no mount namespaces here")
+    gone = own_cluster.shared / "gone"
+    job = started(own_cluster, f"touch $DW_JOB_scratch/x; until [ -e {gone} ]; do sleep 0.1; done")
+    wait_for(lambda: len(own_cluster.written("x")) == 2)
+    nodes = own_cluster.nodes()
+    hosts = [host for chassis in own_cluster.site().chassis() for host in chassis.hosts]
+    spaces = [space for host in hosts if (space := nodes.namespace(host)).made]
+    without: set[int | None] = {None}
+
+    def made_again() -> bool:
+        return not without & {space.holder for space in spaces}
+
+    for _ in range(2):
+        without |= {space.holder for space in spaces}
+        for space in spaces:
+            space.end()
+        # Nothing else is mounted meanwhile: it is the end of the holders that is noticed.
+        wait_for(made_again)
+        wait_for(lambda: len(own_cluster.written("x")) == 2)
+    assert own_cluster("run", "-N2", "true").returncode == 0
+
+    gone.touch()
+    assert own_cluster("job", "attach", job).returncode == 0
+    own_cluster.wait_clean()
+    assert results(own_cluster) == 2
+
+
 @pytest.mark.parametrize("event", ["alloc", "prolog-finish", "start", "finish"])
 def test_after_a_power_cut_the_job_ends_and_its_storage_is_given_back(
     own_cluster: Cluster, event: str

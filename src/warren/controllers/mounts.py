@@ -21,6 +21,11 @@ class MountReconciler:
         self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile)
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
+    def mount_again(self) -> None:
+        """Make a pass over each ClientMount: the node may have lost what was mounted on it."""
+        for obj in self._mounts.all():
+            self.reconciler.add(key_of(obj))
+
     async def reconcile(self, key: Key) -> float | None:
         """Make one pass over a ClientMount."""
         raw = self._mounts.get(key)

@@ -1,7 +1,7 @@
 """The agents of some nodes of this machine, as one process: `python -m warren.daemons.agent`."""
 
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +13,10 @@ from warren.daemons.child import be
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 from warren.daemons.system import System
-from warren.dws.node import NodeTrouble
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
-from warren.node import hostmounts
+from warren.node import holders, hostmounts
 from warren.node.busy import Patience
 
 
@@ -36,13 +35,12 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             client = await stack.enter_async_context(connect(access, component="agent"))
             one = agent(client, SystemClock(), name, nodes.machine(name), rabbit=name in rabbits)
             together.parts.update(one.parts)
+            if isolated:
+                # Jobs that were about to start when the power went wait for their nodes, too.
+                holding = partial(holders.keep, nodes.namespace(name), one.mount_again)
+                together.parts[f"{name} holder"] = holding
         if isolated:
             namespaces = [nodes.namespace(name) for name in names]
-            # Jobs that were about to start when the power went wait for their nodes.
-            for namespace in namespaces:
-                if namespace.made:
-                    with suppress(NodeTrouble):  # the first mount tries again, and tells
-                        await namespace.ensure()
             together.parts["host mounts"] = partial(hostmounts.follow, namespaces)
         await together.run()
 

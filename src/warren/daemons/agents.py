@@ -1,5 +1,7 @@
 """What an agent is made of: the reconcilers that run on one node."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from warren.base.clock import Clock
@@ -13,11 +15,20 @@ from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
 
-def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: bool) -> System:
+@dataclass(kw_only=True)
+class Agent(System):
+    """What runs on one node."""
+
+    mount_again: Callable[[], None]
+    """Is to be called when the node may have lost what was mounted on it."""
+
+
+def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: bool) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else."""
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
-    reconcilers: list[Reconciler[Any]] = [MountReconciler(client, informers, machine).reconciler]
+    mounts = MountReconciler(client, informers, machine)
+    reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
         own = RabbitReconciler(client, informers, machine, node)
         movements = MovementReconciler(client, informers, machine, clock)
@@ -25,4 +36,4 @@ def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: 
         parts[f"{node} copies"] = movements.copies.run
     for name, part in synced(informers, reconcilers).items():
         parts[f"{node} {name}"] = part
-    return System(parts=parts)
+    return Agent(parts=parts, mount_again=mounts.mount_again)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from warren.node.linking import LinkingMachine, own_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace, join, mount_points
+from warren.node.namespaces import HolderEnded, Namespace, join, mount_points
 from warren.node.threads import in_thread
 from warren.node.usage import Process, on_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
@@ -51,6 +52,7 @@ class Nodes:
             self._disks = {rabbit: _disk(rabbit, state, site) for rabbit in self._rabbits}
         self._blocks = Blocks(self._disk, state.flash, patience=patience)
         self._flash: Flash = self._blocks if self._disks else self._directories
+        self._namespaces: dict[str, Namespace] = {}
 
     @property
     def prefix(self) -> Path:
@@ -64,24 +66,30 @@ class Nodes:
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
     def namespace(self, node: str) -> Namespace:
-        """Give a node's mount namespace."""
-        return Namespace(self._state.nodes / node, self._state.mounts)
+        """Return a node's mount namespace, the same one each time."""
+        if node not in self._namespaces:
+            self._namespaces[node] = Namespace(self._state.nodes / node, self._state.mounts)
+        return self._namespaces[node]
 
     def enter(self, node: str, seconds: float = _AGENT_SECONDS) -> None:
         """Put this process, which must be single-threaded, onto a node.
 
-        A node that has lost its namespace, as by a power cut, is waited for: its agent makes
-        another. Raises OSError, and NodeTrouble if that takes longer than `seconds`.
+        A node that has lost its namespace, by a power cut or with its holder, is waited for: its
+        agent makes another. Raises OSError, and NodeTrouble if that takes longer than `seconds`.
         """
         namespace = self.namespace(node)
         if not self._isolated or not namespace.made:
             return
         end = time.monotonic() + seconds
-        while (holder := namespace.holder) is None:
+        while True:
+            holder = namespace.holder
+            if holder is not None:
+                with suppress(HolderEnded):
+                    join(holder)
+                    return
             if time.monotonic() > end:
                 raise NodeTrouble(f"{node} has lost its mount namespace, and its agent makes none")
             time.sleep(_PAUSE)
-        join(holder)
 
     def has(self, node: str, path: str) -> bool:
         """Return whether a process that has entered a node finds the storage that is at `path`."""

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,6 +44,7 @@ class Namespace:
     def __init__(self, directory: Path, prefix: Path) -> None:
         self._directory = directory
         self._prefix = prefix
+        self._ensured = asyncio.Event()
 
     @property
     def prefix(self) -> Path:
@@ -60,8 +61,18 @@ class Namespace:
         """Whether there was a holder at any time, dead or alive."""
         return (self._directory / "holder").exists()
 
+    async def wait_made(self) -> None:
+        """Wait until the namespace was made, by `ensure` or by a predecessor of this process."""
+        if not self.made:
+            await self._ensured.wait()
+
     async def ensure(self) -> int:
         """Start a holder if there is none, and give its process id. Raises NodeTrouble."""
+        holder = await self._found_or_started()
+        self._ensured.set()
+        return holder
+
+    async def _found_or_started(self) -> int:
         holder = self.holder
         if holder is not None:
             return holder
@@ -227,17 +238,26 @@ def _holds_lock(process: int, lock: Path) -> bool:
     return False
 
 
+class HolderEnded(OSError):
+    """A process that was taken for the holder of a namespace has just ended."""
+
+
 def join(process: int) -> None:
     """Move this process into the namespaces of a holder. It must be single-threaded.
 
     An ordinary user keeps its own user id: a further user namespace maps it back,
-    and takes away the power over the mounts that the node's own has. Raises OSError.
+    and takes away the power over the mounts that the node's own has. Raises OSError; one that
+    is HolderEnded leaves this process where it was.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     userid, groupid = os.geteuid(), os.getegid()
-    if userid != 0:
-        _set_namespace(libc, process, "user", _CLONE_NEWUSER)
-    _set_namespace(libc, process, "mnt", _CLONE_NEWNS)
+    kinds = {"mnt": _CLONE_NEWNS} if userid == 0 else {"user": _CLONE_NEWUSER, "mnt": _CLONE_NEWNS}
+    with ExitStack() as stack:
+        # All of them first: a holder that has ended is found out before anything is changed.
+        opened = {name: _open(process, name, stack) for name in kinds}
+        for name, kind in kinds.items():
+            if libc.setns(opened[name], kind) != 0:
+                raise OSError(ctypes.get_errno(), f"setns {name}")
     if userid != 0:
         if libc.unshare(_CLONE_NEWUSER) != 0:
             raise OSError(ctypes.get_errno(), "unshare")
@@ -246,13 +266,13 @@ def join(process: int) -> None:
         Path("/proc/self/gid_map").write_text(f"{groupid} 0 1")
 
 
-def _set_namespace(libc: ctypes.CDLL, process: int, name: str, kind: int) -> None:
-    opened = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+def _open(process: int, name: str, stack: ExitStack) -> int:
     try:
-        if libc.setns(opened, kind) != 0:
-            raise OSError(ctypes.get_errno(), f"setns {name}")
-    finally:
-        os.close(opened)
+        opened = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise HolderEnded(error.errno, f"process {process} has ended") from error
+    stack.callback(os.close, opened)
+    return opened
 
 
 async def available() -> str | None:

@@ -1,0 +1,77 @@
+"""What becomes of a node whose holder ends while its agent lives: it gets another one.
+
+With the holder goes the way onto the node, and what was mounted there is left to the tasks
+that were there already. A holder is watched through a handle, so that its end is noticed
+when it comes, and nothing is looked for meanwhile.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from warren.dws.node import NodeTrouble
+from warren.node.namespaces import Namespace
+
+log = structlog.get_logger()
+
+SHORTEST: Final = 0.5
+LONGEST: Final = 60.0
+
+
+async def keep(
+    namespace: Namespace,
+    mount_again: Callable[[], None],
+    *,
+    shortest: float = SHORTEST,
+    longest: float = LONGEST,
+) -> None:
+    """See to it that a node whose namespace was ever made has one, until cancelled.
+
+    `mount_again` is called whenever there is a holder that may be new: nothing is mounted then
+    but what a mount since has brought. What fails at once, or is killed at once, is tried
+    again at once, and then after `shortest` seconds, which double up to `longest`.
+    """
+    loop = asyncio.get_running_loop()
+    pause = 0.0
+    told = ""
+    await namespace.wait_made()
+    while True:
+        began = loop.time()
+        try:
+            holder = await namespace.ensure()
+        except NodeTrouble as trouble:
+            if str(trouble) != told:
+                log.warning("node without namespace", node=str(namespace), reason=str(trouble))
+                told = str(trouble)
+        else:
+            if told:
+                log.info("node has a namespace again", node=str(namespace))
+                told = ""
+            mount_again()
+            await _wait_ended(namespace, holder)
+            log.warning("holder ended", node=str(namespace), process=holder)
+        if loop.time() - began >= longest:
+            pause = 0.0
+        await asyncio.sleep(pause)
+        pause = min(max(2 * pause, shortest), longest)
+
+
+async def _wait_ended(namespace: Namespace, holder: int) -> None:
+    try:
+        opened = os.pidfd_open(holder)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    # A handle can be read when its process has ended: pidfd_open(2).
+    loop.add_reader(opened, ended.set)
+    try:
+        # It may have ended before, and another process have got its number.
+        if namespace.holder == holder:
+            await ended.wait()
+    finally:
+        loop.remove_reader(opened)
+        os.close(opened)
