@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -15,6 +18,8 @@ from warren.dws.node import NodeTrouble
 from warren.node import namespaces
 from warren.node.namespaces import mount_points
 
+NODES = ("compute-00", "compute-01", "compute-02")
+
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
@@ -23,7 +28,8 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         pytest.skip(f"no mount namespaces: {missing}")
     made = Nodes(StateDir(tmp_path), Site(), isolated=True)
     yield made
-    made.namespace("compute-00").end()
+    for node in NODES:
+        made.namespace(node).end()
 
 
 def test_a_node_that_was_never_mounted_on_is_the_machine_itself(nodes: Nodes) -> None:
@@ -55,3 +61,37 @@ def test_a_shell_that_has_entered_a_node_sees_whether_storage_is_there(nodes: No
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert str(nodes.prefix) not in mount_points(os.getpid())
+
+
+def test_the_processes_of_all_nodes_are_found_by_one_look_at_the_machine(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    real = os.listdir
+
+    def listdir(path: str) -> list[str]:
+        looks.append(str(path))
+        return real(path)
+
+    with ExitStack() as stack:
+        tasks = [stack.enter_context(task_on(nodes, node)) for node in NODES]
+        monkeypatch.setattr(os, "listdir", listdir)
+        assert sorted(nodes.processes()) == sorted(tasks)
+        monkeypatch.undo()
+    assert looks.count("/proc") == 1
+    eventually(lambda: nodes.processes() == [])
+
+
+@contextmanager
+def task_on(nodes: Nodes, node: str) -> Iterator[int]:
+    """Have a process of its own on a node."""
+    enter = asyncio.run(nodes.namespace(node).enter())
+    with subprocess.Popen(
+        [*enter, "sh", "-c", "echo in; read never"], stdin=PIPE, stdout=PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"in\n"
+            yield process.pid
+        finally:
+            process.kill()

@@ -20,7 +20,7 @@ from warren.node.linking import LinkingMachine, own_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import HolderEnded, Namespace, join, mount_points
+from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, processes
 from warren.node.threads import in_thread
 from warren.node.usage import Process, on_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
@@ -164,7 +164,7 @@ class Nodes:
 
     def processes(self) -> list[int]:
         """Return the processes in the mount namespaces of nodes: jobs' tasks, and their kin."""
-        return [process for node in self._made() for process in self.namespace(node).processes()]
+        return processes(self.namespace(node) for node in self._made())
 
     def _made(self) -> list[str]:
         """Return the nodes that ever had a mount namespace."""

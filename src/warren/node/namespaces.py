@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -162,21 +163,22 @@ class Namespace:
             return set()
         return {mount.id for mount in _mount_table(holder) if mount.point == path}
 
-    def processes(self) -> list[int]:
-        """Return the living processes in the namespace, but for its holder."""
-        holder = self.holder
-        space = _mount_namespace(holder) if holder is not None else None
-        if space is None:
-            return []
-        numbers = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
-        return [each for each in numbers if each != holder and _mount_namespace(each) == space]
-
     def end(self) -> None:
         """Kill the holder, and so unmount everything that no process uses any more."""
         holder = self.holder
         if holder is not None:
             with suppress(ProcessLookupError):
                 os.kill(holder, signal.SIGKILL)
+
+
+def processes(namespaces: Iterable[Namespace]) -> list[int]:
+    """Return the living processes in namespaces, but for their holders, by one look at /proc."""
+    holders = {holder for each in namespaces if (holder := each.holder) is not None}
+    spaces = {_mount_namespace(holder) for holder in holders} - {None}
+    if not spaces:
+        return []
+    numbers = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
+    return sorted(each for each in numbers - holders if _mount_namespace(each) in spaces)
 
 
 def mount_points(process: int) -> set[str]:
