@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.dws.builders import DELETING, meta
+from tests.dws.builders import DELETING, error, meta
+from warren.base.bytesize import MIB
 from warren.base.objects import Key, Kind, Object
 from warren.dws import audit, kinds, labels
 from warren.dws.audit import OnNodes, Sort
@@ -136,4 +137,44 @@ def test_what_is_to_go_is_what_is_deleted_or_asked_to_be_unmounted() -> None:
     assert audit.going(objects(nnfnodestorages=[storage], clientmounts=[unmounted])) == audit.Going(
         volumes=frozenset({("r0", "uid-share-0"), ("r0", "uid-share-1")}),
         mounts=frozenset({("n0", "/m")}),
+    )
+
+
+def to_go(message: str, severity: str) -> dict[Kind, list[Object]]:
+    """Give the objects of a job of which a rabbit does not give back the volumes."""
+    storage = share()
+    storage["metadata"].update(DELETING)
+    storage["spec"] |= {"userID": 1001, "capacity": 8 * MIB}
+    storage["status"] = {"error": error(message, severity)}
+    job = {"jobID": "ƒA", "desiredState": "Teardown"}
+    computes = {"metadata": meta("wf"), "data": [{"name": "n0"}, {"name": "n1"}]}
+    found = objects(nnfnodestorages=[storage], computes=[computes])
+    return found | {kinds.WORKFLOW: [{"metadata": meta("wf"), "spec": job}]}
+
+
+def test_a_volume_that_is_waited_for_is_not_overdue() -> None:
+    assert audit.overdue(objects()) == []
+    assert audit.overdue(to_go("r0/uid-share-0 is in use by process 7 (sh of ada)", "Minor")) == []
+
+
+def test_a_volume_that_is_kept_by_nobody_knows_whom_is_told_with_all_that_helps() -> None:
+    (late,) = audit.overdue(to_go("something has it open", "Major"))
+    found = audit.unseen(late, late.names[1], "ada", "process 7 (sh of ada)")
+
+    assert (found.sort, found.where, found.name) == (Sort.VOLUME, "r0", "uid-share-1")
+    assert found.why == (
+        "8.00 MiB of ada (user 1001, job ƒA) are to go, and no process is seen to keep them: "
+        "something has it open. End the processes of ada on n[0-1],r0, or restart these nodes; "
+        "any of these may keep it: process 7 (sh of ada)"
+    )
+
+
+def test_a_volume_whose_workflow_is_gone_and_whose_user_has_no_process_is_told_all_the_same() -> (
+    None
+):
+    (late,) = audit.overdue(to_go("something has it open", "Major") | {kinds.WORKFLOW: []})
+
+    assert audit.unseen(late, late.names[0], "user 1001", "").why == (
+        "8.00 MiB of user 1001 (user 1001) are to go, and no process is seen to keep them: "
+        "something has it open. End the processes of user 1001 on r0, or restart these nodes"
     )

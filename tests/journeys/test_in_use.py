@@ -1,13 +1,16 @@
 """Storage that a process keeps when its job is over, and devices that show no volume."""
 
+import inspect
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.journeys.conftest import Cluster, running, wait_for
+from tests.node import rings
 from warren.node import loops
 
 pytestmark = pytest.mark.skipif(
@@ -72,6 +75,47 @@ def test_doctor_ends_the_process_that_keeps_flash(impatient: Cluster) -> None:
             keeper.kill()
     impatient.wait_event(job, "clean")
     impatient.wait_clean()
+
+
+def test_doctor_tells_of_flash_that_is_kept_by_what_proc_does_not_show(
+    impatient: Cluster,
+) -> None:
+    missing = rings.why_not(impatient.shared)
+    if missing is not None:
+        pytest.skip(missing)
+    job, directory = writing_job(impatient)
+    # Longer than the page that it keeps open.
+    (directory / "data").write_bytes(bytes(8192))
+    hold = (
+        f"Ring({str(directory / 'data')!r}); print('in', flush=True); import time; time.sleep(600)"
+    )
+    program = f"{inspect.getsource(rings)}\n{hold}"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as keeper:
+        try:
+            assert keeper.stdout is not None
+            assert keeper.stdout.readline() == b"in\n"
+            impatient.shared.joinpath("go").touch()
+            wait_for(lambda: "partial-free" in impatient.events(job))
+
+            wait_for(lambda: impatient("doctor").returncode == 1)
+            found = json.loads(impatient("doctor", "--json").stdout)["found"]
+            assert {(each["kind"], each["where"]) for each in found} == {("volume", "rabbit-0")}
+            names = [each["name"] for each in found]
+            assert [f"rabbit-0/{name}" for name in names] == impatient.nodes().volumes()
+            for told in (
+                f" of root (user 0, job {job.replace('ƒ', 'f')}) are to go, and no process is seen",
+                f"rabbit-0/{names[0]} is kept by something that /proc does not show",
+                "End the processes of root on compute-[0",
+            ):
+                assert told in found[0]["why"]
+            repaired = impatient("doctor", "--repair")
+            assert repaired.returncode == 1
+            assert f"{names[0]} is in use by something that /proc" in repaired.stderr
+        finally:
+            keeper.kill()
+    impatient.wait_event(job, "clean")
+    impatient.wait_clean()
+    assert impatient("doctor").returncode == 0
 
 
 def test_a_device_over_a_whole_rabbit_is_found_and_detached_beside_a_job(

@@ -1,6 +1,7 @@
 """What is in use when it is to be given back: waited for, then taken away."""
 
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.node import rings
 from tests.node.conftest import Nodes, User
 from tests.node.processes import eventually
 from warren.base.bytesize import MIB
@@ -24,6 +26,8 @@ from warren.node.machine import NamespacedMachine
 
 SIZE = 32 * MIB
 SECONDS = 30.0
+
+MODULES = "import array, ctypes, mmap, os, pathlib, signal, socket, struct, threading, time"
 
 HOLD = {
     "a file": "f = open('data')",
@@ -97,6 +101,7 @@ class Rabbit:
         seen = Path(f"{self.nodes.namespace().root}{self.path}/data")
         seen.write_bytes(bytes(4096))
         seen.chmod(0o644)
+        os.chown(seen, self.user.userid, self.user.groupid)
 
     async def _mount(self) -> None:
         volume = Volume(
@@ -132,7 +137,7 @@ class Rabbit:
         enter = asyncio.run(self.nodes.namespace().enter())
         become = f"os.setgroups([]); os.setresuid({userid}, {userid}, {userid})" if userid else ""
         # Before the change of user, who may not find the modules.
-        lines = ["import array, ctypes, mmap, os, socket, threading, time", become, code]
+        lines = [MODULES, become, code]
         program = "\n".join([*lines, "print('in', flush=True)", "time.sleep(600)"])
         # Root may go where the user may not: the directories of tests are shut to others.
         stand = ["sh", "-c", 'cd "$0" && exec "$@"', self.path, sys.executable, "-c", program]
@@ -326,6 +331,43 @@ def test_what_a_user_hides_from_proc_keeps_no_flash(rabbit: Rabbit, where: str) 
 
         assert process.wait(60) == -9
     assert rabbit.volumes() == []
+
+
+UNSEEN = f"""
+{inspect.getsource(rings)}
+ring = Ring("data")
+os.chdir("/")
+# Nor is a file of the machine's mounts open, which are other ones than the node's.
+null = os.open("/dev/null", os.O_RDWR)
+os.dup2(null, 0)
+os.dup2(null, 2)
+os.close(null)
+"""
+
+
+@pytest.fixture
+def unseen(tmp_path: Path) -> str:
+    """What keeps a file of which /proc tells nothing."""
+    missing = rings.why_not(tmp_path)
+    if missing is not None:
+        pytest.skip(missing)
+    return UNSEEN
+
+
+def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
+    loop_devices: Path, nodes: Nodes, user: User, unseen: str
+) -> None:
+    rabbit = Rabbit(loop_devices, nodes, user, policy="keep")
+    rabbit.mount()
+    with rabbit.used(unseen, userid=user.userid) as process:
+        rabbit.unmount_at_last()
+        with pytest.raises(InUse, match="node1/a is in use by something that /proc does not show"):
+            rabbit.release()
+        assert asyncio.run(rabbit.blocks.users_of("node1", "a")) == []
+        suspects = asyncio.run(rabbit.blocks.suspects("node1", "a"))
+        assert [each.id for each in suspects] == [process.pid]
+    eventually(lambda: _released(rabbit))
+    assert asyncio.run(rabbit.blocks.suspects("node1", "a")) == []
 
 
 def _done(deed: Callable[[], None]) -> bool:

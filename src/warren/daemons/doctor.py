@@ -1,8 +1,9 @@
 """Looking for what nothing owns any more, and giving it back."""
 
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
 from warren.base.objects import Remove
 from warren.daemons import site as sites
@@ -10,7 +11,7 @@ from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import leftovers, marked, sweep
 from warren.dws import audit, kinds
-from warren.dws.audit import Finding, Going, OnNodes, Sort
+from warren.dws.audit import Finding, Going, OnNodes, Overdue, Sort
 from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups, processes
 from warren.kube import kubeconfig
@@ -21,6 +22,9 @@ from warren.node import usage
 from warren.node.usage import Process
 from warren.rfc import fluid
 from warren.rpc.client import connect as connect_to_instance
+
+_CANDIDATES: Final = 10
+"""Processes that are named of those that may keep a volume."""
 
 
 class Doctor:
@@ -43,8 +47,13 @@ class Doctor:
             for kind in (kinds.WORKFLOW, *audit.DEPENDENTS)
         }
         active = await self._active()
-        unowned = audit.unowned(before.still(self._look()), objects, active)
-        return [*await self._keeping(audit.going(objects)), *unowned]
+        there = before.still(self._look())
+        users = await self._users(audit.going(objects))
+        return [
+            *self._kept(users),
+            *await self._unseen(audit.overdue(objects), there.volumes, users),
+            *audit.unowned(there, objects, active),
+        ]
 
     async def repair(self, findings: Iterable[Finding]) -> list[str]:
         """Give things back; say what could not be."""
@@ -83,18 +92,42 @@ class Doctor:
             processes=self._processes(),
         )
 
-    async def _keeping(self, going: Going) -> list[Finding]:
-        """Return the processes that keep what is to go."""
-        found = []
+    async def _users(self, going: Going) -> dict[tuple[str, str], list[Process]]:
+        """Return the processes that keep what is to go, for all of that which is kept so."""
+        found = {}
         for node, path in sorted(going.mounts):
-            found += self._kept(node, path, await self._nodes.users_of_mount(node, path))
+            found[node, path] = await self._nodes.users_of_mount(node, path)
         for rabbit, name in sorted(going.volumes):
-            found += self._kept(rabbit, name, await self._nodes.users_of_volume(rabbit, name))
+            found[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
+        return {place: users for place, users in found.items() if users}
+
+    async def _unseen(
+        self,
+        overdue: Sequence[Overdue],
+        there: Collection[tuple[str, str]],
+        users: Collection[tuple[str, str]],
+    ) -> list[Finding]:
+        """Return the volumes that are past their time, and that no process is seen to keep."""
+        found = []
+        for late in overdue:
+            # Of a rabbit's volumes of a job, the first one that is kept has the others wait.
+            if any((late.rabbit, name) in users for name in late.names):
+                continue
+            user = usage.user_name(late.userid)
+            for name in (each for each in late.names if (late.rabbit, each) in there):
+                suspects = await self._nodes.suspects_of_volume(late.rabbit, name)
+                candidates = usage.named(suspects, _CANDIDATES) if suspects else ""
+                found.append(audit.unseen(late, name, user, candidates))
         return found
 
-    def _kept(self, where: str, name: str, users: Sequence[Process]) -> list[Finding]:
-        self._keepers |= {str(each.id): each for each in users}
-        return [audit.kept(where, name, str(each.id), each.command) for each in users]
+    def _kept(self, users: Mapping[tuple[str, str], Sequence[Process]]) -> list[Finding]:
+        """Return the processes that keep something."""
+        self._keepers |= {str(each.id): each for found in users.values() for each in found}
+        return [
+            audit.kept(where, name, str(each.id), each.command)
+            for (where, name), found in users.items()
+            for each in found
+        ]
 
     def _processes(self) -> dict[int, str]:
         """Give the processes in cgroups of jobs, and their jobs.

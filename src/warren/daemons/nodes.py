@@ -155,6 +155,10 @@ class Nodes:
         """Return the processes that use a volume. Raises NodeTrouble."""
         return await self._blocks.users_of(rabbit, name) if self._disks else []
 
+    async def suspects_of_volume(self, rabbit: str, name: str) -> list[Process]:
+        """Return the processes that may use a volume without being seen to. Raises NodeTrouble."""
+        return await self._blocks.suspects(rabbit, name) if self._disks else []
+
     async def users_of_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
         return await in_thread(on_mounts, self.namespace(node).mount_ids(path))

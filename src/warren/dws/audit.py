@@ -8,10 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from warren.base.bytesize import human
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.dws import kinds, labels
-from warren.dws.objects import ClientMount, NnfNodeStorage, read
+from warren.dws.node import IN_USE
+from warren.dws.objects import ClientMount, Computes, NnfNodeStorage, Workflow, read
 from warren.dws.storage import volume
+from warren.rfc import hostlist
 
 DEPENDENTS = (
     kinds.COMPUTES,
@@ -154,6 +157,67 @@ def going(objects: Mapping[Kind, Sequence[Object]]) -> Going:
             for mount in mounts
             if mount.metadata.deleting or mount.spec.desired_state == "unmounted"
             for each in mount.spec.mounts
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overdue:
+    """Volumes of a job on a rabbit that are to go and have not, when they were waited for."""
+
+    rabbit: str
+    names: Sequence[str]
+    size: int
+    """Bytes of each."""
+    userid: int
+    job: str
+    nodes: Sequence[str]
+    """Where processes of the job were."""
+    reason: str
+    """In the words of the rabbit."""
+
+
+def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
+    """Return the volumes that are to go and in whose way is more than a use that is waited for."""
+    workflows = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
+    computes = {key_of(each): each for each in objects[kinds.COMPUTES]}
+    found = []
+    for share in (read(raw, NnfNodeStorage) for raw in objects[kinds.NNF_NODE_STORAGE]):
+        error = share.status.error
+        if not share.metadata.deleting or error is None or error.severity == IN_USE:
+            continue
+        owner = workflows.get(share.metadata.labels.get(labels.WORKFLOW_UID, ""))
+        raw = computes.get(key_of(owner)) if owner else None
+        found.append(
+            Overdue(
+                rabbit=share.metadata.namespace,
+                names=[volume(share, number)[1] for number in range(share.spec.count)],
+                size=share.spec.capacity,
+                userid=share.spec.user_id,
+                job=str(read(owner, Workflow).spec.job_id) if owner else "",
+                nodes=[each.name for each in read(raw, Computes).data] if raw else [],
+                reason=error.debug_message,
+            )
+        )
+    return found
+
+
+def unseen(late: Overdue, name: str, user: str, candidates: str) -> Finding:
+    """Return the finding that a volume is kept, and that no process is seen to keep it.
+
+    `candidates` names the processes of its user, of which any may do so; it may be empty.
+    """
+    where = hostlist.encode([*late.nodes, late.rabbit])
+    of_job = f", job {late.job}" if late.job else ""
+    known = f"; any of these may keep it: {candidates}" if candidates else ""
+    return Finding(
+        sort=Sort.VOLUME,
+        where=late.rabbit,
+        name=name,
+        why=(
+            f"{human(late.size)} of {user} (user {late.userid}{of_job}) are to go, and no process "
+            f"is seen to keep them: {late.reason}. End the processes of {user} on {where}, or "
+            f"restart these nodes{known}"
         ),
     )
 

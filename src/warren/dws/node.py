@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from warren.base.errors import Retryable
+
+IN_USE: Final = "Minor"
+"""The severity of what is waited for: nothing is wrong yet."""
 
 
 class NodeTrouble(Retryable):
@@ -31,7 +35,7 @@ class InUse(NodeTrouble):
     delay = 1.0
 
     def as_status(self) -> dict[str, str]:
-        return {**super().as_status(), "severity": "Minor"}
+        return {**super().as_status(), "severity": IN_USE}
 
 
 class CopyFailed(NodeTrouble):

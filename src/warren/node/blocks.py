@@ -14,7 +14,7 @@ from warren.node import commands, filesystems
 from warren.node.busy import Patience
 from warren.node.flash import Source
 from warren.node.threads import in_thread
-from warren.node.usage import Process, hiding, named, on_devices
+from warren.node.usage import Process, hiding, named, of_user, on_devices
 
 MAKE_SECONDS: Final = 30.0
 """How long it may take to make a file system."""
@@ -146,6 +146,17 @@ class Blocks:
         disk = self._disk(group)
         found = await disk.find(name)
         return await in_thread(_users, await disk.devices(name), found.userid if found else 0)
+
+    async def suspects(self, group: str, name: str) -> list[Process]:
+        """Return the processes of whom a volume is, if it has a device. Raises NodeTrouble.
+
+        Any of them may keep the volume without being seen to. Root's are not suspected.
+        """
+        disk = self._disk(group)
+        found = await disk.find(name)
+        if found is None or found.userid == 0 or not await disk.devices(name):
+            return []
+        return await in_thread(of_user, found.userid)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
         disk = self._disk(group)

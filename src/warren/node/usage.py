@@ -47,18 +47,18 @@ class Process:
     @property
     def command(self) -> str:
         """Its program and its user."""
-        return f"{self.name} of {_user(self.userid)}"
+        return f"{self.name} of {user_name(self.userid)}"
 
     def __str__(self) -> str:
         return f"process {self.id} ({self.command})"
 
 
-def named(processes: Sequence[Process]) -> str:
+def named(processes: Sequence[Process], most: int = _NAMED) -> str:
     """Return the words for some processes: the first of them, and how many there are more."""
     if not processes:
         return "something that /proc does not show"
-    words = ", ".join(str(each) for each in processes[:_NAMED])
-    more = len(processes) - _NAMED
+    words = ", ".join(str(each) for each in processes[:most])
+    more = len(processes) - most
     return f"{words} and {more} more" if more > 0 else words
 
 
@@ -107,6 +107,12 @@ def on_devices(devices: Collection[str]) -> list[Process]:
         if alone and not numbers.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
     return [found[id] for id in sorted(found)]
+
+
+def of_user(userid: int) -> list[Process]:
+    """Return all processes of a user."""
+    known = (process(id) for id in sorted(_processes()))
+    return [each for each in known if each is not None and each.userid == userid]
 
 
 def hiding(userid: int) -> list[Process]:
@@ -315,7 +321,8 @@ def _mount_lines(process: int) -> Iterator[tuple[int, int]]:
             yield int(id), os.makedev(int(major), int(minor))
 
 
-def _user(userid: int) -> str:
+def user_name(userid: int) -> str:
+    """Return the name of a user, or the words for one who has none."""
     try:
         return pwd.getpwuid(userid).pw_name
     except KeyError:
