@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+import structlog
+
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import commands, filesystems
 from warren.node.busy import Patience
 from warren.node.flash import Source
 from warren.node.threads import in_thread
-from warren.node.usage import Process, hiding, named, of_user, on_devices
+from warren.node.usage import Process, are_mounted, hiding, named, of_user, on_devices
+
+log = structlog.get_logger()
 
 MAKE_SECONDS: Final = 30.0
 """How long it may take to make a file system."""
@@ -69,6 +73,14 @@ class Disk(Protocol):
 
     async def set_made(self, name: str) -> None:
         """Remember, for good, that the volume's file system is whole."""
+        ...
+
+    async def cut_off(self, name: str) -> None:
+        """Have a volume's devices show nothing any more, though they are in use (ADR 037).
+
+        Whatever uses them cannot read or write any more, and the volume can be given back.
+        Raises NodeTrouble where that cannot be done.
+        """
         ...
 
     async def give_back(self, name: str) -> None:
@@ -138,8 +150,22 @@ class Blocks:
             try:
                 await disk.give_back(name)
             except NodeTrouble as trouble:
-                raise NodeTrouble(f"{what} is kept by {named(left)}: {trouble}") from trouble
+                kept = NodeTrouble(f"{what} is kept by {named(left)}: {trouble}")
+                if left or not self._patience.ends(userid):
+                    raise kept from trouble
+                if await in_thread(_are_seen, devices, userid):
+                    raise kept from trouble  # those that have just been killed, for instance
+                await self._take(disk, name, what)
         self._patience.over(what)
+
+    async def _take(self, disk: Disk, name: str, what: str) -> None:
+        """Give a volume back that is kept by what cannot be found."""
+        try:
+            await disk.cut_off(name)
+        except NodeTrouble as trouble:
+            raise NodeTrouble(f"{what} is kept by {named([])}: {trouble}") from trouble
+        await disk.give_back(name)
+        log.warning("flash taken from what keeps it unseen", volume=what)
 
     async def users_of(self, group: str, name: str) -> list[Process]:
         """Return the processes that use a volume, or may. Raises NodeTrouble."""
@@ -187,6 +213,11 @@ class Blocks:
             raise NodeTrouble(f"{proto}: {error.strerror}") from error
         finally:
             proto.unlink(missing_ok=True)
+
+
+def _are_seen(devices: Sequence[str], userid: int) -> bool:
+    """Return whether anything is known that may use devices, if only a mount of them."""
+    return bool(_users(devices, userid)) or are_mounted(devices)
 
 
 def _users(devices: Sequence[str], userid: int) -> list[Process]:

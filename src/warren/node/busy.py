@@ -49,11 +49,15 @@ class Patience:
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
             raise InUse(f"{what} is in use by {named(processes)}")
-        if self._policy == "kill" and userid != 0 and os.geteuid() == 0:
+        if self.ends(userid):
             doomed, processes = await in_thread(_end, find, userid)
             for each in doomed:
                 log.warning("process killed", uses=what, process=str(each))
         return processes
+
+    def ends(self, userid: int) -> bool:
+        """Return whether processes of a user are ended for the storage that they keep."""
+        return self._policy == "kill" and userid != 0 and os.geteuid() == 0
 
     def over(self, what: str) -> None:
         """Forget what is not in use any more."""

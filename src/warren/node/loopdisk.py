@@ -73,6 +73,12 @@ class LoopDisk:
         async with self._alone():
             await in_thread(self._extents.set_made, name)
 
+    async def cut_off(self, name: str) -> None:
+        async with self._alone():
+            extent = self._extents.get(name)
+            for loop in self._showing(extent) if extent else []:
+                await loops.cut_off(loop)
+
     async def give_back(self, name: str) -> None:
         async with self._alone():
             extent = self._extents.get(name)
@@ -105,12 +111,17 @@ class LoopDisk:
         """Detach a device if it shows no volume as its record says. Raises NodeTrouble."""
         async with self._alone():
             for loop in self.strays():
-                if loop.device == device:
-                    await loops.detach(loop)
+                if loop.device != device:
+                    continue
+                if loop.is_cut_off:
+                    raise NodeTrouble(f"{device} shows nothing, and goes with its last user")
+                await loops.detach(loop)
 
     async def _detach_strays(self, extent: Extent) -> None:
         """Detach what shows no volume. Raises NodeTrouble if that leaves something on an extent."""
         for loop in self.strays():
+            if loop.is_cut_off:
+                continue  # it goes with its last user
             try:
                 await loops.detach(loop)
             except NodeTrouble:

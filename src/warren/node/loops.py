@@ -7,8 +7,10 @@ device can have it show any other part of what is behind it (ADR 027).
 
 import asyncio
 import errno
+import fcntl
 import os
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,12 +19,24 @@ from typing import Final
 
 from warren.dws.node import NodeTrouble
 from warren.node import commands, filesystems
+from warren.node.threads import in_thread
 
 _SYS: Final = Path("/sys/block")
 _REMOVED: Final = " (deleted)"
 """What the kernel puts after the name of a file that has none any more."""
 _PAUSE: Final = 0.02
 _LOOKS: Final = 50
+
+# linux/loop.h: what of struct loop_info64 is needed here, and where it stands.
+_SET_STATUS64: Final = 0x4C04
+_GET_STATUS64: Final = 0x4C05
+_INFO_SIZE: Final = 232
+_OFFSET_AT: Final = 24
+_FLAGS_AT: Final = 52
+_AUTOCLEAR: Final = 4
+
+_NOWHERE: Final = 1 << 62
+"""An offset, in bytes, behind the end of everything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +55,11 @@ class Loop:
     def backing_removed(self) -> bool:
         """Whether the file behind it has no name any more: another one may have it now."""
         return self.backing.endswith(_REMOVED)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the device shows nothing for good: all that is left to it is its users."""
+        return self.offset == _NOWHERE
 
     def overlaps(self, offset: int, size: int) -> bool:
         """Return whether the device shows anything of a part of what is behind it."""
@@ -116,6 +135,34 @@ async def detach(loop: Loop) -> None:
         await commands.run(["losetup", "--detach", loop.device])
     if not await _eventually(lambda: loop not in _all()):
         raise NodeTrouble(f"{loop.device} is in use, and cannot be detached")
+
+
+async def cut_off(loop: Loop) -> None:
+    """Have a device show nothing any more, though it is in use, and go with its last user.
+
+    What it has been asked to do is done before; what it is asked from then on fails. Raises
+    NodeTrouble where the kernel does not do that to a device that is in use.
+    """
+    try:
+        await in_thread(_move_away, loop.device)
+        size = int((_SYS / Path(loop.device).name / "size").read_text())
+    except OSError as error:
+        raise NodeTrouble(f"{loop.device} cannot be cut off: {error.strerror}") from error
+    if size:
+        raise NodeTrouble(f"{loop.device} cannot be cut off: the kernel has left it as it was")
+
+
+def _move_away(device: str) -> None:
+    opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        info = bytearray(_INFO_SIZE)
+        fcntl.ioctl(opened, _GET_STATUS64, info)
+        (flags,) = struct.unpack_from("=I", info, _FLAGS_AT)
+        struct.pack_into("=Q", info, _OFFSET_AT, _NOWHERE)
+        struct.pack_into("=I", info, _FLAGS_AT, flags | _AUTOCLEAR)
+        fcntl.ioctl(opened, _SET_STATUS64, info)
+    finally:
+        os.close(opened)
 
 
 def _is_mounted(loop: Loop) -> bool:

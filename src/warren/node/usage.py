@@ -88,10 +88,7 @@ def on_devices(devices: Collection[str]) -> list[Process]:
     Of those that merely share a mount namespace in which it is mounted, only where all of
     them are one user's: the namespaces of nodes and of the machine are not theirs to answer for.
     """
-    numbers = set()
-    for device in devices:
-        with suppress(OSError):
-            numbers.add(os.stat(device).st_rdev)
+    numbers = _numbers(devices)
     found = {}
     spaces: dict[int, list[Process]] = {}
     for id in _processes():
@@ -107,6 +104,21 @@ def on_devices(devices: Collection[str]) -> list[Process]:
         if alone and not numbers.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
     return [found[id] for id in sorted(found)]
+
+
+def are_mounted(devices: Collection[str]) -> bool:
+    """Return whether any process sees one of some block devices mounted, in whatever namespace."""
+    numbers = _numbers(devices)
+    each_once = {_mount_namespace(id): id for id in _processes()}
+    return any(not numbers.isdisjoint(_devices_mounted(id)) for id in each_once.values())
+
+
+def _numbers(devices: Collection[str]) -> set[int]:
+    numbers = set()
+    for device in devices:
+        with suppress(OSError):
+            numbers.add(os.stat(device).st_rdev)
+    return numbers
 
 
 def of_user(userid: int) -> list[Process]:

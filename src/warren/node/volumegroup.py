@@ -78,6 +78,9 @@ class VolumeGroup:
     async def set_made(self, name: str) -> None:
         await commands.run(["lvchange", "--addtag", _MADE, self._path(name)])
 
+    async def cut_off(self, name: str) -> None:
+        raise NodeTrouble(f"{self._path(name)} cannot be cut off: it is no loop device")
+
     async def give_back(self, name: str) -> None:
         if await self.find(name) is None:
             return
