@@ -1,6 +1,7 @@
 """What one guest tries against another and against the cluster, and what comes of it."""
 
 import asyncio
+import inspect
 import os
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from tests.harness import munged, users
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_users import User, user
+from tests.node import rings
 from warren.daemons.sweep import leftovers
 from warren.node import loops
 
@@ -88,8 +90,8 @@ def test_nobody_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[Use
 
 
 @contextmanager
-def receiving(of: User, path: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Have a process of a user's, outside of all jobs, that leaves unread what it is sent."""
+def receiving(of: User, path: Path, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Have a process of a user's, outside of all jobs, that others can send something."""
     listening = socket.socket(socket.AF_UNIX)
     with listening:
         listening.bind(str(path))
@@ -97,7 +99,11 @@ def receiving(of: User, path: Path) -> Iterator["subprocess.Popen[bytes]"]:
         listening.listen()
         # Connections are made, and take what is sent, before anybody accepts them.
         with subprocess.Popen(
-            ["sleep", "600"], user=of.userid, group=of.userid, stdin=listening.fileno()
+            command,
+            user=of.userid,
+            group=of.userid,
+            stdin=listening.fileno(),
+            stdout=subprocess.PIPE,
         ) as process:
             listening.close()
             try:
@@ -115,11 +121,46 @@ def test_a_descriptor_that_is_on_its_way_keeps_neither_node_nor_flash(
         "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
         "d = os.open(os.environ['DW_JOB_scratch'], os.O_RDONLY); socket.send_fds(s, [b'd'], [d])"
     )
-    with receiving(one, way) as process:
+    with receiving(one, way, "sleep", "600") as process:  # which leaves it unread
         job = one.submit("/usr/bin/python3", "-c", sends, str(way), dw=SCRATCH)
         one.cluster.wait_event(job, "clean")
         assert one.cluster.job(job)["success"]
         assert process.wait(60) == -9
+    wait_for(lambda: leftovers(one.cluster.state) == [])
+
+
+RECEIVES = f"""
+import socket, time
+{inspect.getsource(rings)}
+_, (found,), _, _ = socket.recv_fds(socket.socket(fileno=0).accept()[0], 1, 1)
+ring = Ring(f"/proc/self/fd/{{found}}")
+os.close(found)
+print("kept", flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_io_uring_that_proc_does_not_show_keeps_neither_node_nor_flash(
+    pair: tuple[User, User],
+) -> None:
+    one, _ = pair
+    missing = rings.why_not(one.cluster.shared)
+    if missing is not None:
+        pytest.skip(missing)
+    way = one.home / "way to a ring"
+    sends = (
+        "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+        "d = os.open(os.environ['DW_JOB_scratch'] + '/data', os.O_RDWR | os.O_CREAT, 0o600); "
+        "os.write(d, bytes(8192)); socket.send_fds(s, [b'd'], [d]); s.recv(1)"
+    )
+    with receiving(one, way, "/usr/bin/python3", "-c", RECEIVES) as process:
+        job = one.submit("/usr/bin/python3", "-c", sends, str(way), dw=SCRATCH)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"kept\n"
+        one.cluster.wait_event(job, "clean")
+        assert one.cluster.job(job)["success"]
+        assert one.cluster.nodes().volumes() == []
+        assert process.poll() is None
     wait_for(lambda: leftovers(one.cluster.state) == [])
 
 
