@@ -90,11 +90,12 @@ async def make_strays(cluster: Cluster) -> None:
 
 
 def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Cluster) -> None:
-    cgroup = of_a_job(own_cluster, "6-0")  # ƒ7
     job = waiting_job(own_cluster)
     clean = own_cluster("doctor")
     assert (clean.returncode, clean.stdout) == (0, "no orphaned resources found\n")
 
+    # Not before a job runs: until then the parent of the shells removes what others have left.
+    cgroup = of_a_job(own_cluster, "6-0")  # ƒ7
     # They end by themselves should the test fail before they are found.
     with (
         subprocess.Popen(["sleep", "30"], preexec_fn=cgroup.enter) as stray,
