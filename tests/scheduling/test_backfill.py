@@ -2,6 +2,7 @@
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
+from warren.base.placing import Shared
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
 from warren.scheduling.graph import Graph, Refusal
@@ -102,6 +104,15 @@ def test_who_could_not_have_the_same_nodes_passes_one_whose_moment_nobody_knows(
     first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True)
 
     assert decided(graph, waiting((first, 1), (whole(1), inf)), running) == ([2], {1: inf})
+
+
+def test_flash_that_is_promised_on_one_rabbit_is_left_alone() -> None:
+    graph = Graph(system((4, 64), quantum=None))
+    running = have(graph, (want(1, ssd=50), NOW + 60))
+    large = want(1, shared=(Shared(1, 50),))
+    queue = waiting((large, 10), (want(1, ssd=14), 1000), (want(1, ssd=10), 1000), (large, 10))
+
+    assert decided(graph, queue, running) == ([2], {1: NOW + 60})
 
 
 def test_nor_may_he_have_flash_that_the_other_could_have() -> None:
@@ -315,6 +326,24 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
 @settings(deadline=None, max_examples=200)
 @given(systems, jobs, st.booleans())
 def test_everybody_begins_by_the_moment_that_he_was_first_told(
+    r: dict[str, Any], wanted: list[tuple[Request, float]], passing: bool
+) -> None:
+    all_begin_in_time(r, wanted, passing)
+
+
+@settings(deadline=None, max_examples=200)
+@given(systems, jobs, st.lists(st.integers(0, 6), min_size=8, max_size=8), st.booleans())
+def test_so_does_everybody_who_wants_flash_on_any_of_his_nodes_rabbits(
+    r: dict[str, Any], wanted: list[tuple[Request, float]], gib: list[int], passing: bool
+) -> None:
+    shared = [
+        (replace(one, shared=(Shared(1, more),)) if more and one.nodes else one, duration)
+        for (one, duration), more in zip(wanted, gib, strict=False)
+    ]
+    all_begin_in_time(r, shared, passing)
+
+
+def all_begin_in_time(
     r: dict[str, Any], wanted: list[tuple[Request, float]], passing: bool
 ) -> None:
     graph = Graph(r)

@@ -41,6 +41,11 @@ class Flash(Protocol):
         """How many ids its vertices take."""
         ...
 
+    @property
+    def unit(self) -> int:
+        """How many GiB are given out together."""
+        ...
+
     def units(self, gib: int) -> int:
         """Give how many units make up so much flash; 0 where there is none at all."""
         ...
@@ -93,6 +98,10 @@ class Pool:
     def ids(self) -> int:
         return 1
 
+    @property
+    def unit(self) -> int:
+        return 1
+
     def units(self, gib: int) -> int:
         return gib if self.gib else 0
 
@@ -143,6 +152,10 @@ class Quanta:
     @property
     def ids(self) -> int:
         return self.whole.bit_length()
+
+    @property
+    def unit(self) -> int:
+        return self.size
 
     def units(self, gib: int) -> int:
         return -(-gib // self.size) if self.size else 0

@@ -109,7 +109,7 @@ class Graph:
         """Keep from all others whatever a request could ever get."""
         nodes = self.possible(request)
         self._excluded |= nodes
-        if request.ssd_gib:
+        if request.flash:
             for index, chassis in enumerate(self._inventory.chassis):
                 if chassis.places & nodes:
                     self._room.set_ready(index, ready=False)
@@ -166,7 +166,7 @@ class Graph:
         mine, others = self.possible(one), self.possible(other)
         if mine & others:
             return True
-        return bool(one.ssd_gib and other.ssd_gib) and any(
+        return (one.flash and other.flash) and any(
             chassis.places & mine and chassis.places & others for chassis in self._inventory.chassis
         )
 

@@ -94,12 +94,49 @@ def _missing_nodes(request: Request, view: View) -> str:
     if able < wanted:
         each = f"{those} with {_each(wanted, cores, gpus)}"
         return f"{asked(wanted, 'node', each)}, and the cluster has {able or 'none'}."
+    if request.shared:
+        return _unplaced(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
     flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
         f"{asked(wanted, 'node', flash)}, "
         f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
     )
+
+
+def _unplaced(request: Request, view: View) -> str:
+    """Say why flash that is not only beside each node cannot be placed."""
+    wanted = request.all_nodes
+    able = view.whole.able(request, view.offered)
+    there = [each.flash.gib for each in view.inventory.chassis if each.places & able]
+    largest = max(request.shared, key=lambda each: each.gib)
+    room = max(there, default=0) - request.ssd_gib
+    if largest.gib > room:
+        less = f", {gib(request.ssd_gib, up=True)} of it beside a node" if request.ssd_gib else ""
+        most = gib(max(there, default=0), up=False)
+        return (
+            f"The job's storage cannot be placed because an allocation of "
+            f"{gib(largest.gib, up=True)} is on one rabbit, and the largest has {most}{less}."
+        )
+    asked_for = sum(each.count * each.gib for each in request.shared)
+    total = asked_for + wanted * request.ssd_gib
+    rabbits = sorted(there, reverse=True)[:wanted]
+    return (
+        f"The job's storage cannot be placed because it is {_parts(request)}, "
+        f"{gib(total, up=True)} together, on rabbits of the job's own nodes, and "
+        f"{plural(wanted, 'node')} can have no more than {plural(len(rabbits), 'rabbit')} "
+        f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
+    )
+
+
+def _parts(request: Request) -> str:
+    """Write the flash of a request that is not only beside each node."""
+    parts = [
+        f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}" for each in request.shared
+    ]
+    if request.ssd_gib:
+        parts.append(f"{gib(request.ssd_gib, up=True)} beside each node")
+    return " and ".join(parts)
 
 
 def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str) -> str | None:
@@ -136,6 +173,8 @@ def _wanting(request: Request, view: View) -> str:
     ]
     named = (f"{each} ({state})" if (state := view.states.get(each)) else each for each in down)
     also = f"; not ready: {', '.join(named)}" if down else ""
+    if request.shared:
+        return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}{also}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     return f"{flash} of flash beside {beside}{those}{also}"

@@ -2,15 +2,18 @@
 
 These shapes are understood: slots of cores, alone or on nodes, and gpus beside the cores;
 slots of whole nodes; and what the storage side has rewritten, `slot(rabbit) > [node, ssd]`,
-where each node's ssds must be of its own chassis. Counts may leave a choice.
+where each node's ssds must be of its own chassis. Next to the entry with the nodes there may be
+`chassis > ssd`: so many allocations of so many GiB, each on any chassis that has nodes of the
+job. Counts may leave a choice.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import orjson
 
+from warren.base.placing import Shared
 from warren.rfc import constraint, counts, ranges
 from warren.rfc.counts import Count
 from warren.rfc.errors import BadFormat
@@ -38,11 +41,18 @@ class Request:
     """How many nodes one slot holds."""
     ssd_gib: int = 0
     """Flash beside each node, in GiB."""
+    shared: tuple[Shared, ...] = ()
+    """Flash beside that, on the rabbits of whichever of the nodes."""
     constraint: str = ""
     """What the nodes have to meet (RFC 31), as JSON text."""
     more: tuple[tuple[Part, Count], ...] = ()
     """Which of the numbers above are but the least, from the outside in, and what may be
     given instead: the most that there is room for."""
+
+    @property
+    def flash(self) -> bool:
+        """Whether flash is wanted at all."""
+        return bool(self.ssd_gib or self.shared)
 
     @property
     def all_nodes(self) -> int:
@@ -67,10 +77,16 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
 
     Raises BadFormat, with the place, for shapes that are not understood.
     """
-    resources = spec["resources"]
-    if len(resources) != 1:
-        raise BadFormat(f"jobspec: resources holds {len(resources)} entries, not 1")
-    return _Reader(spec).request(resources[0])
+    first, *others = spec["resources"]
+    if any(each["type"] != "chassis" for each in others):
+        raise BadFormat(
+            f"jobspec: resources holds {1 + len(others)} entries, not 1 and chassis with ssds"
+        )
+    found = _Reader(spec).request(first)
+    shared = tuple(_shared(each, f"resources[{n}]") for n, each in enumerate(others, 1))
+    if shared and found.nodes is None:
+        raise BadFormat("jobspec: resources[1] is on chassis of the job's nodes, and it names none")
+    return replace(found, shared=shared)
 
 
 class _Reader:
@@ -178,6 +194,14 @@ class _Reader:
         if _open(read):
             self._more.append((part, read))
         return read.min
+
+
+def _shared(top: Vertex, path: str) -> Shared:
+    """Read flash that stands next to the nodes."""
+    parts = _children(top, path, ("ssd",))
+    if "ssd" not in parts:
+        raise BadFormat(f"jobspec: {path}.with holds no ssd")
+    return Shared(_number(top, path), _number(*parts["ssd"]))
 
 
 def _number(vertex: Vertex, path: str) -> int:

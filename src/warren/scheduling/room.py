@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from warren.scheduling import beside
+from warren.scheduling.beside import Reach
 from warren.scheduling.flash import lowest
 from warren.scheduling.inventory import Inventory, Piece
 from warren.scheduling.request import Part, Request
@@ -191,8 +193,10 @@ class Room:
         if request.nodes is None:
             return self.slots(request, usable) >= request.slots
         able = self.able(request, usable)
-        if not request.ssd_gib:
+        if not request.flash:
             return able.bit_count() >= request.all_nodes
+        if request.shared:
+            return beside.choose(request, self._reaches(able, request.ssd_gib)) is not None
         wanted = request.all_nodes
         for nodes, _, _ in self._beside_flash(able, request.ssd_gib):
             wanted -= nodes.bit_count()
@@ -221,6 +225,8 @@ class Room:
         if request.nodes is None:
             return tuple(self._slot_pieces(request, usable))
         able = self.able(request, usable)
+        if request.shared:
+            return tuple(self._shared_pieces(request, able))
         if request.ssd_gib:
             return tuple(self._flash_pieces(request, able))
         return tuple(self._node_pieces(request, able, request.all_nodes))
@@ -262,6 +268,36 @@ class Room:
                 wanted -= 1
                 if not wanted:
                     return
+
+    def _shared_pieces(self, request: Request, able: int) -> Iterator[Piece]:
+        """Yield the pieces of nodes; what is shared of a rabbit is with the first of its nodes."""
+        nodes = self._inventory.nodes
+        for choice in beside.choose(request, self._reaches(able, request.ssd_gib)) or ():
+            reach = choice.reach
+            flash = self._inventory.chassis[reach.chassis].flash
+            free, more = self._usable(reach.chassis), choice.shared
+            chosen = reach.nodes
+            if choice.nodes < chosen.bit_count():
+                chosen = _first(chosen, choice.nodes)
+            for place in _places(chosen):
+                cores, gpus = self._share(request, place)
+                own = flash.some(free, reach.beside + more)
+                free, more = flash.less(free, own), 0
+                yield Piece(nodes[place].rank, cores, own, gpus)
+
+    def _reaches(self, able: int, gib: int) -> Iterator[Reach]:
+        """Yield what a request could have of each chassis that has nodes for it."""
+        for index, chassis in enumerate(self._inventory.chassis):
+            nodes = able & chassis.places
+            units = chassis.flash.units(gib)
+            if not nodes or (gib and not units):
+                continue
+            free = chassis.flash.count(self._usable(index))
+            most = nodes.bit_count()
+            if units:
+                most = min(most, free // units)
+            if most:
+                yield Reach(index, nodes, most, units, free, chassis.flash.unit)
 
     def _share(self, request: Request, place: int) -> tuple[int, int]:
         """Give the cores and gpus of one node that are to be allocated."""

@@ -1,0 +1,151 @@
+"""Which nodes a job gets that wants flash on whichever of its nodes' rabbits.
+
+Nodes are taken in the order of their ranks, as by every other job, if the rabbits of those have
+the room. If not, allocations choose their rabbits, and nodes follow them. In both cases
+`base.placing` has the last word on what is where, so that the storage side comes to the same.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+
+from warren.base.placing import Place, placed, units
+from warren.scheduling.request import Request
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a request could have of one chassis. Flash is counted in units of the chassis."""
+
+    chassis: int
+    nodes: int
+    """The nodes that would do, as bits."""
+    most: int
+    """How many of them could have what is to be beside each."""
+    beside: int
+    """Flash beside each node."""
+    free: int
+    unit: int
+    """GiB of a unit."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a request gets of one chassis: so many nodes, the first, and flash for all of them."""
+
+    reach: Reach
+    nodes: int
+    shared: int
+    """In units of the chassis."""
+
+
+def choose(request: Request, reaches: Iterator[Reach]) -> list[Choice] | None:
+    """Return what a request gets of each chassis; None where it does not fit.
+
+    Of `reaches`, which are in order, no more are looked at than it takes. Where one allocation is
+    shared, it is found if there is any such choice. Of several, some that would fit may be
+    missed, if only a roundabout choice of nodes made room for them.
+    """
+    seen: list[Reach] = []
+    there = 0
+    for reach in reaches:
+        seen.append(reach)
+        there += reach.most
+        if there >= request.all_nodes:
+            break
+    else:
+        return None
+    found = _settled(request, _spread(seen, [reach.most for reach in seen], request))
+    return found or _following(request, [*seen, *reaches])
+
+
+def _spread(
+    reaches: Sequence[Reach], most: Sequence[int], request: Request, first: Iterable[int] = ()
+) -> list[tuple[Reach, int]]:
+    """Take nodes in order, up to `most` of each chassis; but of those that are `first`, one."""
+    counts = [0] * len(most)
+    for index in first:
+        counts[index] = 1
+    left = request.all_nodes - sum(counts)
+    for index, bound in enumerate(most):
+        more = min(bound - counts[index], left)
+        counts[index] += more
+        left -= more
+    return [(reach, count) for reach, count in zip(reaches, counts, strict=True) if count]
+
+
+def _settled(request: Request, chosen: Sequence[tuple[Reach, int]]) -> list[Choice] | None:
+    """Place what is shared on the chassis of the nodes that were chosen."""
+    # In the order in which R tells of them: by the first node on each.
+    ordered = sorted(chosen, key=lambda each: each[0].nodes & -each[0].nodes)
+    counts = placed(
+        request.shared,
+        [Place(nodes, reach.unit, reach.free - nodes * reach.beside) for reach, nodes in ordered],
+    )
+    if counts is None:
+        return None
+    return [
+        Choice(
+            reach,
+            nodes,
+            sum(
+                own[number] * units(each.gib, reach.unit)
+                for each, own in zip(request.shared, counts, strict=True)
+            ),
+        )
+        for number, (reach, nodes) in enumerate(ordered)
+    ]
+
+
+@dataclass
+class _Taken:
+    """A chassis on which allocations are tried."""
+
+    reach: Reach
+    shared: int = 0
+    nodes: int = field(init=False)
+    """How many can have flash beside them still."""
+
+    def __post_init__(self) -> None:
+        self.nodes = self.reach.most
+
+    def after(self, need: int) -> int:
+        """Return how many nodes could be there beside so much more."""
+        left = self.reach.free - self.shared - need
+        if left < 0:
+            return 0
+        return min(self.reach.most, left // self.reach.beside) if self.reach.beside else self.nodes
+
+
+def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
+    """Let each allocation choose where it costs the fewest nodes, and nodes follow it there."""
+    taken = [_Taken(reach) for reach in reaches]
+    used: set[int] = set()
+    for each in sorted(request.shared, key=lambda each: -each.gib):
+
+        def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
+            one = taken[index]
+            lost = one.nodes - one.after(units(gib, one.reach.unit))
+            return (lost, one.shared - one.reach.free, index)
+
+        heap = [cost(index) for index in range(len(taken))]
+        heapify(heap)
+        left = each.count
+        while left and heap:
+            index = heap[0][2]
+            one, need = taken[index], units(each.gib, taken[index].reach.unit)
+            after = one.after(need)
+            if not after or (index not in used and len(used) == request.all_nodes):
+                heappop(heap)
+                continue
+            used.add(index)
+            one.shared += need
+            one.nodes = after
+            left -= 1
+            heapreplace(heap, cost(index))
+        if left:
+            return None
+    most = [one.nodes for one in taken]
+    if sum(most) < request.all_nodes:
+        return None
+    return _settled(request, _spread(reaches, most, request, used))

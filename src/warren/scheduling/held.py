@@ -1,0 +1,105 @@
+"""What a job's R says of flash: how much the job holds on each rabbit of its nodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from warren.base.placing import Held
+from warren.rfc.errors import BadFormat
+from warren.scheduling import flash
+
+
+class _Paths(msgspec.Struct, frozen=True, gc=False):
+    containment: str
+
+    @property
+    def parent(self) -> str:
+        return self.containment.rpartition("/")[0]
+
+
+class _Chassis(msgspec.Struct, frozen=True, tag_field="type", tag="chassis"):
+    paths: _Paths
+    properties: Mapping[str, str] = {}
+
+
+class _Ssd(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="ssd"):
+    paths: _Paths
+    size: int = 1
+
+
+class _Node(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="node"):
+    paths: _Paths
+    rank: int = -1
+
+
+class _Cluster(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="cluster"):
+    pass
+
+
+class _Core(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="core"):
+    pass
+
+
+class _Gpu(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="gpu"):
+    pass
+
+
+class _Vertex(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Chassis | _Ssd | _Node | _Cluster | _Core | _Gpu
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    nodes: list[_Vertex]
+
+
+class _Scheduling(msgspec.Struct, frozen=True):
+    graph: _Graph
+
+
+class _R(msgspec.Struct, frozen=True):
+    """What is needed of an R: all else of its hundred thousand vertices is passed over."""
+
+    scheduling: _Scheduling | None = None
+
+
+_READER: Final = msgspec.json.Decoder(_R)
+
+
+@dataclass
+class _Found:
+    rabbit: str
+    pool: bool
+    sizes: list[int] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+
+
+def held(r: bytes | str) -> list[Held]:
+    """Return the flash that the text of an R tells of, rabbit by rabbit, in the order of its nodes.
+
+    Empty for an R without graph. Raises BadFormat for a graph that `inventory` has not written.
+    """
+    try:
+        scheduling = _READER.decode(r).scheduling
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BadFormat(f"R cannot be read: {error}") from None
+    found: dict[str, _Found] = {}
+    for vertex in scheduling.graph.nodes if scheduling is not None else ():
+        match vertex.metadata:
+            case _Core():  # most of them
+                pass
+            case _Chassis(paths=paths, properties=told):
+                pool = told.get(flash.KIND) == flash.POOL
+                found[paths.containment] = _Found(told.get("rabbit", ""), pool)
+            case _Ssd(paths=paths, size=size) if paths.parent in found:
+                found[paths.parent].sizes.append(size)
+            case _Node(paths=paths, rank=rank) if paths.parent in found:
+                found[paths.parent].ranks.append(rank)
+    mine = sorted((each for each in found.values() if each.ranks), key=lambda each: min(each.ranks))
+    return [_held(each) for each in mine]
+
+
+def _held(one: _Found) -> Held:
+    unit = 1 if one.pool else max(one.sizes, default=1)
+    return Held(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit)
