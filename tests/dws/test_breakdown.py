@@ -29,7 +29,6 @@ from warren.dws.breakdown import child, decide, needs_of
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, BreakdownStatus, DirectiveBreakdown, read
 from warren.dws.resources import rewritten
-from warren.dws.servers import filled
 
 # Needs
 
@@ -238,8 +237,8 @@ def test_each_node_gets_flash_beside_it() -> None:
         ([need(size=10 * GIB)], 7, 10),
         ([need(size=10 * GIB + 1)], 7, 11),
         ([need(size=10 * GIB), need(size=1)], 3, 14),
-        ([OST], 3, 4),
-        ([OST, need("mgt", 1, "AllocateSingleServer")], 2, 7),
+        ([OST], 2, 5),
+        ([OST, need(size=1)], 2, 9),
     ],
 )  # fmt: skip
 def test_flash_is_counted_in_whole_gib_with_a_floor_for_each_allocation(
@@ -248,9 +247,13 @@ def test_flash_is_counted_in_whole_gib_with_a_floor_for_each_allocation(
     assert ssds(needs, nodes) == gib
 
 
-@pytest.mark.parametrize(("nodes", "gib"), [(1, 10244), (2, 5122), (3, 3416), (4, 2561)])
+@pytest.mark.parametrize(("nodes", "gib"), [(1, 10240), (2, 5120), (3, 3414), (4, 2560)])
 def test_the_lustre_of_flux_coral2_is_spread_over_the_nodes(nodes: int, gib: int) -> None:
-    assert ssds(vector_needs("lustre10tb"), nodes) == gib
+    changed = rewritten([{**NODE, "count": nodes}], vector_needs("lustre10tb"), FLOOR)
+    assert changed is not None
+    assert changed[0]["with"][1]["count"] == gib
+    # Its MGT and MDT are smaller than what each node's part of them would be raised to.
+    assert changed[1:] == [shared(1, 4)]
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 16])
@@ -258,10 +261,88 @@ def test_the_xfs_of_flux_coral2_is_beside_each_node(nodes: int) -> None:
     assert ssds(vector_needs("xfs10gb"), nodes) == 10
 
 
-def test_a_jobspec_that_was_rewritten_stays_as_it_is() -> None:
-    once = rewritten([NODE], [need()], FLOOR)
+def shared(count: int, gib: int) -> dict[str, Any]:
+    ssd = {"type": "ssd", "count": gib, "exclusive": True}
+    return {"type": "chassis", "count": count, "with": [ssd]}
+
+
+@pytest.mark.parametrize(
+    ("one", "asked"),
+    [
+        (need("mgt", 5 * GIB, "AllocateSingleServer"), shared(1, 5)),
+        (need("mgt", 5 * GIB + 1, "AllocateSingleServer", count=1), shared(1, 6)),
+        (need("mgt", 1, "AllocateSingleServer"), shared(1, 4)),
+        (need("ost", 90 * GIB, "AllocateAcrossServers", count=2), shared(2, 45)),
+        (need("ost", 90 * GIB, "AllocateAcrossServers", count=4), shared(4, 23)),
+        (need("ost", GIB, "AllocateAcrossServers", count=3), shared(3, 4)),
+        (need("ost", GIB, "AllocateAcrossServers"), shared(1, 4)),
+        (need("ost", 7 * GIB, "AllocateAcrossServers"), shared(1, 7)),
+    ],
+)
+def test_flash_that_is_not_beside_each_node_is_asked_for_as_the_allocations_that_it_will_be(
+    one: AllocationNeed, asked: dict[str, Any]
+) -> None:
+    changed = rewritten([NODE], [one], FLOOR)
+    assert changed is not None
+    assert changed[0]["with"] == [{**NODE, "count": 1}]
+    assert changed[1:] == [asked]
+
+
+@pytest.mark.parametrize(
+    ("one", "nodes", "fault"),
+    [
+        (
+            need("mgt", 1, "AllocateSingleServer", count=2),
+            2,
+            "^set mgt cannot be placed because AllocateSingleServer is one allocation, "
+            "and its constraints ask for 2$",
+        ),
+        (
+            need(strategy="AllocatePerServer"),
+            2,
+            "^set xfs cannot be placed because the allocation strategy 'AllocatePerServer' is not",
+        ),
+        (OST, "2-4", "^set ost cannot be placed because .* number is left open: give -N one"),
+    ],
+)
+def test_what_cannot_be_reserved_is_refused_before_the_scheduler_has_the_job(
+    one: AllocationNeed, nodes: Any, fault: str
+) -> None:
+    with pytest.raises(Fault, match=fault):
+        rewritten([{**NODE, "count": nodes}], [one], FLOOR)
+
+
+@pytest.mark.parametrize("one", [need(), need("mgt", 1, "AllocateSingleServer")])
+def test_a_jobspec_that_was_rewritten_stays_as_it_is(one: AllocationNeed) -> None:
+    once = rewritten([NODE], [one], FLOOR)
     assert once is not None
-    assert rewritten(once, [need()], FLOOR) is None
+    assert rewritten(once, [one], FLOOR) is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "needs"),
+    [
+        ([need(size=9 * GIB)], [need(size=10 * GIB)]),
+        ([need(size=9 * GIB)], [need("mgt", 5 * GIB, "AllocateSingleServer")]),
+        (
+            [need("mgt", 5 * GIB, "AllocateSingleServer")],
+            [need("mgt", 6 * GIB, "AllocateSingleServer")],
+        ),
+    ],
+)
+def test_flash_that_an_author_asks_for_himself_is_refused_where_it_is_not_what_is_needed(
+    mine: list[AllocationNeed], needs: list[AllocationNeed]
+) -> None:
+    own = rewritten([NODE], mine, FLOOR)
+    assert own is not None
+    with pytest.raises(Fault, match=r"is not what its #DW directives need: leave its ssds out"):
+        rewritten(own, needs, FLOOR)
+
+
+def test_an_author_may_ask_for_more_flash_beside_each_node_than_is_needed() -> None:
+    own = rewritten([NODE], [need(size=9 * GIB)], FLOOR)
+    assert own is not None
+    assert rewritten(own, [need(size=8 * GIB)], FLOOR) is None
 
 
 def test_a_job_that_needs_no_storage_keeps_its_resources() -> None:
@@ -284,34 +365,9 @@ def test_a_jobspec_that_flash_cannot_be_put_into_is_the_users_fault(
     assert raised.value.type == "User"
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(1, 2**43), st.sampled_from(["AllocatePerCompute", "AllocateAcrossServers"])
-        ),
-        min_size=1,
-        max_size=3,
-    ),
-    st.dictionaries(st.sampled_from("abcd"), st.integers(1, 20), min_size=1),
-)
-def test_what_is_reserved_of_each_rabbit_is_what_is_used_of_it_in_whole_gib_for_each_node(
-    wanted: list[tuple[int, str]], per_rabbit: dict[str, int]
-) -> None:
-    needs = [need(str(n), size, strategy) for n, (size, strategy) in enumerate(wanted)]
-    reserved = ssds(needs, sum(per_rabbit.values()), 0)
-    used = dict.fromkeys(per_rabbit, 0)
-    for each in filled(needs, per_rabbit, 0):
-        for place in each["storage"]:
-            used[place["name"]] += each["allocationSize"] * place["allocationCount"]
-
-    for rabbit, nodes in per_rabbit.items():
-        unused = nodes * reserved * GIB - used[rabbit]
-        assert 0 <= unused < nodes * len(needs) * 2 * GIB
-
-
 @given(st.lists(st.integers(1, 2**43), min_size=1, max_size=3), st.integers(1, 50))
 def test_the_flash_that_is_asked_for_holds_what_is_needed(sizes: list[int], nodes: int) -> None:
     each = [need(size=size) for size in sizes]
     across = [need("ost", size, "AllocateAcrossServers") for size in sizes]
     assert ssds(each, nodes) * GIB >= sum(sizes)
-    assert ssds(across, nodes) * GIB * nodes >= sum(sizes)
+    assert ssds(across, nodes, 0) * GIB * nodes >= sum(sizes)

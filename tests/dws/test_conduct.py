@@ -1,5 +1,6 @@
 """What the workload manager's side does for one job and its Workflow."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.dws.builders import (
 )
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, key_of
+from warren.base.placing import Held
 from warren.dws import kinds, labels
 from warren.dws.conduct import (
     Fail,
@@ -36,6 +38,7 @@ from warren.dws.conduct import (
     Start,
     decide,
     per_rabbit,
+    wants_flash,
 )
 from warren.dws.faults import Fault
 from warren.dws.objects import State, Workflow
@@ -47,6 +50,7 @@ NODE = {
     "with": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
 }
 RAW = {"kind": "Workflow", "metadata": {"name": "wf"}}
+SINGLE = need("mgt", 6 * GIB, "AllocateSingleServer")
 TOOK = {"elapsedTimeLastState": "1.5s"}
 
 
@@ -163,6 +167,38 @@ def test_a_starting_job_says_which_rabbits_hold_its_storage() -> None:
     assert actions[-1] in [
         each for each in actions if getattr(each, "kind", None) == kinds.WORKFLOW
     ]
+
+
+def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
+    needs: dict[str, Any] = {
+        "breakdowns": {
+            "wf-0": breakdown(0, need("ost", 10 * GIB, "AllocateAcrossServers", count=2)),
+            "wf-1": breakdown(1, need("mgt", 6 * GIB, "AllocateSingleServer")),
+        },
+        "servers": {"wf-0": servers(), "wf-1": servers()},
+    }
+    starting = seen(job(Phase.STARTING), at("Proposal"), **needs)
+    assert wants_flash(starting)
+    flash = (Held("r0", 2, 1, 11), Held("r1", 1, 1, 5))
+    actions = decide(replace(starting, flash=flash))
+    assert [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)] == [
+        [share_of("ost", 5 * GIB, r0=1, r1=1)],
+        [share_of("mgt", 6 * GIB, r0=1)],
+    ]
+    with pytest.raises(Fault, match=r"^the storage cannot be placed because it is 2 alloc"):
+        decide(starting)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        seen(job(Phase.STARTING), at("Proposal")),
+        seen(job(Phase.STARTING), at("Setup"), breakdowns={"wf-0": breakdown(0, SINGLE)}),
+        seen(job(Phase.HELD), at("Proposal"), breakdowns={"wf-0": breakdown(0, SINGLE)}),
+    ],
+)
+def test_flash_is_looked_up_only_where_it_matters(other: Seen) -> None:
+    assert not wants_flash(other)
 
 
 def test_storage_of_more_than_the_floor_is_as_large_as_it_is_needed() -> None:

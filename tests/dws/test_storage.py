@@ -26,6 +26,7 @@ from tests.dws.builders import (
 )
 from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
+from warren.base.placing import Held
 from warren.dws import kinds, labels, storage, system
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
@@ -38,7 +39,8 @@ from warren.dws.objects import (
     StorageNode,
     read,
 )
-from warren.dws.servers import check, filled, report
+from warren.dws.placement import filled
+from warren.dws.servers import check, report
 
 TWO = (("r0", 2), ("r1", 1))
 
@@ -161,8 +163,13 @@ def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> li
             each["allocationSize"],
             {share["name"]: share["allocationCount"] for share in each["storage"]},
         )
-        for each in filled(needs, per_rabbit, floor)
+        for each in filled(needs, per_rabbit, floor, plenty(per_rabbit))
     ]
+
+
+def plenty(per_rabbit: dict[str, int]) -> list[Held]:
+    """Give more flash than anybody needs on each of a job's rabbits."""
+    return [Held(name, nodes, 1, 2**40) for name, nodes in sorted(per_rabbit.items())]
 
 
 ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
@@ -196,6 +203,25 @@ def test_no_allocation_is_smaller_than_the_floor() -> None:
     assert [size for _, size, _ in spread(needs, floor=4 * GIB, r0=2)] == [4 * GIB] * 3
 
 
+def test_an_allocation_is_where_the_jobs_flash_is() -> None:
+    held = [Held("r0", 3, 1, 4), Held("r1", 1, 1, 9)]
+    (found,) = filled([need("mgt", 5 * GIB, SINGLE)], {"r0": 3, "r1": 1}, GIB, held)
+    assert found["storage"] == [{"name": "r1", "allocationCount": 1}]
+
+
+def test_flash_that_the_job_was_not_given_is_not_used() -> None:
+    needs = [need("xfs", 2 * GIB), need("mgt", 5 * GIB, SINGLE)]
+    held = [Held("r0", 2, 1, 8), Held("r1", 1, 1, 6)]
+    with pytest.raises(Fault) as raised:
+        filled(needs, {"r0": 2, "r1": 1}, GIB, held)
+    assert str(raised.value) == (
+        "the storage cannot be placed because it is 1 allocation of 5 GiB and 2 GiB beside each "
+        "node, and the job was given 8 GiB on r0, 6 GiB on r1"
+    )
+    with pytest.raises(Fault, match=r"and the job was given no flash$"):
+        filled(needs[1:], {"r0": 2}, GIB)
+
+
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(Fault, match="'Anywhere' is not understood"):
         filled([need(strategy="Anywhere")], {"r0": 1}, 1)
@@ -216,7 +242,7 @@ def test_what_is_filled_in_passes_the_check_of_setup(
 ) -> None:
     if one.allocation_strategy == SINGLE:
         one = need("x", one.minimum_capacity, SINGLE)
-    sets = filled([one], per_rabbit, GIB)
+    sets = filled([one], per_rabbit, GIB, plenty(per_rabbit))
     check([one], servers(*sets), {name: rabbit(name) for name in per_rabbit})
     if one.allocation_strategy == "AllocatePerCompute":
         assert {each["name"]: each["allocationCount"] for each in sets[0]["storage"]} == per_rabbit
@@ -252,6 +278,11 @@ def test_what_is_filled_in_passes_the_check_of_setup(
             [need("mgt", 1, SINGLE)],
             servers(share_of("mgt", 1, r0=1, r1=1)),
             "set mgt needs one allocation on one rabbit",
+        ),
+        (
+            [need("ost", 1, ACROSS, count=2)],
+            servers(share_of("ost", 1, r0=3)),
+            "set ost has 3 allocations, and 2 are needed",
         ),
         ([need()], servers(share_of(elsewhere=1)), "there is no Storage elsewhere"),
     ],

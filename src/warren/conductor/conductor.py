@@ -6,6 +6,7 @@ Workflow was first seen in TransientCondition, and what a job has been shown.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -113,7 +114,7 @@ class Conductor:
     async def _decided(self, seen: conduct.Seen) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
         try:
-            return conduct.decide(seen)
+            return conduct.decide(await self._with_flash(seen))
         except Fault:
             if seen.workflow is None:
                 raise
@@ -122,7 +123,14 @@ class Conductor:
             fresh = {
                 kind: (await self._client.list(kind, labels=own)).items for kind in _BELONGINGS
             }
-            return conduct.decide(self._observe(seen.job.id, fresh))
+            again = self._observe(seen.job.id, fresh)
+            return conduct.decide(await self._with_flash(again))
+
+    async def _with_flash(self, seen: conduct.Seen) -> conduct.Seen:
+        """Look up which rabbits' flash the job was given, where that matters."""
+        if not conduct.wants_flash(seen):
+            return seen
+        return replace(seen, flash=await self._jobs.flash(seen.job))
 
     def _observe(
         self, job: int, belongings: Mapping[Kind, Sequence[Object]] | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from warren.base.placing import Held
 from warren.dws.conduct import Job
 
 
@@ -26,6 +27,10 @@ class WorkloadManager(Protocol):
 
     def jobs(self) -> Iterable[int]:
         """Give the ids of the jobs that are known."""
+        ...
+
+    async def flash(self, job: Job) -> Sequence[Held]:
+        """Return the flash that a job was given, rabbit by rabbit, in the order of its nodes."""
         ...
 
     async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:

@@ -8,10 +8,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import kinds, labels, resources, servers
+from warren.base.placing import Held
+from warren.dws import kinds, labels, placement, resources
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
@@ -90,6 +92,8 @@ class Seen:
     """The job's nodes that have not let go of its storage."""
     floor: int
     """The least size of one allocation, in bytes."""
+    flash: Sequence[Held] = ()
+    """The flash that the job's R holds; looked up where `wants_flash` says so."""
     transient: float | None = None
     """For how many seconds the Workflow has been in TransientCondition."""
     patience: float = 10.0
@@ -154,6 +158,16 @@ class Later:
 
 
 Action = Write | Release | Start | Finish | FreeNodes | Fail | Note | Memo | Later
+
+
+def wants_flash(seen: Seen) -> bool:
+    """Return whether this pass depends on which rabbits' flash the job was given."""
+    return (
+        seen.job.phase is Phase.STARTING
+        and seen.workflow is not None
+        and _complete(seen.workflow, State.PROPOSAL)
+        and any(placement.spreads(needs) for needs in _needs(seen).values())
+    )
 
 
 def decide(seen: Seen) -> list[Action]:
@@ -290,10 +304,14 @@ def _starting(seen: Seen, workflow: Workflow) -> list[Action]:
 
 
 def _assign_servers(seen: Seen) -> list[Action]:
-    """Say which rabbits hold the storage: those that the job's nodes are wired to."""
+    """Say which rabbits hold the storage: of those that the job's nodes are wired to."""
     counts = per_rabbit(seen.job.nodes, seen.configuration)
+    needs = _needs(seen)
+    every = [need for each in needs.values() for need in each]
+    # All at once, as they were reserved: what one directive has is not another's.
+    sets = iter(placement.filled(every, counts, seen.floor, seen.flash))
     actions: list[Action] = []
-    for name, needs in _needs(seen).items():
+    for name, own in needs.items():
         current = seen.servers.get(name)
         if current is None:
             raise Fault(f"the Servers {name} are gone")
@@ -301,7 +319,7 @@ def _assign_servers(seen: Seen) -> list[Action]:
             Change(
                 kind=kinds.SERVERS,
                 key=current.metadata.key,
-                patch={"spec": {"allocationSets": servers.filled(needs, counts, seen.floor)}},
+                patch={"spec": {"allocationSets": list(islice(sets, len(own)))}},
             )
         )
     return [*actions, Memo({"rabbits": hostlist.encode(sorted(counts))})]

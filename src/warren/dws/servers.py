@@ -1,4 +1,4 @@
-"""Who holds the storage: Servers, filled in for a job's nodes, and checked in Setup.
+"""Who holds the storage: Servers, checked in Setup, and reported on (filled in: `placement`).
 
 Only strategies, labels and capacities of the breakdown are read here, never the
 name of a file system: what is needed is what the breakdown says.
@@ -6,50 +6,15 @@ name of a file system: what is needed is what the breakdown says.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import Any
 
 from warren.base.objects import Change, Object
+from warren.base.words import plural
 from warren.dws import kinds
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.breakdown import ACROSS_SERVERS, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
 from warren.dws.system import standing, usable
-
-
-def filled(
-    needs: Sequence[AllocationNeed], per_rabbit: Mapping[str, int], floor: int
-) -> list[dict[str, Any]]:
-    """Give the allocation sets that serve a job with `per_rabbit` nodes on each rabbit.
-
-    `floor` is the least size of one allocation, in bytes. Raises Fault for a
-    strategy that is not understood.
-    """
-    return [_set(need, per_rabbit, floor) for need in needs]
-
-
-def _set(need: AllocationNeed, per_rabbit: Mapping[str, int], floor: int) -> dict[str, Any]:
-    if need.allocation_strategy == PER_COMPUTE:
-        size, counts = need.minimum_capacity, dict(per_rabbit)
-    elif need.allocation_strategy == SINGLE_SERVER or need.constraints.count:
-        wanted = need.constraints.count or 1
-        size = -(-need.minimum_capacity // wanted)
-        # The rabbits with most of the job's nodes first, so that data is near.
-        order = sorted(per_rabbit, key=lambda rabbit: (-per_rabbit[rabbit], rabbit))
-        counts = Counter(order[number % len(order)] for number in range(wanted))
-    elif need.allocation_strategy == ACROSS_SERVERS:
-        # As few and as large as the proportions of the job's nodes allow.
-        parts = {rabbit: n // gcd(*per_rabbit.values()) for rabbit, n in per_rabbit.items()}
-        size, counts = -(-need.minimum_capacity // sum(parts.values())), parts
-    else:
-        raise Fault(f"allocation strategy {need.allocation_strategy!r} is not understood")
-    return {
-        "label": need.label,
-        "allocationSize": max(size, floor),
-        "storage": [
-            {"name": rabbit, "allocationCount": counts[rabbit]} for rabbit in sorted(counts)
-        ],
-    }
 
 
 def check(
@@ -90,6 +55,12 @@ def _check_set(need: AllocationNeed, given: ServersSet) -> None:
     counts = [share.allocation_count for share in given.storage]
     if need.allocation_strategy == SINGLE_SERVER and counts != [1]:
         raise Fault(f"set {need.label} needs one allocation on one rabbit", type="WLM")
+    wanted = need.constraints.count
+    if need.allocation_strategy == ACROSS_SERVERS and wanted not in (None, sum(counts)):
+        raise Fault(
+            f"set {need.label} has {plural(sum(counts), 'allocation')}, and {wanted} are needed",
+            type="WLM",
+        )
     size = given.allocation_size
     if need.allocation_strategy == ACROSS_SERVERS:
         size *= sum(counts)

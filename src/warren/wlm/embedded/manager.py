@@ -18,6 +18,7 @@ import orjson
 import structlog
 
 from warren.base.errors import Retryable
+from warren.base.placing import Held
 from warren.dws.conduct import Job, Phase
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
@@ -28,6 +29,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
+from warren.scheduling.held import held
 from warren.wlm import codec, view
 
 log = structlog.get_logger()
@@ -141,6 +143,16 @@ class EmbeddedJobs:
         for listener in self._listeners:
             listener(job)
 
+    async def flash(self, job: Job) -> Sequence[Held]:
+        # The journal tells R without the graph that says which flash it is.
+        try:
+            found = await self._asked("job-info.lookup", {"id": job.id, "keys": ["R"]})
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+            return ()  # the job has ended meanwhile, and gave everything back
+        return held(found["R"])
+
     # Acting
 
     async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
@@ -188,9 +200,12 @@ class EmbeddedJobs:
             # The job is over: there is nobody to tell any more.
 
     async def _ask(self, topic: str, payload: Payload) -> None:
+        await self._asked(topic, payload)
+
+    async def _asked(self, topic: str, payload: Payload) -> Payload:
         """Ask the instance. Raises Disconnected where it is not there, or takes nothing now."""
         try:
-            await self._handle.rpc(topic, payload)
+            return await self._handle.rpc(topic, payload)
         except RpcError as error:
             if error.lost:
                 raise Disconnected(f"the instance does not answer {topic}: {error}") from error
