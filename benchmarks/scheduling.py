@@ -11,10 +11,14 @@ from typing import Any
 import orjson
 
 from benchmarks.measure import Result, median_ms
-from warren.base.bytesize import TIB
+from warren.base.bytesize import GIB, TIB
+from warren.dws import placement
+from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.objects import AllocationNeed, Constraints
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
+from warren.scheduling.held import held
 from warren.scheduling.request import Request
 from warren.scheduling.system import Chassis, describe
 
@@ -65,6 +69,48 @@ def match() -> Iterator[Result]:
             unit="ms",
             budget=budget,
         )
+    yield from placements(graph)
+
+
+def placements(graph: Graph) -> Iterator[Result]:
+    """Match storage that is not beside each node, and say which rabbit holds what of it."""
+    needs = [
+        AllocationNeed(allocation_strategy=strategy, minimum_capacity=size, label=label,
+                       constraints=Constraints(count=count))
+        for label, strategy, size, count in (
+            ("xfs", PER_COMPUTE, 453 * GIB, None),
+            ("mgt", SINGLE_SERVER, 5 * GIB, None),
+            ("ost", ACROSS_SERVERS, 720 * 100 * GIB, 720),
+        )
+    ]  # fmt: skip
+    nodes, floor = 11520, 4 * GIB
+    wanted = placement.reserve(needs, nodes, floor)
+    request = Request(
+        nodes=nodes, slots=1, cores=1, exclusive=True, ssd_gib=wanted.beside, shared=wanted.shared
+    )
+    yield Result(
+        name=f"match {nodes} nodes with shared flash",
+        value=median_ms(lambda: graph.match(request)),
+        unit="ms",
+        budget=120.0,
+    )
+    found = graph.match(request)
+    assert isinstance(found, Allocation)
+    text = graph.text(found, graph.encode(found, starttime=0.0, expiration=0.0))
+    yield Result(
+        name=f"read the flash of an R of {nodes} nodes",
+        value=median_ms(lambda: held(text)),
+        unit="ms",
+        budget=100.0,
+    )
+    given = held(text)
+    per_rabbit = {each.rabbit: each.nodes for each in given}
+    yield Result(
+        name="place its storage on 720 rabbits",
+        value=median_ms(lambda: placement.filled(needs, per_rabbit, floor, given)),
+        unit="ms",
+        budget=50.0,
+    )
 
 
 def resident() -> Iterator[Result]:

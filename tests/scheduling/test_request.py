@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.dws.builders import need
 from tests.rfc.vectors import vector
 from tests.scheduling.systems import system, want
 from warren.base.bytesize import GIB
+from warren.base.placing import Shared
+from warren.dws import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request, from_jobspec
@@ -38,6 +41,24 @@ def test_a_jobspec_with_flash_asks_for_it_beside_each_node() -> None:
     outer = slot(2, {**inner, "count": 1}, *flash, label="rabbit")
 
     assert from_jobspec({**plain, "resources": [outer]}) == want(2, 4, ssd=7)
+
+
+def test_flash_next_to_the_nodes_is_asked_for_as_allocations() -> None:
+    asked = asking(node(2, slot(1, core())), chassis(1, ssd(5)), chassis(2, ssd(40)))
+    wanted = want(2, shared=(Shared(1, 5), Shared(2, 40)))
+    assert from_jobspec(asked) == wanted
+
+
+def test_what_the_storage_side_has_rewritten_is_what_the_scheduler_reads() -> None:
+    plain = jobspec.make(["true"], nodes=2, tasks=4)
+    needs = [need("xfs", 3 * GIB), need("mgt", 5 * GIB, "AllocateSingleServer")]
+    changed = resources.rewritten(plain["resources"], needs, 4 * GIB)
+    found = from_jobspec({**plain, "resources": changed})
+    assert found == want(2, 4, ssd=4, shared=(Shared(1, 5),))
+
+
+def chassis(count: Any, *inside: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "chassis", "count": count, "with": list(inside)}
 
 
 def core(count: Any = 1) -> dict[str, Any]:
@@ -114,6 +135,13 @@ def test_a_constraint_is_part_of_what_is_asked_for_and_two_of_the_same_are_equal
     ("resources", "words"),
     [
         ([slot(1, core()), ssd(1)], "resources holds 2 entries, not 1"),
+        ([slot(1, core()), chassis(1, ssd(1))],
+         r"resources\[1\] is on chassis of the job's nodes, and it names none"),
+        ([node(1, slot(1, core())), chassis(1)], r"resources\[1\].with holds no ssd"),
+        ([node(1, slot(1, core())), chassis(1, ssd("1-2"))],
+         r"resources\[1\].with\[0\].count leaves a choice"),
+        ([node(1, slot(1, core())), chassis(1, node(1, slot(1, core())))],
+         r"resources\[1\].with\[0\]: resources of type 'node' cannot be scheduled in a chassis"),
         ([{"type": "rack", "count": 1, "with": [slot(1, core())]}],
          r"resources\[0\]: resources of type 'rack' cannot be scheduled; node, slot,"),
         ([slot(1, core(), {"type": "memory", "count": 4, "unit": "GB"})],

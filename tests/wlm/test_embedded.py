@@ -10,6 +10,7 @@ import pytest
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
+from warren.dws.conduct import Job, Phase
 from warren.instance.simulated import Play
 from warren.lifecycle.states import State
 from warren.rfc import jobspec
@@ -82,6 +83,19 @@ def test_a_create_request_for_a_job_that_is_known_is_answered_at_once() -> None:
         request = codec.Create(jobid=job, userid=1, dw_directives=[], resources=[])
         answer = await control.instance.bus.handle().rpc("dws.create", codec.write(request))
         assert answer == {"success": True}
+        await world.ended(control, job)
+
+    in_a_world(deed)
+
+
+def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none() -> None:
+    async def deed(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes=DW)
+        await world.until(lambda: len(world.seen) == 4)
+        jobs = EmbeddedJobs(control.instance.bus.handle())
+        told = await jobs.flash(Job(id=job, phase=Phase.STARTING))
+        assert [(each.rabbit, each.nodes, each.gib) for each in told] == [("rabbit-0", 4, 8)]
+        assert await jobs.flash(Job(id=1, phase=Phase.STARTING)) == ()
         await world.ended(control, job)
 
     in_a_world(deed)

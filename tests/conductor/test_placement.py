@@ -1,0 +1,118 @@
+"""Storage that is not beside each node, in the whole system: reserved and used on one rabbit."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import need
+from tests.harness import virtual
+from tests.harness.world import World, opened
+from warren.base.bytesize import GIB
+from warren.daemons.compose import Control
+from warren.daemons.site import Site
+from warren.directives.parse import Directive
+from warren.dws import breakdown, kinds
+from warren.dws.objects import AllocationNeed, NnfStorageProfile
+from warren.instance import keys
+from warren.instance.simulated import Play
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
+from warren.scheduling.held import held
+
+BESIDE = {"dw": "#DW jobdw type=xfs capacity=60GiB name=beside"}
+SHARED = {"dw": "#DW jobdw type=xfs capacity=8GiB name=shared"}
+
+
+@pytest.fixture(autouse=True)
+def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break directives down as no file system of this cluster is: `shared` is on one server."""
+
+    def needs_of(
+        directive: Directive, profiles: Sequence[NnfStorageProfile]
+    ) -> list[AllocationNeed]:
+        size = int(directive.values["capacity"].removesuffix("GiB")) * GIB
+        if directive.values["name"] == "beside":
+            return [need("xfs", size)]
+        return [need("xfs", size, "AllocateSingleServer")]
+
+    monkeypatch.setattr(breakdown, "needs_of", needs_of)
+
+
+def held_by(control: Control, job: JobId) -> dict[str, int]:
+    r = control.instance.kvs.lookup(keys.of(job, "R"))
+    return {each.rabbit: each.gib for each in held(r)}
+
+
+def assigned(control: Control, job: JobId) -> Mapping[str, Any] | None:
+    for each in control.api.store.everything(kinds.SERVERS):
+        if each["metadata"]["name"] == f"fluxjob-{job}-0" and each["spec"].get("allocationSets"):
+            (found,) = each["spec"]["allocationSets"]
+            return dict(found)
+    return None
+
+
+def shares(control: Control, job: JobId) -> list[str]:
+    """Give the rabbits on which a job has storage."""
+    label = "dataworkflowservices.github.io/workflow.name"
+    return [
+        each["metadata"]["namespace"]
+        for each in control.api.store.everything(kinds.NNF_NODE_STORAGE)
+        if each["metadata"]["labels"][label] == f"fluxjob-{job}"
+    ]
+
+
+def test_one_allocation_is_reserved_and_used_on_the_rabbit_that_has_room_for_it() -> None:
+    async def deed(world: World, control: Control) -> None:
+        first = await world.submit(control, nodes=1, attributes=BESIDE)
+        await world.until(lambda: assigned(control, first))
+        assert held_by(control, first) == {"rabbit-0": 60}
+
+        # rabbit-0 has nodes enough, and 4 GiB left.
+        job = await world.submit(control, nodes=2, attributes=SHARED)
+        await world.until(lambda: shares(control, job))
+        assert held_by(control, job) == {"rabbit-0": 0, "rabbit-1": 8}
+        assert assigned(control, job) == {
+            "label": "xfs",
+            "allocationSize": 8 * GIB,
+            "storage": [{"name": "rabbit-1", "allocationCount": 1}],
+        }
+        assert shares(control, job) == ["rabbit-1"]
+        await world.cancel(control, job)
+        await world.ended(control, job)
+        await world.ended(control, first)
+        await world.assert_nothing_left(control)
+
+    in_a_world(deed)
+
+
+def test_a_job_whose_one_node_has_the_allocation_lives_its_whole_life() -> None:
+    async def deed(world: World, control: Control) -> None:
+        job = await world.submit(control, nodes=1, attributes=SHARED)
+        ended = await world.ended(control, job)
+        assert ended.job.fatal is None
+        assert world.seen[next(iter(world.seen))]["DW_JOB_shared"]
+        await world.assert_nothing_left(control)
+
+    in_a_world(deed)
+
+
+def test_what_can_never_be_placed_is_refused_at_submit() -> None:
+    async def deed(world: World, control: Control) -> None:
+        large = {"dw": "#DW jobdw type=xfs capacity=65GiB name=shared"}
+        with pytest.raises(RpcError) as raised:
+            await world.submit(control, nodes=2, attributes=large)
+        assert str(raised.value).startswith(
+            "The job's storage cannot be placed because an allocation of 65 GiB is on one rabbit"
+        )
+
+    in_a_world(deed)
+
+
+def in_a_world(deed: Any) -> None:
+    async def main() -> None:
+        site = Site(rabbits=2, capacity=64 * GIB)
+        async with opened(site, lambda command, environment: Play(seconds=5)) as world:
+            await world.live(lambda control: deed(world, control))
+
+    virtual.run(main())

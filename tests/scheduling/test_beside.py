@@ -1,0 +1,234 @@
+"""Flash that is not beside each node: reserved on rabbits of the job's nodes, and used there."""
+
+from itertools import combinations
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dws.builders import need
+from tests.scheduling.systems import matched, system, want, written
+from warren.base.bytesize import GIB
+from warren.base.placing import Held, Shared, units
+from warren.dws.objects import AllocationNeed
+from warren.dws.placement import filled, reserve
+from warren.rfc.errors import BadFormat
+from warren.scheduling.graph import Allocation, Graph, Refusal
+from warren.scheduling.held import held
+
+POOLS = {"quantum": None}
+
+
+def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
+    """Match, and give rabbit, nodes and GiB of what the job holds."""
+    found = held(orjson.dumps(written(graph, matched(graph, request))))
+    return [(each.rabbit, each.nodes, each.gib) for each in found]
+
+
+def test_an_allocation_is_on_one_rabbit_of_the_jobs_nodes() -> None:
+    graph = Graph(system((2, 64), (2, 64), **POOLS))
+    assert given_to(graph, want(2, shared=(Shared(1, 50),))) == [("r0", 2, 50)]
+    assert given_to(graph, want(4, shared=(Shared(1, 50),))) == [("r0", 2, 50), ("r1", 2, 0)]
+    assert given_to(graph, want(4, ssd=10, shared=(Shared(1, 40),))) == [
+        ("r0", 2, 60),
+        ("r1", 2, 20),
+    ]
+
+
+def test_allocations_are_shared_out_between_the_rabbits_of_the_jobs_nodes() -> None:
+    graph = Graph(system((2, 64), (2, 64), **POOLS))
+    assert given_to(graph, want(4, shared=(Shared(2, 50),))) == [("r0", 2, 50), ("r1", 2, 50)]
+    assert given_to(graph, want(4, shared=(Shared(3, 20),))) == [("r0", 2, 40), ("r1", 2, 20)]
+
+
+def test_nodes_follow_an_allocation_to_the_rabbit_that_has_room() -> None:
+    graph = Graph(system((4, 20), (4, 64), **POOLS))
+    assert given_to(graph, want(2, shared=(Shared(1, 50),))) == [("r0", 1, 0), ("r1", 1, 50)]
+    assert given_to(graph, want(1, shared=(Shared(1, 50),))) == [("r1", 1, 50)]
+    assert given_to(graph, want(3, ssd=7, shared=(Shared(1, 50),))) == [
+        ("r0", 2, 14),
+        ("r1", 1, 57),
+    ]
+
+
+def test_flash_that_is_given_in_quanta_holds_whole_quanta_of_each_allocation() -> None:
+    graph = Graph(system((2, 12), (2, 12), quantum=4))
+    assert given_to(graph, want(4, ssd=1, shared=(Shared(1, 3),))) == [("r0", 2, 12), ("r1", 2, 8)]
+    refusal = graph.match(want(4, ssd=1, shared=(Shared(1, 5),)))
+    assert isinstance(refusal, Refusal)
+    assert refusal.never
+
+
+def test_a_rabbit_that_is_not_ready_holds_nothing_for_its_nodes() -> None:
+    graph = Graph(system((2, 64), (2, 64), **POOLS))
+    graph.set_ssds("r0", up=False, state="Disabled")
+    assert given_to(graph, want(3, shared=(Shared(1, 50),))) == [("r0", 2, 0), ("r1", 1, 50)]
+    refusal = graph.match(want(3, shared=(Shared(2, 50),)))
+    assert refusal == Refusal(
+        "waits for 2 allocations of 50 GiB, on rabbits of 3 nodes; not ready: r0 (Disabled)"
+    )
+
+
+def test_what_is_reserved_is_kept_from_others_until_it_is_given_back() -> None:
+    graph = Graph(system((2, 64), **POOLS))
+    found = matched(graph, want(1, shared=(Shared(1, 50),)))
+    graph.take(found)
+    refusal = graph.match(want(1, ssd=20))
+    assert isinstance(refusal, Refusal)
+    assert not refusal.never
+    again = Graph(system((2, 64), **POOLS))
+    kept = again.decode(written(graph, found))
+    again.take(kept)
+    assert isinstance(again.match(want(1, ssd=20)), Refusal)
+    again.give_back(kept)
+    assert isinstance(again.match(want(1, ssd=20)), Allocation)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (
+            want(1, shared=(Shared(1, 65),)),
+            "The job's storage cannot be placed because an allocation of 65 GiB is on one rabbit, "
+            "and the largest has 64 GiB.",
+        ),
+        (
+            want(2, ssd=20, shared=(Shared(1, 50),)),
+            "The job's storage cannot be placed because an allocation of 50 GiB is on one rabbit, "
+            "and the largest has 64 GiB, 20 GiB of it beside a node.",
+        ),
+        (
+            want(3, shared=(Shared(3, 60),)),
+            "The job's storage cannot be placed because it is 3 allocations of 60 GiB, 180 GiB "
+            "together, on rabbits of the job's own nodes, and 3 nodes can have no more than "
+            "2 rabbits with 128 GiB together, of which each allocation is on one.",
+        ),
+        (
+            want(1, ssd=1, shared=(Shared(2, 40),)),
+            "The job's storage cannot be placed because it is 2 allocations of 40 GiB and 1 GiB "
+            "beside each node, 81 GiB together, on rabbits of the job's own nodes, and 1 node "
+            "can have no more than 1 rabbit with 64 GiB together, of which each allocation is on "
+            "one.",
+        ),
+    ],
+)
+def test_what_can_never_be_placed_is_told_with_its_numbers(request_: Any, words: str) -> None:
+    graph = Graph(system((2, 64), (2, 64), **POOLS))
+    assert graph.match(request_) == Refusal(words, never=True)
+
+
+systems = st.builds(
+    lambda chassis, quantum: system(*chassis, quantum=quantum),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), min_size=1, max_size=4),
+    st.sampled_from([None, None, 1, 2, 3]),
+)
+strategies = st.sampled_from(
+    ["AllocatePerCompute", "AllocateAcrossServers", "AllocateSingleServer"]
+)
+
+
+@st.composite
+def breakdowns(draw: st.DrawFn) -> list[AllocationNeed]:
+    found = []
+    for number in range(draw(st.integers(1, 3))):
+        strategy = draw(strategies)
+        count = None
+        if strategy == "AllocateAcrossServers":
+            count = draw(st.none() | st.integers(1, 4))
+        found.append(need(str(number), draw(st.integers(1, 12 * GIB)), strategy, count))
+    return found
+
+
+@given(systems, st.lists(st.tuples(breakdowns(), st.integers(1, 5)), min_size=1, max_size=4))
+def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is_used_elsewhere(
+    r: dict[str, Any], jobs: list[tuple[list[AllocationNeed], int]]
+) -> None:
+    floor = GIB
+    graph = Graph(r)
+    capacity = {each.rabbit: each.flash for each in graph._inventory.chassis}
+    used_by_all = dict.fromkeys(capacity, 0)
+    for needs, nodes in jobs:
+        wanted = reserve(needs, nodes, floor)
+        found = graph.match(want(nodes, exclusive=True, ssd=wanted.beside, shared=wanted.shared))
+        if isinstance(found, Refusal):
+            continue
+        graph.take(found)
+        given_ = held(orjson.dumps(written(graph, found)))
+        per_rabbit = {each.rabbit: each.nodes for each in given_}
+        assert sum(per_rabbit.values()) == nodes
+        sets = filled(needs, per_rabbit, floor, given_)
+        assert len(sets) == len(needs)
+        for each in given_:
+            # Exactly what was to be reserved, in units of the rabbit; used in whole GiB of each.
+            reserved = each.nodes * units(wanted.beside, each.unit)
+            used = 0
+            for one, part in zip(needs, sets, strict=True):
+                count = {at["name"]: at["allocationCount"] for at in part["storage"]}
+                mine = count.get(each.rabbit, 0)
+                used += mine * part["allocationSize"]
+                if _is_shared(one, nodes, floor):
+                    reserved += mine * units(-(-part["allocationSize"] // GIB), each.unit)
+            assert each.units == reserved
+            assert used <= each.gib * GIB
+            used_by_all[each.rabbit] += used
+        assert {at["name"] for part in sets for at in part["storage"]} <= per_rabbit.keys()
+    for rabbit, used in used_by_all.items():
+        assert used <= capacity[rabbit].gib * GIB
+
+
+def _is_shared(one: AllocationNeed, nodes: int, floor: int) -> bool:
+    return bool(reserve([one], nodes, floor).shared)
+
+
+@given(
+    systems,
+    st.integers(1, 4),
+    st.sampled_from([0, 0, 1, 2, 4]),
+    st.integers(1, 12),
+    st.sets(st.integers(0, 3)),
+)
+def test_one_allocation_is_placed_whenever_some_choice_of_nodes_has_room_for_it(
+    r: dict[str, Any], nodes: int, beside: int, gib: int, late: set[int]
+) -> None:
+    graph = Graph(r)
+    for number in late:
+        graph.set_ssds(f"r{number}", up=False)
+    request = want(nodes, ssd=beside, shared=(Shared(1, gib),))
+    found = graph.match(request)
+    assert isinstance(found, Allocation) == _fits(graph, nodes, beside, gib, late)
+    assert graph.fits(request) == isinstance(found, Allocation)
+    if isinstance(found, Refusal):
+        assert found.never != _fits(graph, nodes, beside, gib, set())
+
+
+def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bool:
+    """Tell whether it fits, by trying every choice of nodes."""
+    system_ = graph._inventory
+    for chosen in combinations(system_.nodes, nodes):
+        counts: dict[int, int] = {}
+        for node in chosen:
+            assert node.chassis is not None
+            counts[node.chassis] = counts.get(node.chassis, 0) + 1
+        left = []
+        for index, count in counts.items():
+            flash = system_.chassis[index].flash
+            free = flash.count(0 if index in late else flash.whole)
+            left.append((free - count * units(beside, flash.unit), units(gib, flash.unit)))
+        if all(free >= 0 for free, _ in left) and any(free >= more for free, more in left):
+            return True
+    return False
+
+
+def test_an_r_without_a_graph_holds_no_flash() -> None:
+    r = system((2, 64))
+    del r["scheduling"]
+    assert held(orjson.dumps(r)) == []
+    assert held(orjson.dumps(system((2, 64), (1, 8), **POOLS))) == [
+        Held("r0", 2, 1, 64),
+        Held("r1", 1, 1, 8),
+    ]
+    assert held(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
+    with pytest.raises(BadFormat, match=r"^R cannot be read: "):
+        held('{"scheduling": {"graph": {"nodes": [{}]}}}')
