@@ -7,6 +7,7 @@ import pytest
 
 from tests.dws.builders import need
 from tests.harness import virtual
+from tests.harness.seam import Seam
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.daemons.compose import Control
@@ -95,6 +96,28 @@ def test_a_job_whose_one_node_has_the_allocation_lives_its_whole_life() -> None:
         await world.assert_nothing_left(control)
 
     in_a_world(deed)
+
+
+def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() -> None:
+    async def set_up(world: World, control: Control) -> None:
+        known = world.only_job(control)
+        job = known.job.id if known else await world.submit(control, nodes=2, attributes=SHARED)
+        await world.until(lambda: shares(control, job))
+        assert held_by(control, job) == {"rabbit-0": 8}
+        assert shares(control, job) == ["rabbit-0"]
+
+    async def once(write: int) -> bool:
+        seam = Seam(stop_after=write)
+        site = Site(rabbits=1, capacity=12 * GIB)
+        async with opened(site, lambda command, environment: Play()) as world:
+            await world.live(lambda control: set_up(world, control), seam)
+            await world.live(lambda control: set_up(world, control))
+        return len(seam.deeds) == write
+
+    write = 1
+    while virtual.run(once(write)):
+        write += 1
+    assert write > 20
 
 
 def test_what_can_never_be_placed_is_refused_at_submit() -> None:
