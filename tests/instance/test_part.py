@@ -206,6 +206,10 @@ def test_a_file_of_the_job_is_shared(template: str) -> None:
         ({"pmi": 1}, "pmi is 1, not a list of names"),
         ({"verbose": -1}, "verbose is -1"),
         ({"gpu-affinity": "map:1"}, "gpu-affinity is 'map:1'"),
+        ({"cpu-affinity": "mostly"}, "cpu-affinity is 'mostly', not one of on, off, per-task, map"),
+        ({"cpu-affinity": 2}, "cpu-affinity is 2, not one of on"),
+        ({"cpu-affinity": "map:0;x"}, "cpu-affinity map: idset 'x'"),
+        ({"cpu-affinity": "map:0;"}, "cpu-affinity map: '' names no CPU"),
         ({"wreath": {"of": "roses"}}, None),
     ],
 )

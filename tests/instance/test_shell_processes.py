@@ -19,7 +19,7 @@ from warren.base.clock import SystemClock
 from warren.instance.exec.execution import ShellsLost
 from warren.instance.shell.tmpdir import place, sweep
 from warren.lifecycle.states import Result
-from warren.rfc import stdio
+from warren.rfc import idset, stdio
 from warren.rfc.fluid import JobId, f58plain
 from warren.rpc import server
 from warren.rpc.client import Reconnecting, connect
@@ -207,6 +207,68 @@ async def test_limits_are_the_tasks_and_the_directory_another_one(at: Place) -> 
         assert instance.printed(job) == {"0": b"77\n/tmp\n"}
         words = "working directory /no/where: No such file or directory; going to /tmp"
         assert instance.complaints(job) == [words]
+
+
+ALLOWED = ("grep", "Cpus_allowed_list:", "/proc/self/status")
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+async def bound(at: Place, affinity: Any, **more: Any) -> list[list[int]]:
+    """Run a job; give the CPUs that each of its tasks may use."""
+    options = {} if affinity is None else {"cpu-affinity": affinity}
+    async with at.instance() as instance:
+        job = await ran(instance, *ALLOWED, options=options, **more)
+        printed = sorted(instance.printed(job).items())
+        assert instance.complaints(job) == []
+        return [list(idset.decode(text.decode().split()[1])) for _, text in printed]
+
+
+@really
+async def test_tasks_have_as_many_cpus_as_their_job_has_cores(at: Place) -> None:
+    found = await bound(at, None, tasks=2)
+
+    assert found == [CPUS[:2]] * 2
+
+
+@really
+async def test_each_task_has_its_own_cpus_where_the_job_wants_that(at: Place) -> None:
+    found = await bound(at, "per-task", tasks=2)
+
+    assert found == [[CPUS[0]], [CPUS[1 % len(CPUS)]]]
+
+
+@really
+async def test_tasks_are_not_bound_where_the_job_does_not_want_it(at: Place) -> None:
+    assert await bound(at, "off", tasks=1) == [CPUS]
+
+
+@really
+async def test_tasks_have_the_cpus_that_the_job_names(at: Place) -> None:
+    found = await bound(at, f"map:{CPUS[-1]};{CPUS[0]}", tasks=3)
+
+    assert found == [[CPUS[-1]], [CPUS[0]], [CPUS[-1]]]
+
+
+@really
+async def test_who_asks_is_told_where_tasks_would_be_bound(at: Place) -> None:
+    async with at.instance() as instance:
+        job = await ran(instance, *ALLOWED, options={"cpu-affinity": "dry-run,on"}, tasks=1)
+
+        assert instance.complaints(job) == [
+            f"cpu-affinity: task 0 on node0: bound to CPUs {CPUS[0]}"
+        ]
+        assert instance.printed(job)["0"].decode().split()[1] == idset.encode(CPUS)
+
+
+@really
+async def test_a_job_that_names_a_cpu_which_is_not_there_is_told(at: Place) -> None:
+    async with at.instance() as instance:
+        job = await ran(instance, *ALLOWED, options={"cpu-affinity": "map:65000"})
+
+        assert instance.complaints(job) == [
+            f"shell option cpu-affinity names CPUs 65000, and node0 has {idset.encode(CPUS)}"
+        ]
+        assert instance.job(job).status != 0
 
 
 # Output

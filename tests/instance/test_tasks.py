@@ -131,6 +131,33 @@ def test_a_signal_to_a_task_that_is_over_is_no_trouble(mark: dict[str, str]) -> 
     assert spawning(program) is None
 
 
+def test_a_task_is_bound_to_its_cpus_and_the_shell_is_not() -> None:
+    program = """
+    from warren.instance.shell.tasks import Inherited
+    ours = os.sched_getaffinity(0)
+    inherited = Inherited(cpus=frozenset({max(ours)}))
+    command = [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+    said = await ended(await spawner.start(command, os.environ, None, inherited))
+    return [said, max(ours), os.sched_getaffinity(0) == ours]
+    """
+    said, last, unbound = spawning(program)
+
+    assert said == [0, f"{last}\n", ""]
+    assert unbound
+
+
+def test_a_task_whose_cpus_are_not_there_is_not_started_elsewhere() -> None:
+    program = """
+    from warren.instance.shell.tasks import Inherited
+    try:
+        await spawner.start(["true"], os.environ, None, Inherited(cpus=frozenset({65000})))
+    except CannotStart as error:
+        return str(error)
+    """
+
+    assert spawning(program) == "the task cannot be bound to CPUs 65000: Invalid argument"
+
+
 LEAVING = {
     "in its group": "sleep 1000 >&- 2>&- &",
     "in a session of its own": "setsid sleep 1000 >&- 2>&- &",

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from warren.base.clock import SystemClock
+from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.processes import die_with_parent
 from warren.instance.shell.shell import Shell
@@ -25,7 +26,7 @@ async def live() -> int:
         handle=patient,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
-        plugins=builtin(tmp),
+        plugins=builtin(tmp, NodeCores(ids=range(4), shared=True)),
         job=JobId(int(sys.argv[2])),
         rank=int(sys.argv[3]),
         uri=f"local://{socket}",

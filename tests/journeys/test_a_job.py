@@ -1,6 +1,7 @@
 """Whole jobs, from the command line to the files that they leave."""
 
 import json
+import os
 import sys
 
 from tests.journeys.conftest import Cluster
@@ -13,6 +14,18 @@ def test_a_plain_job_shows_its_output_and_exits_as_it_does(cluster: Cluster) -> 
 
     assert sorted(done.stdout.splitlines()) == ["task 0", "task 1"]
     assert done.returncode == 3
+
+
+def test_a_task_may_use_as_many_cpus_as_its_job_has_cores(cluster: Cluster) -> None:
+    machine = len(os.sched_getaffinity(0))
+
+    assert cluster("run", "-n1", "-c1", "nproc").stdout == "1\n"
+    assert cluster("run", "-n1", "-c3", "nproc").stdout == f"{min(3, machine)}\n"
+    unbound = cluster("run", "-n1", "-c1", "-o", "cpu-affinity=off", "nproc")
+    assert unbound.stdout == f"{machine}\n"
+    refused = cluster("run", "-n1", "-o", "cpu-affinity=some", "nproc")
+    assert "shell option cpu-affinity is 'some', not one of on, off" in refused.stderr
+    assert refused.returncode == 1
 
 
 def test_a_task_writes_to_its_own_jobs_records_and_to_no_others(cluster: Cluster) -> None:

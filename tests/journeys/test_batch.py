@@ -1,6 +1,7 @@
 """Batch jobs: a script in an instance of its own, on the job's nodes."""
 
 import json
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -49,6 +50,23 @@ def test_a_script_runs_once_and_what_it_runs_has_the_jobs_nodes(cluster: Cluster
     assert len(json.loads(lines[4])["jobs"]) == 2
     # The jobs inside are nobody's business outside.
     assert len(json.loads(cluster("jobs", "-a", "--json").stdout)["jobs"]) == 1
+
+
+def test_jobs_inside_have_their_share_of_the_batch_jobs_cpus(cluster: Cluster) -> None:
+    allowed = "grep Cpus_allowed_list /proc/self/status"
+    script = cluster.script(
+        "share.sh",
+        f"nproc; {WARREN} run -n1 nproc\n"
+        f"{WARREN} run -n2 -o cpu-affinity=per-task {allowed} | sort -u | wc -l",
+    )
+    # The first core is another's: what is inside must not begin to count there.
+    other = cluster("submit", "-n1", "sleep", "1000").stdout.strip()
+    machine = min(2, len(os.sched_getaffinity(0)))
+
+    lines = output(cluster, submitted(cluster, script, "-n1", "-c2")).splitlines()
+
+    assert lines == [str(machine), "1", str(machine)]
+    cluster("cancel", other)
 
 
 def test_jobs_inside_find_the_storage_that_the_batch_job_asked_for(cluster: Cluster) -> None:

@@ -28,11 +28,13 @@ from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
 from warren.instance.shell import tmpdir
+from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent
 from warren.instance.shell.processes import die_with_parent
 from warren.journal import MemoryJournal
 from warren.rfc import fluid, resource_set, treeobj
+from warren.rfc.resource_set import ResourceSet
 from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.client import connect
@@ -106,9 +108,11 @@ def script_environment(environment: Mapping[str, str], place: Place) -> dict[str
 class _BatchShell:
     """A shell's life on the node that this process is on already."""
 
-    def __init__(self, socket: Path, tmp: Path) -> None:
+    def __init__(self, socket: Path, tmp: Path, cores: Sequence[int]) -> None:
         self._socket = socket
         self._tmp = tmp
+        # The CPUs of this process: the job's own shell has bound it to them.
+        self._cores = NodeCores(ids=cores, shared=False)
         self._parent = os.getpid()
 
     def prepare(self, order: Order) -> bytes | None:
@@ -118,15 +122,15 @@ class _BatchShell:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return life(self._socket, builtin(self._tmp), order, request)
+        return life(self._socket, builtin(self._tmp, self._cores), order, request)
 
     def clean(self, order: Order) -> int | None:
         return tmpdir.remove(self._tmp, order.id, order.rank)
 
 
-def _start_shells(socket: Path, place: Place) -> None:
+def _start_shells(socket: Path, place: Place, given: ResourceSet) -> None:
     """Be the parent of a node's shells, until the instance has gone."""
-    shell = _BatchShell(socket, place.tmp)
+    shell = _BatchShell(socket, place.tmp, given.ranks[place.rank].cores)
     cluster = f"{socket}:{place.rank}"
     ShellParent(socket, shell, cluster, place=f"-{place.rank}", lasting=False).run()
 
@@ -134,10 +138,12 @@ def _start_shells(socket: Path, place: Place) -> None:
 # The first process
 
 
-async def lead(place: Place, command: Sequence[str], environment: Mapping[str, str]) -> int:
+async def lead(
+    place: Place, given: ResourceSet, command: Sequence[str], environment: Mapping[str, str]
+) -> int:
     """Be the instance, and run the script in it; give its exit code. Raises RpcError."""
     async with connect(place.enclosing) as enclosing:
-        flux = await _assembled(place, enclosing)
+        flux = _assembled(place, given)
         system = System(
             first={"kvs": flux.kvs.run},
             parts={**flux.parts, "bus": lambda: server.serve(flux.bus, place.socket)},
@@ -156,9 +162,15 @@ async def lead(place: Place, command: Sequence[str], environment: Mapping[str, s
     return code
 
 
-async def _assembled(place: Place, enclosing: Handle) -> Instance:
+async def _given(place: Place) -> ResourceSet:
+    """Return what the job was given. Raises RpcError."""
     lookup = {"id": place.job, "keys": ["R"]}
-    given = resource_set.read(orjson.loads((await enclosing.rpc("job-info.lookup", lookup))["R"]))
+    async with connect(place.enclosing) as enclosing:
+        found = await enclosing.rpc("job-info.lookup", lookup)
+    return resource_set.read(orjson.loads(found["R"]))
+
+
+def _assembled(place: Place, given: ResourceSet) -> Instance:
     # Flash is not for those inside, and the job's end is theirs without being told.
     own = replace(resource_set.remap(given), scheduling=None, starttime=0.0, expiration=0.0)
     hosts = [rank.host for rank in own.ranks]
@@ -237,15 +249,16 @@ async def _follow(place: Place) -> Path:
 def main(command: Sequence[str]) -> int:
     """Be one process of a batch job's instance, and give its exit code."""
     place = place_of(os.environ)
+    given = asyncio.run(_given(place))
     if place.rank != 0:
-        _start_shells(asyncio.run(_follow(place)), place)
+        _start_shells(asyncio.run(_follow(place)), place, given)
         return 0
     # A fork of what has loaded everything, before there are threads.
     if os.fork() == 0:
         die_with_parent()
-        _start_shells(place.socket, place)
+        _start_shells(place.socket, place, given)
         os._exit(0)
-    return asyncio.run(lead(place, command, script_environment(os.environ, place)))
+    return asyncio.run(lead(place, given, command, script_environment(os.environ, place)))
 
 
 if __name__ == "__main__":

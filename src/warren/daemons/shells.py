@@ -18,6 +18,7 @@ from warren.daemons.statedir import StateDir, held, name_holder
 from warren.instance import config, munge
 from warren.instance.munge import NotInstalled
 from warren.instance.shell import imp, tmpdir
+from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.guard import guarded
 from warren.instance.shell.parent import Order, ShellParent
@@ -36,12 +37,16 @@ from warren.wlm.embedded.environment import DwsEnvironment
 class NodeShell:
     """A shell's life on a node of this machine, in the process that was forked for it."""
 
-    def __init__(self, state: StateDir, nodes: Nodes, rundir: Path, limit: int) -> None:
-        """`limit` is how many bytes a job's directory in `rundir` has, where root bounds them."""
+    def __init__(self, state: StateDir, nodes: Nodes, cores: int, rundir: Path, limit: int) -> None:
+        """`cores` is how many each node has, whatever the machine that they share has.
+
+        `limit` is how many bytes a job's directory in `rundir` has, where root bounds them.
+        """
         self._state = state
         self._rundir = rundir
         self._limit = limit
         self._nodes = nodes
+        self._cores = NodeCores(ids=range(cores), shared=True)
         self._owner = os.geteuid()
         self._parent = os.getpid()
 
@@ -74,7 +79,10 @@ class NodeShell:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        plugins = [*builtin(self._rundir), DwsEnvironment(_OnNode(self._nodes, order.host))]
+        plugins = [
+            *builtin(self._rundir, self._cores),
+            DwsEnvironment(_OnNode(self._nodes, order.host)),
+        ]
         return life(self._state.socket, plugins, order, request)
 
     def clean(self, order: Order) -> int | None:
@@ -145,7 +153,8 @@ def main(state: StateDir, *, isolated: bool) -> int:
             def life() -> int:
                 name_holder(lock)
                 sweep(directories)  # shells die with their parent, and we are the only one
-                shell = NodeShell(state, nodes, directories, settings.exec.tmpdir_limit)
+                limit = settings.exec.tmpdir_limit
+                shell = NodeShell(state, nodes, site.cores, directories, limit)
                 ShellParent(state.socket, shell, str(state.path)).run()
                 return 0
 

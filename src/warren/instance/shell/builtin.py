@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.ends import FirstExit
 from warren.instance.shell.input import Stdin
-from warren.instance.shell.limits import Gpus, ResourceLimits
+from warren.instance.shell.limits import Cpus, Gpus, ResourceLimits
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.pmi import Pmi
 from warren.instance.shell.programs import Programs
@@ -13,14 +14,18 @@ from warren.instance.shell.templates import Variables
 from warren.instance.shell.tmpdir import Tmpdir
 
 
-def builtin(tmp: Path) -> list[ShellPlugin]:
-    """Make them for one shell. Jobs have their directories below `tmp`, which all may write."""
+def builtin(tmp: Path, node: NodeCores) -> list[ShellPlugin]:
+    """Make them for one shell of a node.
+
+    Jobs have their directories below `tmp`, which all may write.
+    """
     return [
         Tmpdir(tmp),
         Programs(),
         Variables(),
         Stdin(),
         Pmi(),
+        Cpus(node),
         Gpus(),
         ResourceLimits(),
         Kill(),

@@ -1,9 +1,16 @@
-"""What tasks may use: resource limits of the system, and the gpus that are the job's."""
+"""What tasks may use: resource limits of the system, and the CPUs and gpus that are the job's."""
 
+import os
 import resource
+from collections.abc import Sequence
 from typing import Final
 
-from warren.instance.shell.plugins import WARNING, RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell import binding
+from warren.instance.shell.binding import NodeCores
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.part import Part
+from warren.instance.shell.plugins import NOTICE, WARNING, RunningShell, ShellPlugin, TaskStart
+from warren.rfc import idset
 
 GPUS: Final = "CUDA_VISIBLE_DEVICES"
 
@@ -31,6 +38,52 @@ class ResourceLimits(ShellPlugin):
             resource.setrlimit(number, both)
 
 
+class Cpus(ShellPlugin):
+    """Binds tasks to the job's CPUs: to all of them, or each to its own (`cpu-affinity`)."""
+
+    def __init__(self, node: NodeCores) -> None:
+        self._node = node
+        self._sets: Sequence[frozenset[int]] = ()
+        """The CPUs of each task of this node; none where they are not bound."""
+
+    async def init(self, shell: RunningShell) -> None:
+        wanted = shell.part.options.cpus
+        # What the shell may use is all that the node has: the machine, or what a batch job was
+        # bound to.
+        available = sorted(os.sched_getaffinity(0))
+        sets = _sets(shell.part, self._node, available)
+        if wanted.told:
+            for rank, cpus in zip(shell.part.ranks, sets, strict=True):
+                words = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
+                await shell.log(NOTICE, f"cpu-affinity: task {rank} on {shell.part.host}: {words}")
+        if wanted.applied and any(sets):
+            self._sets = sets
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        if self._sets:
+            task.cpus = self._sets[task.index]
+
+
+def _sets(part: Part, node: NodeCores, available: Sequence[int]) -> list[frozenset[int]]:
+    """Choose the CPUs of each task of a node; empty sets where they are not bound."""
+    wanted, tasks = part.options.cpus, len(part.ranks)
+    if wanted.kind == "map":
+        missing = frozenset().union(*wanted.sets).difference(available)
+        if missing:
+            raise CannotRun(
+                f"shell option cpu-affinity names CPUs {idset.encode(missing)}, "
+                f"and {part.host} has {idset.encode(available)}"
+            )
+        return [wanted.sets[index % len(wanted.sets)] for index in range(tasks)]
+    own = part.resources
+    cpus = () if wanted.kind == "off" else binding.cpus(own.rank, own.cores, node, available)
+    if not cpus or wanted.kind == "on":
+        return [frozenset(cpus)] * tasks
+    # More cores than CPUs: each task has as many of these as of those, as far as there are.
+    each = tuple(cpus[place % len(cpus)] for place in range(len(own.cores)))
+    return [frozenset(those) for those in share(each, tasks)]
+
+
 class Gpus(ShellPlugin):
     """Says which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
 
@@ -44,12 +97,12 @@ class Gpus(ShellPlugin):
             task.environment[GPUS] = _listed(shares[task.index])
 
 
-def share(gpus: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
-    """Split gpus over tasks, the first the larger shares; where there are few, tasks share one."""
-    if len(gpus) <= tasks:
-        return [(gpus[task * len(gpus) // tasks],) for task in range(tasks)]
-    sizes = [len(gpus) // tasks + (task < len(gpus) % tasks) for task in range(tasks)]
-    return [gpus[sum(sizes[:task]) : sum(sizes[: task + 1])] for task in range(tasks)]
+def share(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
+    """Split units over tasks, the first the larger shares; where there are few, tasks share one."""
+    if len(units) <= tasks:
+        return [(units[task * len(units) // tasks],) for task in range(tasks)]
+    sizes = [len(units) // tasks + (task < len(units) % tasks) for task in range(tasks)]
+    return [units[sum(sizes[:task]) : sum(sizes[: task + 1])] for task in range(tasks)]
 
 
 def _listed(gpus: tuple[int, ...]) -> str:

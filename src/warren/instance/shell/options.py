@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
 from warren.base.errors import WarrenError
+from warren.instance.shell import binding
+from warren.instance.shell.binding import Binding
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
@@ -43,6 +45,7 @@ class Stream:
 
 
 _KVS: Final = Stream(type="kvs")
+_ON: Final = Binding()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,7 @@ class Options:
     per_resource: tuple[str, int] | None = None
     """A type of resource, and how many tasks there are for each."""
     pmi: bool = True
+    cpus: Binding = _ON
     gpus: Literal["on", "off", "per-task"] = "on"
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables whose values are templates."""
@@ -100,6 +104,7 @@ def read(given: Any) -> Options:
         taskmap=_taskmap(given.get("taskmap")),
         per_resource=per_resource(given.get("per-resource"), "shell option per-resource"),
         pmi=_pmi(given.get("pmi")),
+        cpus=_cpus(given.get("cpu-affinity", "on")),
         gpus=_one_of(given, "gpu-affinity", ("on", "off", "per-task"), "on"),  # type: ignore[arg-type]
         variables=_texts(given, "env-expand"),
     )
@@ -212,6 +217,13 @@ def _pmi(given: Any) -> bool:
     if not isinstance(given, str):
         _refuse("pmi", f"is {given!r}, not a list of names, as in simple")
     return bool({"simple", "pmi1", "pmi2"} & set(given.split(",")))
+
+
+def _cpus(given: Any) -> Binding:
+    try:
+        return binding.read(given)
+    except BadFormat as error:
+        _refuse("cpu-affinity", str(error))
 
 
 # Values

@@ -14,6 +14,7 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc import resource_set, signed_request, taskmap
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
+from warren.rfc.resource_set import Rank
 from warren.rfc.taskmap import Block
 
 _AUTHORS: Final = ("cwd", "environment", "exec", "files", "shell")
@@ -49,11 +50,16 @@ class Part:
         return self.jobspec["tasks"][0]["command"]  # type: ignore[no-any-return]
 
     @property
+    def resources(self) -> Rank:
+        """What of this node is the job's."""
+        return resource_set.decode(self.r)[self.rank]
+
+    @property
     def gpus(self) -> tuple[int, ...]:
         """The gpus of this node that are the job's."""
         if not any("gpu" in each["children"] for each in self.r["execution"]["R_lite"]):
             return ()
-        return resource_set.decode(self.r)[self.rank].gpus
+        return self.resources.gpus
 
     @property
     def expiration(self) -> float:

@@ -66,6 +66,8 @@ class TaskStart:
     """The descriptor to read from; the task reads nothing without one."""
     descriptors: list[int] = field(default_factory=list)
     """Further descriptors that the task inherits under their numbers."""
+    cpus: frozenset[int] | None = None
+    """The CPUs that it may run on; None for those of the shell."""
     before_exec: list[Callable[[], None]] = field(default_factory=list)
     """The `task_exec` of plugins that ask for it: called in the new process, which may fail."""
 

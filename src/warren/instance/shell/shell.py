@@ -226,6 +226,7 @@ class Shell:
             descriptors=start.descriptors,
             before_exec=_all(start.before_exec) if start.before_exec else None,
             group=not part.options.nosetpgrp,
+            cpus=start.cpus,
         )
         task = None
         try:

@@ -5,14 +5,15 @@ import errno
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from shutil import which
 from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
 from warren.instance.shell.processes import adopt_orphans, descendants, send
+from warren.rfc import idset
 
 _CHUNK: Final = 2**16
 _SH: Final = "/bin/sh"
@@ -34,6 +35,8 @@ class Inherited:
     """Called in the new process. Raises CannotStart's reason as an OSError or a ValueError."""
     group: bool = True
     """Whether it has a process group of its own, which signals go to."""
+    cpus: frozenset[int] | None = None
+    """The CPUs that it may run on; None for those of the shell."""
 
 
 NOTHING: Final = Inherited()
@@ -153,14 +156,15 @@ class ProcessSpawner:
         }
         try:
             # It waits for no more than the exec.
-            try:
-                process = subprocess.Popen(command, **settings)  # noqa: ASYNC220
-            except OSError as error:
-                if error.errno != errno.ENOEXEC:
-                    raise
-                # A script that does not name who reads it is sh's, as execvp has it.
-                read = [_SH, _found(command[0], environment), *command[1:]]
-                process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
+            with _bound(inherited.cpus):
+                try:
+                    process = subprocess.Popen(command, **settings)  # noqa: ASYNC220
+                except OSError as error:
+                    if error.errno != errno.ENOEXEC:
+                        raise
+                    # A script that does not name who reads it is sh's, as execvp has it.
+                    read = [_SH, _found(command[0], environment), *command[1:]]
+                    process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
         except OSError as error:
             raise CannotStart(_why(error, command[0], cwd)) from error
         except (ValueError, subprocess.SubprocessError) as error:
@@ -222,6 +226,28 @@ class _Reader:
             os.close(self._descriptor)
             self._descriptor = None
         return b""
+
+
+@contextmanager
+def _bound(cpus: frozenset[int] | None) -> Iterator[None]:
+    """Bind what this thread starts in a block to CPUs. Raises CannotStart.
+
+    By being bound itself meanwhile: code of ours in the new process would need a fork, which copies
+    all that a shell is, where Popen does without.
+    """
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        words = f"the task cannot be bound to CPUs {idset.encode(cpus)}: {error.strerror}"
+        raise CannotStart(words) from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _found(program: str, environment: Mapping[str, str]) -> str:

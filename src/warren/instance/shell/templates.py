@@ -9,8 +9,7 @@ from typing import Final
 
 from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
-from warren.rfc import fluid, idset, jobspec, resource_set
-from warren.rfc.resource_set import Rank
+from warren.rfc import fluid, idset, jobspec
 
 _TAG: Final = re.compile(r"\{\{\s*([a-z0-9_.]+)\s*\}\}")
 _OF_JOB: Final[Mapping[str, Callable[[Part], str]]] = {
@@ -26,19 +25,14 @@ _OF_NODE: Final[Mapping[str, Callable[[Part], str]]] = {
     "node.name": lambda part: part.host,
     "nodeid": lambda part: str(part.rank),
     "hostname": lambda part: part.host,
-    "node.broker_rank": lambda part: str(_resources(part).rank),
-    "node.cores": lambda part: idset.encode(_resources(part).cores),
-    "node.ncores": lambda part: str(len(_resources(part).cores)),
-    "node.gpus": lambda part: idset.encode(_resources(part).gpus),
+    "node.broker_rank": lambda part: str(part.resources.rank),
+    "node.cores": lambda part: idset.encode(part.resources.cores),
+    "node.ncores": lambda part: str(len(part.resources.cores)),
+    "node.gpus": lambda part: idset.encode(part.resources.gpus),
     "tmpdir": lambda part: part.environment.get("FLUX_JOB_TMPDIR", ""),
 }
 _OF_TASK: Final = ("taskid", "task.id", "task.rank")
 _OF_PLACE: Final = ("localid", "task.index", "task.localid")
-
-
-def _resources(part: Part) -> Rank:
-    """Give what the job has of this node."""
-    return resource_set.decode(part.r)[part.rank]
 
 
 class Variables(ShellPlugin):

@@ -1,0 +1,127 @@
+"""Which CPUs of its machine a node's tasks are bound to (shell option `cpu-affinity`). Pure.
+
+R names a node's cores. A node that has its machine to itself was given as many CPUs as cores, in
+the same order. Nodes that are emulated on one machine have cores one after the other over its
+CPUs, and begin again where the CPUs end (ADR 039).
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Final, Literal
+
+from warren.rfc import idset
+from warren.rfc.errors import BadFormat
+
+MOST: Final = 2**16
+"""CPUs that one set of a map may name."""
+
+_GROUPS: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}(,(0[xX])?[0-9a-fA-F]{1,8})*")
+_MASK: Final = re.compile(r"0[xX][0-9a-fA-F]{1,16384}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What a job asks for."""
+
+    kind: Literal["on", "off", "per-task", "map"] = "on"
+    """All cores for each task, none in particular, a share for each, or `sets`."""
+    sets: Sequence[frozenset[int]] = ()
+    """CPUs for each task of a node; where there are more tasks, from the first set on again."""
+    told: bool = False
+    """Whether the job's author is told where each task is bound."""
+    applied: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCores:
+    """The cores of a node, and what its machine is."""
+
+    ids: Sequence[int]
+    """In ascending order."""
+    shared: bool
+    """Whether nodes are emulated on the machine, each with as many cores."""
+
+
+def read(given: object) -> Binding:
+    """Read the option, `[verbose|dry-run,]on|off|per-task|map:SET;...`. Raises BadFormat."""
+    text = "on" if given in (True, 1) else given
+    if not isinstance(text, str):
+        raise _refused(given)
+    told = applied = True
+    first, comma, rest = text.partition(",")
+    if first in ("verbose", "dry-run"):
+        applied = first == "verbose"
+        text = rest if comma else "on"
+    else:
+        told = False
+    match text:
+        case "on" | "off" | "per-task":
+            return Binding(kind=text, told=told, applied=applied)
+    if not text.startswith("map:"):
+        raise _refused(given)
+    sets = tuple(map(_set, text.removeprefix("map:").split(";")))
+    return Binding(kind="map", sets=sets, told=told, applied=applied)
+
+
+def _refused(given: object) -> BadFormat:
+    return BadFormat(f"is {given!r}, not one of on, off, per-task, map:LIST")
+
+
+def _set(text: str) -> frozenset[int]:
+    """Read CPUs: a list, or a mask in one piece, or one in groups of 32 bits."""
+    if _MASK.fullmatch(text):
+        found = _bits(int(text, 16))
+    elif _GROUPS.fullmatch(text):
+        found = _bits(int("".join(group[-8:].zfill(8) for group in _bare(text)), 16))
+    else:
+        try:
+            found = frozenset(idset.decode(text, limit=MOST))
+        except BadFormat as error:
+            raise BadFormat(f"map: {error}") from None
+    if not found:
+        raise BadFormat(f"map: {text!r} names no CPU")
+    return found
+
+
+def _bare(text: str) -> list[str]:
+    return [group.lower().removeprefix("0x") for group in text.split(",")]
+
+
+def _bits(mask: int) -> frozenset[int]:
+    return frozenset(number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
+def cpus(
+    rank: int, cores: Collection[int], node: NodeCores, available: Sequence[int]
+) -> tuple[int, ...]:
+    """Choose CPUs of those `available` for a job's cores on a node: one each while there are more.
+
+    `rank` is the node's in the system. None are chosen where the node was given more CPUs than it
+    has cores: which of them are its own is not known, and two jobs would have the same.
+    """
+    count = len(available)
+    if not node.shared and count > len(node.ids):
+        return ()
+    first = offset(rank, len(node.ids), count) if node.shared else 0
+    chosen: dict[int, None] = {}
+    for core in sorted(cores)[:count]:
+        place = first + bisect_left(node.ids, core)
+        # Another core of the job may have come to lie on the same CPU, with one beside it free.
+        while available[place % count] in chosen:
+            place += 1
+        chosen[available[place % count]] = None
+    return tuple(chosen)
+
+
+def offset(rank: int, cores: int, cpus: int) -> int:
+    """Return where the cores of an emulated node begin: after those of the nodes before it.
+
+    Each time that the nodes are through, the next ones begin one further: jobs often use the
+    first core of each node, and those of all nodes would be on the same few CPUs.
+    """
+    if cores == 0:
+        return 0
+    return rank * cores + rank // (cpus // gcd(cores, cpus))
