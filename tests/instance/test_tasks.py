@@ -158,6 +158,58 @@ def test_a_task_whose_cpus_are_not_there_is_not_started_elsewhere() -> None:
     assert spawning(program) == "the task cannot be bound to CPUs 65000: Invalid argument"
 
 
+ON_A_TERMINAL = """
+    from warren.instance.shell.tasks import Inherited
+    from warren.instance.shell.terminal import Terminal
+    terminal = Terminal((30, 90), echo=True)
+    writer = terminal.writer()
+    started = spawner.start(["sh", "-c", words[0]], os.environ, None, Inherited(terminal=terminal))
+    task = await started
+    terminal.begun()
+"""
+
+
+def test_a_task_on_a_terminal_has_it_for_all_its_streams_and_as_its_own() -> None:
+    program = (
+        ON_A_TERMINAL
+        + """
+    return await ended(task)
+    """
+    )
+    script = "test -t 0 && test -t 1 && test -t 2 && stty size < /dev/tty && echo bad >&2; exit 3"
+
+    assert spawning(program, script) == [3 << 8, "30 90\r\nbad\r\n", ""]
+
+
+def test_keys_that_are_typed_at_a_terminal_are_signals_to_the_task() -> None:
+    program = (
+        ON_A_TERMINAL
+        + """
+    assert await task.read("stdout") == b"on\\r\\n"
+    os.write(writer, b"\\x03")
+    return await ended(task)
+    """
+    )
+
+    status, printed, _ = spawning(program, "echo on; exec sleep 1000")
+    assert (status, printed) == (2, "^C")
+
+
+def test_what_a_task_leaves_on_its_terminal_is_ended(mark: dict[str, str]) -> None:
+    program = (
+        ON_A_TERMINAL
+        + """
+    status = await task.wait()
+    await spawner.clean_up()
+    return [*await ended(task), status]
+    """
+    )
+    script = f"MARK={mark['MARK']}; export MARK; trap '' HUP; sleep 1000 & exit 0"
+
+    assert spawning(program, script) == [0, "", "", 0]
+    assert left(mark) == []
+
+
 LEAVING = {
     "in its group": "sleep 1000 >&- 2>&- &",
     "in a session of its own": "setsid sleep 1000 >&- 2>&- &",

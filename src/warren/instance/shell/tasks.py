@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import signal
 import subprocess
+import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,9 +15,10 @@ from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
 from warren.instance.shell.processes import adopt_orphans, descendants, send
+from warren.instance.shell.reading import Reader
+from warren.instance.shell.terminal import Terminal
 from warren.rfc import idset
 
-_CHUNK: Final = 2**16
 _SH: Final = "/bin/sh"
 
 
@@ -37,6 +40,8 @@ class Inherited:
     """Whether it has a process group of its own, which signals go to."""
     cpus: frozenset[int] | None = None
     """The CPUs that it may run on; None for those of the shell."""
+    terminal: Terminal | None = None
+    """What it has for its standard streams, but for a `stdin` of its own, and as its terminal."""
 
 
 NOTHING: Final = Inherited()
@@ -80,10 +85,18 @@ class Spawner(Protocol):
         ...
 
 
+class Readable(Protocol):
+    """Where what a task writes to a stream is read."""
+
+    async def read(self) -> bytes:
+        """Give what is there, as soon as there is something; nothing at the end."""
+        ...
+
+
 class ProcessTask:
     """A task that is a process, in a process group of its own."""
 
-    def __init__(self, process: int, readers: Mapping[str, "_Reader"], *, group: bool) -> None:
+    def __init__(self, process: int, readers: Mapping[str, "Readable"], *, group: bool) -> None:
         self._process = process
         self._readers = readers
         self._group = group
@@ -142,17 +155,11 @@ class ProcessSpawner:
         cwd: str | None,
         inherited: Inherited = NOTHING,
     ) -> Task:
-        stdout, out = _pipe()
-        stderr, err = _pipe()
-        settings: dict[str, Any] = {
-            "stdin": subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
-            "stdout": out,
-            "stderr": err,
+        streams, settings = _streams(inherited)
+        settings |= {
             "env": environment,
             "cwd": cwd,
-            "process_group": 0 if inherited.group else None,
             "pass_fds": tuple(inherited.descriptors),
-            "preexec_fn": inherited.before_exec,
         }
         try:
             # It waits for no more than the exec.
@@ -170,10 +177,13 @@ class ProcessSpawner:
         except (ValueError, subprocess.SubprocessError) as error:
             raise CannotStart(f"{command[0]}: {error}") from error
         finally:
-            os.close(out)
-            os.close(err)
+            if inherited.terminal is None:
+                os.close(settings["stdout"])
+                os.close(settings["stderr"])
         process.returncode = 0  # it is not Popen that waits for it
-        task = ProcessTask(process.pid, {"stdout": stdout, "stderr": stderr}, group=inherited.group)
+        # On a terminal it leads a session, and so a group.
+        group = inherited.group or inherited.terminal is not None
+        task = ProcessTask(process.pid, streams, group=group)
         self._tasks[process.pid] = task
         return task
 
@@ -206,25 +216,38 @@ def _group_of(process: int) -> int | None:
         return None
 
 
-class _Reader:
-    """The end of a pipe that is read from."""
+def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]:
+    """Make a task's standard streams; give those that are read, and what Popen is to be told."""
+    terminal, before_exec = inherited.terminal, inherited.before_exec
+    if terminal is None:
+        stdout, out = _pipe()
+        stderr, err = _pipe()
+        return {"stdout": stdout, "stderr": stderr}, {
+            "stdin": subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
+            "stdout": out,
+            "stderr": err,
+            "process_group": 0 if inherited.group else None,
+            "preexec_fn": before_exec,
+        }
 
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor: int | None = descriptor
+    def begin() -> None:
+        fcntl.ioctl(1, termios.TIOCSCTTY, 0)  # for Ctrl-C, and for programs that open /dev/tty
+        if before_exec is not None:
+            before_exec()
+
+    return {"stdout": terminal, "stderr": _Nothing()}, {
+        "stdin": terminal.task_end if inherited.stdin is None else inherited.stdin,
+        "stdout": terminal.task_end,
+        "stderr": terminal.task_end,
+        "start_new_session": True,
+        "preexec_fn": begin,
+    }
+
+
+class _Nothing:
+    """Where there is nothing to read: a terminal has one stream."""
 
     async def read(self) -> bytes:
-        """Give what is there, as soon as there is something; nothing at the end."""
-        while self._descriptor is not None:
-            try:
-                chunk = os.read(self._descriptor, _CHUNK)
-            except BlockingIOError:
-                await _readable(self._descriptor)
-                continue
-            if chunk:
-                return chunk
-            os.close(self._descriptor)
-            self._descriptor = None
         return b""
 
 
@@ -255,21 +278,10 @@ def _found(program: str, environment: Mapping[str, str]) -> str:
     return program if "/" in program else which(program, path=environment.get("PATH")) or program
 
 
-def _pipe() -> tuple[_Reader, int]:
+def _pipe() -> tuple[Reader, int]:
     """Make a pipe, and give its reader and the end that is written to."""
     reading, writing = os.pipe()
-    return _Reader(reading), writing
-
-
-async def _readable(descriptor: int) -> None:
-    """Wait until something can be read, or until nobody writes any more."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)
+    return Reader(reading), writing
 
 
 def _why(error: OSError, program: str, cwd: str | None) -> str:

@@ -1,0 +1,202 @@
+"""Pseudo-terminals: what a task has for its standard streams instead of pipes.
+
+Of a terminal that nobody looks at, what is printed is written down as other output is. Of one that
+somebody looks at, what he has not seen yet is kept, up to a limit: then the task has to wait, as
+before any terminal that is slower than it. What nobody has come to see in the end is written down.
+"""
+
+import asyncio
+import os
+import termios
+from contextlib import suppress
+from typing import Final
+
+from warren.instance.shell.reading import Reader
+
+MOST: Final = 2**16
+"""Bytes that a task may have printed and nobody has seen."""
+PATIENCE: Final = 5.0
+"""Seconds that somebody who looks has for the last of it, when the task has ended."""
+SIZE: Final = (24, 80)
+"""Rows and columns of a terminal of which nobody has said more."""
+
+_LOCAL_MODES, _CHARACTERS = 3, 6
+"""Places in what `termios` knows of a terminal."""
+
+
+class Terminal:
+    """A pseudo-terminal: our end, and for a moment the task's."""
+
+    def __init__(self, size: tuple[int, int] = SIZE, *, echo: bool = False) -> None:
+        """Open one, of so many rows and columns. Raises OSError where there is none.
+
+        With `echo` it prints what is typed, for those who cannot see it otherwise.
+        """
+        self._ours, self._theirs = os.openpty()
+        self._closed = False
+        os.set_blocking(self._ours, False)
+        if not echo:
+            modes = termios.tcgetattr(self._theirs)
+            modes[_LOCAL_MODES] &= ~termios.ECHO
+            termios.tcsetattr(self._theirs, termios.TCSANOW, modes)
+        self.resize(*size)
+        self._reader = Reader(os.dup(self._ours))
+        self._typed = b"\n"
+        """The last byte that the task was given to read."""
+
+    @property
+    def task_end(self) -> int:
+        """The descriptor that is the task's terminal, until `begun`."""
+        return self._theirs
+
+    def begun(self) -> None:
+        """Leave the task's end to the task: when nobody has it any more, that is the end."""
+        if self._theirs >= 0:
+            os.close(self._theirs)
+            self._theirs = -1
+
+    def ended(self) -> None:
+        """Say that the task has ended. What it has printed may still be read."""
+
+    def close(self) -> None:
+        """Close all of it."""
+        if not self._closed:
+            self._closed = True
+            self.begun()
+            self._reader.close()
+            os.close(self._ours)
+
+    async def read(self) -> bytes:
+        """Return what is to be written down, as soon as there is some; nothing at the end."""
+        return await self._reader.read()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size, which tells the programs on the terminal. A closed one is let be."""
+        if not self._closed:
+            with suppress(termios.error):  # the task has just gone
+                termios.tcsetwinsize(self._ours, (rows, columns))
+
+    # What is typed
+
+    def writer(self) -> int:
+        """Return a descriptor of the caller's own to type with. It does not block."""
+        return os.dup(self._ours)
+
+    def typed(self, chunk: bytes, *, eof: bool) -> bytes:
+        """Return what to write so that the task reads `chunk`, and with `eof` the end after it.
+
+        A terminal has no end by itself. Where lines are typed, a character says so: at the
+        beginning of a line, and once more where the line before it is not complete.
+        """
+        self._typed = chunk[-1:] or self._typed
+        if not eof:
+            return chunk
+        try:
+            modes = termios.tcgetattr(self._ours)
+        except termios.error:  # the task has just gone
+            return chunk
+        if not modes[_LOCAL_MODES] & termios.ICANON:
+            return chunk
+        end: bytes = modes[_CHARACTERS][termios.VEOF]
+        return chunk + (end if self._typed == b"\n" else end * 2)
+
+
+class Unseen:
+    """What was printed and not seen yet. Its bytes are counted from the first that ever was."""
+
+    def __init__(self) -> None:
+        self.looked = False
+        """Whether anybody has ever looked."""
+        self._first = 0
+        self._bytes = bytearray()
+        self._over = False
+        self._changed = asyncio.Event()
+
+    def add(self, chunk: bytes) -> None:
+        """Add what was printed."""
+        self._bytes += chunk
+        self._tell()
+
+    def take(self) -> bytes:
+        """Take all that nobody has seen."""
+        taken = bytes(self._bytes)
+        self._first += len(taken)
+        self._bytes.clear()
+        self._tell()
+        return taken
+
+    def end(self) -> None:
+        """Say that nothing more will be printed."""
+        self._over = True
+        self._tell()
+
+    async def below(self, count: int) -> None:
+        """Wait until fewer than so many bytes are unseen."""
+        while len(self._bytes) >= count:
+            await self._changed.wait()
+
+    async def look(self, seen: int) -> tuple[int, bytes, bool]:
+        """Wait for something to see; return where it begins, what it is, and whether that is all.
+
+        `seen` is how much was seen before, and is not kept any longer. Who looks again because an
+        answer was lost sees the same again.
+        """
+        self.looked = True
+        if seen > self._first:
+            count = min(seen - self._first, len(self._bytes))
+            del self._bytes[:count]
+            self._first += count
+            self._tell()
+        while not self._bytes and not self._over:
+            await self._changed.wait()
+        return self._first, bytes(self._bytes), self._over and not self._bytes
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class WatchedTerminal(Terminal):
+    """A terminal that somebody looks at: what is to be written down is what he has not seen."""
+
+    def __init__(
+        self, size: tuple[int, int] = SIZE, *, most: int = MOST, patience: float = PATIENCE
+    ) -> None:
+        super().__init__(size, echo=True)
+        self.unseen = Unseen()
+        self._most = most
+        self._patience = patience
+        self._ended = asyncio.Event()
+        self._left = False
+        """Whether nobody looks any more."""
+
+    def ended(self) -> None:
+        self._ended.set()
+
+    async def read(self) -> bytes:
+        while chunk := await self._reader.read():
+            if self._left:
+                return chunk
+            self.unseen.add(chunk)
+            if not await self._seen_below(self._most):
+                # The task has ended, and has left somebody who prints on.
+                self._left = True
+                return self.unseen.take()
+        self._left = self._left or not await self._seen_below(1)
+        rest = self.unseen.take()
+        if not rest:
+            self.unseen.end()
+        return rest
+
+    async def _seen_below(self, count: int) -> bool:
+        """Wait until all but a few bytes were seen, when the task has ended only for a while."""
+        seen = asyncio.ensure_future(self.unseen.below(count))
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait({seen, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({seen}, timeout=self._patience if self.unseen.looked else 0)
+            return seen.done()
+        finally:
+            seen.cancel()
+            ended.cancel()
+            await asyncio.wait({seen, ended})
