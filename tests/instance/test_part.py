@@ -210,6 +210,10 @@ def test_a_file_of_the_job_is_shared(template: str) -> None:
         ({"cpu-affinity": 2}, "cpu-affinity is 2, not one of on"),
         ({"cpu-affinity": "map:0;x"}, "cpu-affinity map: idset 'x'"),
         ({"cpu-affinity": "map:0;"}, "cpu-affinity map: '' names no CPU"),
+        ({"pty": "yes"}, "pty is 'yes', not a switch, or an object"),
+        ({"pty": {"ranks": "some"}}, "pty.ranks is 'some', not ranks of tasks"),
+        ({"pty": {"interactive": 2}}, "pty.interactive is 2, not true or false"),
+        ({"pty": {"size": "80"}}, "pty.size is '80', not rows and columns"),
         ({"wreath": {"of": "roses"}}, None),
     ],
 )
@@ -218,6 +222,31 @@ def test_options_that_make_no_sense_are_refused(options: Any, problem: str | Non
         part(options=options)
     else:
         assert problem in refusal(options=options)
+
+
+@pytest.mark.parametrize(
+    ("given", "ranks", "interactive", "capture"),
+    [
+        (None, set(), False, True),
+        (0, set(), False, True),
+        (1, {0, 1, 2}, False, True),
+        ({}, {0, 1, 2}, False, True),
+        ({"capture": 1}, {0, 1, 2}, False, True),
+        ({"ranks": 1}, {1}, False, True),
+        ({"ranks": "0,2"}, {0, 2}, False, True),
+        ({"ranks": "all"}, {0, 1, 2}, False, True),
+        ({"interactive": 1}, {0}, True, False),
+        ({"interactive": 1, "capture": 1}, {0}, True, True),
+        ({"interactive": 1, "ranks": "1"}, {0, 1}, True, False),
+    ],
+)
+def test_terminals_are_asked_for_as_with_flux(
+    given: Any, ranks: set[int], interactive: bool, capture: bool
+) -> None:
+    pty = part(options={} if given is None else {"pty": given}).options.pty
+
+    assert {rank for rank in range(3) if pty.has(rank)} == ranks
+    assert (pty.interactive, pty.capture, pty.size) == (interactive, capture, (24, 80))
 
 
 def test_what_is_said_of_stdout_is_said_of_stderr() -> None:

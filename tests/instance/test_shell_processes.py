@@ -406,6 +406,145 @@ async def test_tasks_may_read_a_file(at: Place) -> None:
 # Signals
 
 
+# Terminals
+
+
+@really
+async def test_what_is_printed_on_terminals_is_written_down(at: Place) -> None:
+    script = "test -t 0 && stty size; printf 'name? '; read name; echo bad $name >&2"
+    async with at.instance() as instance, at.user() as user:
+        job = await instance.submit(
+            **asked("sh", "-c", script, options={"pty": {"ranks": "1", "size": "5x7"}}, tasks=2)
+        )
+        await instance.until(job, "shell.init", "guest.exec.eventlog")
+        await user.rpc(f"{service(job)}.stdin", {"data": "x\n", "eof": True})
+        await instance.until(job)
+
+        assert instance.printed(job) == {"0": b"name? ", "1": b"5 7\r\nname? bad x\r\n"}
+        assert instance.printed(job, "stderr") == {"0": b"bad x\n"}
+        assert stdio.streams(instance.log(job, "guest.output")) == (4, 4)
+
+
+async def sent(user: Patient, job: JobId, typed: str) -> None:
+    """Type something, whether the shell is there already or not."""
+    while True:
+        try:
+            await user.rpc(f"{service(job)}.stdin", {"ranks": "0", "data": typed})
+        except RpcError as error:
+            if not error.lost:
+                raise
+            await asyncio.sleep(0.02)
+        else:
+            return
+
+
+async def looked(user: Patient, job: JobId, until: bytes = b"") -> bytes:
+    """What somebody sees who sits before a job's terminal, up to something, or to its end."""
+    seen = b""
+    while True:
+        try:
+            answer = await user.rpc(f"{service(job)}.pty-output", {"seen": len(seen)})
+        except RpcError as error:
+            if not error.lost:
+                raise
+            await asyncio.sleep(0.02)
+            continue
+        assert answer["offset"] == len(seen)
+        seen += answer["data"].encode()
+        if answer["end"] or (until and until in seen):
+            return seen
+
+
+@really
+async def test_who_sits_before_a_terminal_sees_and_types_and_nothing_is_recorded(
+    at: Place,
+) -> None:
+    options = {"pty": {"interactive": 1}}
+    async with at.instance() as instance, at.user() as user:
+        script = "printf '> '; read a; stty size; read b; echo $b; exit 3"
+        job = await instance.submit(**asked("sh", "-c", script, options=options))
+        await instance.until(job, "shell.init", "guest.exec.eventlog")
+        [init] = [e for e in instance.log(job, "guest.exec.eventlog") if e.name == "shell.init"]
+        assert init.context["pty"] == {"capture": False}
+        assert await looked(user, job, b"> ") == b"> "
+        await user.rpc(f"{service(job)}.pty-resize", {"rows": 11, "columns": 22})
+        for typed in ("first\n", "second\n"):
+            await user.rpc(f"{service(job)}.stdin", {"ranks": "0", "data": typed})
+        seen = await looked(user, job)
+        await instance.until(job)
+
+        assert b"11 22\r\n" in seen
+        assert seen.endswith(b"second\r\n")
+        assert instance.printed(job) == {}
+        assert [event.name for event in instance.log(job, "guest.input")] == ["header"]
+        assert instance.job(job).status == 3 << 8
+
+
+@really
+async def test_a_terminal_is_seen_on_through_a_restart_of_the_instance(at: Place) -> None:
+    options = {"pty": {"interactive": 1}}
+    async with at.user() as user:
+        async with at.instance() as instance:
+            job = await instance.submit(**asked("sh", "-c", "read go; seq 3", options=options))
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            seeing = asyncio.create_task(looked(user, job))
+        async with at.instance() as instance:
+            await sent(user, job, "go\n")
+            seen = await seeing
+            await instance.until(job)
+
+    assert seen == b"go\r\n1\r\n2\r\n3\r\n"
+
+
+@really
+async def test_a_terminal_that_nobody_sits_before_is_written_down_in_the_end(at: Place) -> None:
+    async with at.instance() as instance:
+        job = await ran(instance, "echo", "unseen", options={"pty": {"interactive": 1}})
+
+        assert instance.printed(job) == {"0": b"unseen\r\n"}
+        assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
+
+
+@really
+async def test_a_terminal_that_nobody_reads_ends_with_its_job(at: Place) -> None:
+    options = {"pty": {"interactive": 1}}
+    async with at.instance() as instance:
+        job = await instance.submit(**asked("yes", options=options))
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        await instance.cancel(job)
+        await instance.until(job)
+
+        assert instance.failures(job) == [("cancel", "")]
+        await instance.assert_nothing_left()
+
+
+@really
+async def test_who_types_where_nobody_reads_holds_up_nobody(at: Place) -> None:
+    options: dict[str, Any] = {"pty": {"ranks": "0"}}
+    async with at.instance() as instance, at.user() as user:
+        script = "test $FLUX_TASK_RANK = 0 && exec sleep 1000; read line; echo $line"
+        options["exit-timeout"] = "0.1s"
+        job = await instance.submit(**asked("sh", "-c", script, options=options, tasks=2))
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        request = {"data": "x" * 1000 + "\n" * 200_000}
+        typing = asyncio.create_task(user.rpc(f"{service(job)}.stdin", request))
+        await instance.until(job)
+        typing.cancel()
+        await asyncio.wait({typing})
+
+        assert instance.printed(job)["1"] == b"x" * 1000 + b"\n"
+
+
+@really
+async def test_a_terminal_is_only_sat_before_where_the_job_begins(at: Place) -> None:
+    options = {"pty": {"interactive": 1}, "taskmap": {"scheme": "manual", "value": "1;0"}}
+    async with at.instance() as instance:
+        job = await ran(instance, "true", options=options, nodes=2)
+
+        words = "shell option pty.interactive: task 0 is not on the job's first node"
+        assert words in instance.complaints(job)
+
+
 @really
 async def test_a_signal_goes_to_the_tasks_that_are_named_on_whatever_node(at: Place) -> None:
     async with at.instance() as instance, at.user() as user:

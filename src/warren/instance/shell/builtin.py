@@ -9,6 +9,7 @@ from warren.instance.shell.limits import Cpus, Gpus, ResourceLimits
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.pmi import Pmi
 from warren.instance.shell.programs import Programs
+from warren.instance.shell.pty import Pty
 from warren.instance.shell.signals import BeforeTheEnd, Kill
 from warren.instance.shell.templates import Variables
 from warren.instance.shell.tmpdir import Tmpdir
@@ -23,6 +24,7 @@ def builtin(tmp: Path, node: NodeCores) -> list[ShellPlugin]:
         Tmpdir(tmp),
         Programs(),
         Variables(),
+        Pty(),
         Stdin(),
         Pmi(),
         Cpus(node),

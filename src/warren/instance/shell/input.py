@@ -21,6 +21,7 @@ from typing import Any, Final
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.instance.shell.templates import filled
+from warren.instance.shell.terminal import Terminal
 from warren.rfc import idset, stdio
 from warren.rfc.errors import BadFormat
 from warren.rpc.bus import Method
@@ -37,7 +38,8 @@ class Stdin(ShellPlugin):
 
     def __init__(self) -> None:
         self._writers: dict[int, int] = {}
-        """The ends of pipes that this node's tasks read from, by rank."""
+        """The ends of pipes that this node's tasks read from, by rank; or of their terminals."""
+        self._terminals: dict[int, Terminal] = {}
         self._full: dict[int, asyncio.Future[None]] = {}
         """What waits for room in those pipes, by rank."""
         self._begun = asyncio.Event()
@@ -70,7 +72,10 @@ class Stdin(ShellPlugin):
             shell.opening[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        if shell.part.options.stdin.type == "service":
+        if shell.part.options.stdin.type == "service" and task.terminal is not None:
+            self._writers[task.rank] = task.terminal.writer()
+            self._terminals[task.rank] = task.terminal
+        elif shell.part.options.stdin.type == "service":
             task.stdin, writing = os.pipe()
             os.set_blocking(writing, False)
             self._writers[task.rank] = writing
@@ -146,6 +151,22 @@ class Stdin(ShellPlugin):
     ) -> None:
         if self._closed:
             raise RpcError(errno.EPIPE, "the job's standard input was closed before")
+        # What is typed at a terminal may be a password, and is nobody else's.
+        typed = shell.part.options.pty.interactive and ranks is not None and set(ranks) == {0}
+        if not typed:
+            await self._record(shell, chunk, ranks, eof=eof)
+        self._closed = eof and ranks is None
+        self._number += 1
+        async with asyncio.TaskGroup() as feeding:
+            feeding.create_task(self._feed(ranks, chunk, eof=eof))
+            for other in range(1, len(shell.part.hosts)):
+                passed = {**payload, "number": self._number}
+                feeding.create_task(shell.company.ask(other, STREAM, passed))
+
+    async def _record(
+        self, shell: RunningShell, chunk: bytes, ranks: Iterable[int] | None, *, eof: bool
+    ) -> None:
+        """Write a piece down. Raises RpcError where that would be too much for the KVS."""
         self._taken += len(chunk)
         if self._taken > MOST:
             words = f"no more than {MOST} bytes of input go to a job: have it read a file (--input)"
@@ -158,13 +179,6 @@ class Stdin(ShellPlugin):
             event = stdio.eof(now, STREAM, named)
         if chunk or eof:
             await shell.append(KEY, [event])
-        self._closed = eof and ranks is None
-        self._number += 1
-        async with asyncio.TaskGroup() as feeding:
-            feeding.create_task(self._feed(ranks, chunk, eof=eof))
-            for other in range(1, len(shell.part.hosts)):
-                passed = {**payload, "number": self._number}
-                feeding.create_task(shell.company.ask(other, STREAM, passed))
 
     async def _feed(self, ranks: Iterable[int] | None, chunk: bytes, *, eof: bool) -> None:
         await self._begun.wait()
@@ -174,13 +188,15 @@ class Stdin(ShellPlugin):
                 writing.create_task(self._write(rank, chunk, eof=eof))
 
     async def _write(self, rank: int, chunk: bytes, *, eof: bool) -> None:
+        if rank in self._terminals:
+            chunk = self._terminals[rank].typed(chunk, eof=eof)
         view = memoryview(chunk)
         while view and rank in self._writers:
             try:
                 view = view[os.write(self._writers[rank], view) :]
             except BlockingIOError:
                 await self._room(rank)
-            except BrokenPipeError:
+            except OSError:  # nobody reads it any more
                 self._close(rank)
         if eof:
             self._close(rank)

@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, NoReturn
 from warren.base.errors import WarrenError
 from warren.instance.shell import binding
 from warren.instance.shell.binding import Binding
-from warren.rfc import duration
+from warren.instance.shell.terminal import SIZE
+from warren.rfc import duration, idset
 from warren.rfc.errors import BadFormat
 
 LIMIT: Final = 10 * 10**6
@@ -44,7 +45,25 @@ class Stream:
     """Whether what is written waits until the line is complete."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Terminals:
+    """Which tasks are on pseudo-terminals, and what becomes of what they print."""
+
+    ranks: frozenset[int] | None = frozenset()
+    """None for all."""
+    interactive: bool = False
+    """Whether somebody may sit before that of task 0."""
+    capture: bool = True
+    """Whether what that one prints is written down."""
+    size: tuple[int, int] = SIZE
+
+    def has(self, rank: int) -> bool:
+        """Return whether a task is on a terminal."""
+        return self.ranks is None or rank in self.ranks
+
+
 _KVS: Final = Stream(type="kvs")
+_NO_TERMINALS: Final = Terminals()
 _ON: Final = Binding()
 
 
@@ -72,6 +91,7 @@ class Options:
     pmi: bool = True
     cpus: Binding = _ON
     gpus: Literal["on", "off", "per-task"] = "on"
+    pty: Terminals = _NO_TERMINALS
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables whose values are templates."""
 
@@ -106,6 +126,7 @@ def read(given: Any) -> Options:
         pmi=_pmi(given.get("pmi")),
         cpus=_cpus(given.get("cpu-affinity", "on")),
         gpus=_one_of(given, "gpu-affinity", ("on", "off", "per-task"), "on"),  # type: ignore[arg-type]
+        pty=_pty(given.get("pty")),
         variables=_texts(given, "env-expand"),
     )
 
@@ -224,6 +245,40 @@ def _cpus(given: Any) -> Binding:
         return binding.read(given)
     except BadFormat as error:
         _refuse("cpu-affinity", str(error))
+
+
+def _pty(given: Any) -> Terminals:
+    if given is None or given is False or given == 0:
+        return _NO_TERMINALS
+    if given is True or given == 1:
+        return Terminals(ranks=None)
+    if not isinstance(given, Mapping):
+        _refuse("pty", f"is {given!r}, not a switch, or an object with ranks or interactive")
+    interactive = _switch(given, "interactive", "pty.")
+    ranks = _ranks(given.get("ranks", 0 if interactive else "all"))
+    if interactive and ranks is not None:
+        ranks |= {0}
+    capture = _switch(given, "capture", "pty.") if "capture" in given else not interactive
+    size = _size(given.get("size"))
+    return Terminals(ranks=ranks, interactive=interactive, capture=capture, size=size)
+
+
+def _ranks(given: Any) -> frozenset[int] | None:
+    if given == "all":
+        return None
+    try:
+        return frozenset(idset.decode(given if isinstance(given, str) else repr(given)))
+    except BadFormat:
+        _refuse("pty.ranks", f"is {given!r}, not ranks of tasks, as in 0,2-3, or all")
+
+
+def _size(given: Any) -> tuple[int, int]:
+    if given is None:
+        return SIZE
+    match = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", str(given))
+    if match is None:
+        _refuse("pty.size", f"is {given!r}, not rows and columns, as in 24x80")
+    return int(match[1]), int(match[2])
 
 
 # Values

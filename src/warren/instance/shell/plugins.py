@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from warren.base.clock import Clock
 from warren.instance.shell.part import Part
+from warren.instance.shell.terminal import Terminal
 from warren.rfc.eventlog import Event
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request
@@ -66,6 +67,8 @@ class TaskStart:
     """The descriptor to read from; the task reads nothing without one."""
     descriptors: list[int] = field(default_factory=list)
     """Further descriptors that the task inherits under their numbers."""
+    terminal: Terminal | None = None
+    """What it has for its standard streams instead of pipes."""
     cpus: frozenset[int] | None = None
     """The CPUs that it may run on; None for those of the shell."""
     before_exec: list[Callable[[], None]] = field(default_factory=list)
@@ -81,6 +84,8 @@ class RunningShell(Protocol):
     """What all tasks of the node are given. To change in `init` and `post_init`."""
     opening: dict[str, list[Event]]
     """What the leader writes to logs of the guest namespace before any task starts."""
+    about: dict[str, Any]
+    """What the leader's event `shell.init` tells beside what it always does."""
 
     ending: bool
     """Whether the tasks were told to end, since the job is to."""

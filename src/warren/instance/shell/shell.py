@@ -55,6 +55,7 @@ class Shell:
     """What of the signed request was proven; None, and the instance is believed."""
     environment: dict[str, str] = field(default_factory=dict)
     opening: dict[str, list[Event]] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
     ending: bool = False
     _part: Part | None = None
     _company: Shells | None = None
@@ -165,7 +166,7 @@ class Shell:
     async def _open(self) -> None:
         """Begin the logs of the job, all at once."""
         now = self.clock.now()
-        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts)}
+        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts), **self.about}
         if self._methods:
             init["service"] = self.company.service(0)
         logs = {
@@ -227,6 +228,7 @@ class Shell:
             before_exec=_all(start.before_exec) if start.before_exec else None,
             group=not part.options.nosetpgrp,
             cpus=start.cpus,
+            terminal=start.terminal,
         )
         task = None
         try:

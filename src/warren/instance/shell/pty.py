@@ -1,0 +1,105 @@
+"""Tasks on pseudo-terminals (shell option `pty`), and one that somebody sits before.
+
+What is typed comes as other input does (`input`). What an interactive task prints is asked for:
+`<service>.pty-output` with how many bytes were `seen` answers, when there is more, with `data`
+from byte `offset` on, or with `end`. So who looks is never sent more than he takes, and sees each
+byte once over restarts of the instance. `<service>.pty-resize` says how many `rows` and `columns`
+his terminal has.
+"""
+
+import errno
+from asyncio import Event
+from typing import Final
+
+from warren.instance.shell.options import CannotRun
+from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.terminal import PATIENCE, Terminal, WatchedTerminal
+from warren.rfc import stdio
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request, RpcError
+
+OUTPUT: Final = "pty-output"
+RESIZE: Final = "pty-resize"
+INTERACTIVE: Final = 0
+"""The rank of the task that somebody may sit before."""
+
+_LARGEST: Final = 2**16 - 1
+
+
+class Pty(ShellPlugin):
+    """The plugin."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        """`patience` is how many seconds one who looks has for the last of what was printed."""
+        self._patience = patience
+        self._terminals: dict[int, Terminal] = {}
+        self._there = Event()
+        """Set when the interactive task has its terminal."""
+
+    async def init(self, shell: RunningShell) -> None:
+        part = shell.part
+        if not part.options.pty.interactive or part.rank != 0:
+            return
+        if INTERACTIVE not in part.ranks:
+            raise CannotRun("shell option pty.interactive: task 0 is not on the job's first node")
+        shell.about["pty"] = {"capture": part.options.pty.capture}
+        shell.serve(RESIZE, Method(lambda request: self._resize(shell, request), guest=True))
+        if not part.options.pty.capture:
+            shell.serve(OUTPUT, Method(lambda request: self._output(shell, request), guest=True))
+
+    async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
+        wanted = shell.part.options.pty
+        if not wanted.has(task.rank):
+            return
+        sat_before = wanted.interactive and task.rank == INTERACTIVE
+        try:
+            if sat_before and not wanted.capture:
+                task.terminal = WatchedTerminal(wanted.size, patience=self._patience)
+            else:
+                task.terminal = Terminal(wanted.size, echo=sat_before)
+        except OSError as error:
+            words = f"there is no pseudo-terminal for task {task.rank}: {error.strerror}"
+            raise CannotRun(words) from error
+        self._terminals[task.rank] = task.terminal
+        if sat_before:
+            self._there.set()
+
+    async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
+        if task.terminal is not None:
+            task.terminal.begun()
+
+    async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+        if task.terminal is not None:
+            task.terminal.ended()
+
+    def exit(self, shell: RunningShell) -> None:
+        for terminal in self._terminals.values():
+            terminal.close()
+
+    # The service
+
+    async def _output(self, shell: RunningShell, request: Request) -> Payload:
+        shell.permit(request)
+        seen = request.payload.get("seen", 0)
+        if not isinstance(seen, int):
+            raise RpcError(errno.EPROTO, f"{OUTPUT} takes how much was seen")
+        await self._there.wait()
+        terminal = self._terminals[INTERACTIVE]
+        assert isinstance(terminal, WatchedTerminal)
+        offset, chunk, end = await terminal.unseen.look(seen)
+        context = stdio.data(1, "stdout", INTERACTIVE, chunk).context
+        encoding = context.get("encoding", "UTF-8")
+        return {"offset": offset, "data": context["data"], "encoding": encoding, "end": end}
+
+    async def _resize(self, shell: RunningShell, request: Request) -> Payload:
+        shell.permit(request)
+        rows, columns = (_length(request.payload.get(name)) for name in ("rows", "columns"))
+        await self._there.wait()
+        self._terminals[INTERACTIVE].resize(rows, columns)
+        return {}
+
+
+def _length(given: object) -> int:
+    if not isinstance(given, int) or not 0 < given <= _LARGEST:
+        raise RpcError(errno.EPROTO, f"{RESIZE} takes rows and columns")
+    return given
