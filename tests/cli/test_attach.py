@@ -5,8 +5,9 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from typing import Any
+import termios
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,8 +15,9 @@ from tests.instance.instance import Instance, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import by_rank
 from warren.cli.attach import Shows, _interrupts, _read, attach
+from warren.cli.terminal import give_size
 from warren.instance.simulated import Play
-from warren.rfc import eventlog, stdio
+from warren.rfc import eventlog, jobspec, stdio
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId, f58
 from warren.rpc.bus import Method
@@ -157,6 +159,8 @@ class Reading:
 class Toy:
     """A handle to an instance where each job's service is the toy's."""
 
+    about: ClassVar[Mapping[str, Any]] = {"service": "1000-shell-toy"}
+
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
@@ -165,7 +169,7 @@ class Toy:
 
     async def stream(self, topic: str, payload: Payload | None = None) -> Any:
         if payload is not None and payload.get("path") == "guest.exec.eventlog":
-            event = Event(NOW, "shell.init", {"service": "1000-shell-toy"})
+            event = Event(NOW, "shell.init", self.about)
             yield {"event": eventlog.encode(event)}
             return
         async for answer in self._handle.stream(topic, payload):
@@ -251,6 +255,71 @@ def test_a_job_that_takes_no_more_is_shown_to_its_end(
 ) -> None:
     assert asyncio.run(sent(pipe, b"much", most=0, errnum=errnum)) == []
     assert told in capfd.readouterr().err
+
+
+# A terminal of the job's
+
+
+class Screen:
+    """A service of a job whose terminal shows something, and that loses answers at first."""
+
+    def __init__(self, instance: Instance, shown: bytes, lost: int) -> None:
+        self._shown = shown
+        self._lost = lost
+        self.asked: list[int] = []
+        instance.bus.register("1000-shell-toy", {"pty-output": Method(self._show, guest=True)})
+
+    async def _show(self, request: Request) -> Payload:
+        self.asked.append(request.payload["seen"])
+        if len(self.asked) <= self._lost:
+            raise RpcError(errno.ENOSYS)
+        # Begins before what was seen, as after an answer that the reader had lost.
+        offset = max(request.payload["seen"] - 1, 0)
+        piece = self._shown[offset : offset + 3]
+        end = request.payload["seen"] == len(self._shown)
+        return {"offset": offset, "data": piece.decode(), "encoding": "UTF-8", "end": end}
+
+
+class WithTerminal(Toy):
+    """A handle to an instance where each job has a terminal, which is the toy's."""
+
+    about: ClassVar = {"service": "1000-shell-toy", "pty": {"capture": False}}
+
+
+def test_what_a_jobs_terminal_shows_is_shown_once(capfd: pytest.CaptureFixture[str]) -> None:
+    async def shown() -> list[int]:
+        async with machine(Play(seconds=1)) as m, m.instance() as instance:
+            screen = Screen(instance, b"> hello\r\n", lost=2)
+            job = await instance.submit()
+            async with asyncio.timeout(60):
+                await attach(WithTerminal(instance.bus.handle()), job, stdin=-1)
+            return screen.asked
+
+    assert asyncio.run(shown()) == [0, 0, 0, 3, 5, 7, 9]
+    assert capfd.readouterr().out == "> hello\r\n"
+
+
+def test_a_jobs_terminal_begins_as_large_as_the_users() -> None:
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (40, 120))
+
+    def size(pty: Any, descriptor: int) -> Any:
+        spec = jobspec.make(["app"], attributes={"shell": {"options": {"pty": pty}}})
+        give_size(spec, descriptor)
+        found = jobspec.system(spec)["shell"]["options"]["pty"]
+        return found.get("size") if isinstance(found, dict) else None
+
+    try:
+        assert size({"interactive": 1}, theirs) == "40x120"
+        assert size({"interactive": 1, "size": "1x2"}, theirs) == "1x2"
+        assert size({"ranks": "0"}, theirs) is None
+        assert size(1, theirs) is None
+        termios.tcsetwinsize(theirs, (0, 0))
+        assert size({"interactive": 1}, theirs) is None
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    give_size(jobspec.make(["app"]))
 
 
 # Interrupts

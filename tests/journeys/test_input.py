@@ -43,9 +43,12 @@ def test_tasks_read_what_the_command_has_on_its_standard_input(
     ]
 
 
-def on_terminal(cluster: Cluster, *arguments: str) -> tuple["subprocess.Popen[bytes]", int]:
+def on_terminal(
+    cluster: Cluster, *arguments: str, size: tuple[int, int] = (24, 80)
+) -> tuple["subprocess.Popen[bytes]", int]:
     """Start a `warren` command on a terminal of its own, and give the terminal's other end."""
     ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, size)
 
     def own() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -105,4 +108,45 @@ def test_an_interrupt_is_the_tasks_also_where_it_comes_before_the_job_runs(
         process.kill()
         os.close(terminal)
     cluster.wait_event(job, "clean")
+    cluster.wait_clean()
+
+
+INTERACTIVE = ("run", "-n1", "-o", "pty.interactive", "sh", "-c")
+
+
+def test_somebody_sits_before_the_terminal_of_a_job(cluster: Cluster) -> None:
+    script = (
+        "stty size; until test \"$(stty size)\" = '22 55'; do sleep 0.1; done; "
+        "trap 'echo caught; exit 3' INT; echo on; read typed; echo read $typed; read more"
+    )
+    process, terminal = on_terminal(cluster, *INTERACTIVE, script, size=(33, 44))
+    before = termios.tcgetattr(terminal)
+    try:
+        told(terminal, b"33 44\r\n")
+        assert termios.tcgetattr(terminal) != before, "the terminal is not raw"
+        termios.tcsetwinsize(terminal, (22, 55))
+        told(terminal, b"on\r\n")
+        os.write(terminal, b"word\r")
+        told(terminal, b"word\r\nread word\r\n")
+        os.write(terminal, b"\x03")
+        told(terminal, b"caught\r\n")
+        assert process.wait(SECONDS) == 3
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        process.kill()
+        os.close(terminal)
+
+
+def test_a_terminal_is_as_it_was_when_the_command_is_ended(cluster: Cluster) -> None:
+    process, terminal = on_terminal(cluster, *INTERACTIVE, "echo on; exec sleep 1000")
+    before = termios.tcgetattr(terminal)
+    try:
+        told(terminal, b"on\r\n")
+        process.terminate()
+        assert process.wait(SECONDS) == -signal.SIGTERM
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        process.kill()
+        os.close(terminal)
+    cluster("cancel", "--all")
     cluster.wait_clean()

@@ -16,6 +16,7 @@ import click
 import orjson
 
 from warren.cli.common import f58
+from warren.cli.terminal import UserTerminal, in_use
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
 
@@ -60,10 +61,14 @@ async def attach(
     that event of the job.
     """
     shows = Shows(label=label, quiet=quiet)
-    tasks = [asyncio.create_task(_output(handle, job, shows))]
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(_output(handle, job, shows))]
+    terminal = UserTerminal(stdin)
     if not read_only:
-        tasks.append(asyncio.create_task(_input(handle, job, stdin, stdin_ranks)))
-    following = _Following(job, shown=shown and not quiet, events=events, quiet=quiet)
+        shells = asyncio.create_task(_shells(handle, job))
+        tasks.append(shells)
+        tasks.append(asyncio.create_task(_screen(handle, shells)))
+        tasks.append(asyncio.create_task(_input(handle, job, shells, stdin, stdin_ranks, terminal)))
+    following = _Following(job, terminal, shown=shown and not quiet, events=events, quiet=quiet)
     if execution:
         tasks.append(asyncio.create_task(_execution(handle, job, following)))
     try:
@@ -78,6 +83,7 @@ async def attach(
             click.echo(f"warren: {_ended(following.status)}", err=True)
         return code
     finally:
+        terminal.leave()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -86,8 +92,11 @@ async def attach(
 class _Following:
     """The job's own events, as somebody follows them."""
 
-    def __init__(self, job: int, *, shown: bool, events: bool, quiet: bool) -> None:
+    def __init__(
+        self, job: int, terminal: UserTerminal, *, shown: bool, events: bool, quiet: bool
+    ) -> None:
         self._job = job
+        self._terminal = terminal
         self._shown = shown
         self._events = events
         self._quiet = quiet
@@ -120,6 +129,9 @@ class _Following:
     def _tell(self, event: Event) -> None:
         self._submitted = self._submitted or event.timestamp
         self.submitted.set()
+        if event.name == "finish" or (event.name == "exception" and event.context["severity"] == 0):
+            # The tasks end, and what is told from now on is the user's to read and to interrupt.
+            self._terminal.leave()
         if self._events:
             self.tell_in_full(event, "job")
         elif event.name == "exception" and not self._quiet:
@@ -246,19 +258,52 @@ def _write(name: str, data: bytes) -> None:
     stream.flush()
 
 
+async def _screen(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -> None:
+    """Show what is printed on a job's terminal and not written down, to its end."""
+    from warren.rpc.message import RpcError
+
+    with suppress(RpcError):  # what nobody has seen is written down in the end
+        about = await shells
+        if about.get("pty", {}).get("capture", True):
+            return
+        topic, seen, end = f"{about['service']}.pty-output", 0, False
+        while not end:
+            answer = await _asked(handle, topic, {"seen": seen})
+            offset, end = answer["offset"], answer["end"]
+            context = {"data": answer["data"], "encoding": answer["encoding"]}
+            [printed] = stdio.read([Event(1, "data", {"stream": "stdout", "rank": "0", **context})])
+            # What was not seen before, where the answer is to a question that was asked twice.
+            _write("stdout", printed.data[max(seen - offset, 0) :])
+            seen = offset + len(printed.data)
+
+
 # Input
 
 
-async def _input(handle: "Handle", job: int, descriptor: int, ranks: str) -> None:
+async def _input(
+    handle: "Handle",
+    job: int,
+    shells: "asyncio.Task[Mapping[str, Any]]",
+    descriptor: int,
+    ranks: str,
+    terminal: UserTerminal,
+) -> None:
     """Send what there is to read to the job's tasks, if they read what is sent."""
     from warren.rpc.message import RpcError
 
-    if not _readable(descriptor):
-        return
+    if os.isatty(descriptor) and not in_use(descriptor):
+        return  # a terminal stops those in the background who try to read it
+    fitting: asyncio.Task[None] | None = None
     try:
-        service = await _service(handle, job)
+        about = await shells
+        service = about.get("service")
         if service is None:
             return
+        if "pty" in about:
+            # The terminal is one task's, and so is what is typed.
+            ranks = "0"
+            if terminal.enter():
+                fitting = asyncio.create_task(_fit(handle, service, terminal))
         writer, sequence = secrets.token_hex(8), 0
         async for chunk in _read(descriptor):
             sequence += 1
@@ -281,10 +326,32 @@ async def _input(handle: "Handle", job: int, descriptor: int, ranks: str) -> Non
         if error.errnum == errno.EFBIG:
             # The tasks would take what they have for all of it, or wait for the rest for ever.
             await _cancel(handle, job, "standard input is too long")
+    finally:
+        if fitting is not None:
+            fitting.cancel()
+
+
+async def _fit(handle: "Handle", service: str, terminal: UserTerminal) -> None:
+    """Keep the job's terminal as large as the user's."""
+    from warren.rpc.message import RpcError
+
+    with suppress(RpcError):  # it is over
+        while True:
+            terminal.resized.clear()
+            size = terminal.size()
+            if size is not None:
+                request = {"rows": size[0], "columns": size[1]}
+                await _send(handle, f"{service}.pty-resize", request)
+            await terminal.resized.wait()
 
 
 async def _send(handle: "Handle", topic: str, request: Mapping[str, Any]) -> None:
-    """Send a piece of input until the shells have it, which feed it once.
+    """Send a piece of input until the shells have it, which feed it once."""
+    await _asked(handle, topic, request)
+
+
+async def _asked(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Ask the shells until they answer.
 
     They offer their service anew when the instance was restarted, and nothing tells of that.
     Those of a job that has ended are not there either: who follows it gives up then.
@@ -293,34 +360,23 @@ async def _send(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Non
 
     while True:
         try:
-            await handle.rpc(topic, request)
+            return await handle.rpc(topic, request)
         except RpcError as error:
             if not error.lost:
                 raise
             await asyncio.sleep(_AGAIN)
-        else:
-            return
 
 
-def _readable(descriptor: int) -> bool:
-    """Tell whether it can be read now: a terminal stops those in the background who try."""
-    try:
-        return not os.isatty(descriptor) or os.tcgetpgrp(descriptor) == os.getpgrp()
-    except OSError:
-        return False
+async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
+    """Wait until the job's shells are there, and give what they say of themselves.
 
-
-async def _service(handle: "Handle", job: int) -> str | None:
-    """Wait until the job's shells are there, and give the service that takes input, if any does."""
-    request = {"id": job, "path": "guest.exec.eventlog"}
-    watch = handle.stream("job-info.eventlog-watch", request)
-    async with aclosing(watch) as entries:  # type: ignore[type-var]
-        async for entry in entries:
-            event = eventlog.decode_line(entry["event"])
+    That is their `service`, if they have one, and `pty` where somebody may sit before a terminal.
+    """
+    async with aclosing(_log(handle, job, "guest.exec.eventlog")) as told:  # type: ignore[type-var]
+        async for event in told:
             if event.name == "shell.init":
-                found = event.context.get("service")
-                return None if found is None else str(found)
-    return None
+                return event.context
+    return {}
 
 
 async def _read(descriptor: int) -> AsyncIterator[bytes]:

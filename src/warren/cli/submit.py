@@ -166,9 +166,11 @@ def run(
     state: StateDir, dry_run: bool, urgency: int, flags: int, verbose: int, **options: Any
 ) -> None:
     """Submit COMMAND as a job, show its output, and exit as it does."""
+    from warren.cli import terminal
     from warren.cli.attach import attach
 
     spec = make_jobspec(**options)
+    terminal.give_size(spec)
     scripts.tell_remarks([spec], options["command"][0])
     label = options["label_io"] and options["output"] is None
     if dry_run:

@@ -1,0 +1,107 @@
+"""The user's terminal while he sits before that of a job: raw, and then as it was."""
+
+import asyncio
+import os
+import signal
+import termios
+import threading
+import tty
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any, Final
+
+from warren.rfc import jobspec
+
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""What ends a command that does nothing about it, and would leave a raw terminal behind."""
+
+
+def in_use(descriptor: int) -> bool:
+    """Return whether a descriptor is the terminal that this process may use now."""
+    try:
+        return os.isatty(descriptor) and os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def size_of(descriptor: int) -> tuple[int, int] | None:
+    """Return the rows and columns of a terminal; None where it is none, or does not know."""
+    try:
+        rows, columns = termios.tcgetwinsize(descriptor)
+    except termios.error:
+        return None
+    return (rows, columns) if rows and columns else None
+
+
+def give_size(spec: Mapping[str, Any], descriptor: int = 0) -> None:
+    """Have the terminal of an interactive job begin in the size of the user's.
+
+    Where the job says nothing else: a program that looks once, when it begins, finds no other.
+    """
+    pty = jobspec.system(spec).get("shell", {}).get("options", {}).get("pty")
+    size = size_of(descriptor)
+    if isinstance(pty, MutableMapping) and pty.get("interactive") and size is not None:
+        pty.setdefault("size", f"{size[0]}x{size[1]}")
+
+
+class UserTerminal:
+    """The terminal that a descriptor is, if it is one."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._before: Any = None
+        """How the terminal was; None while it is not raw."""
+        self._over = False
+        self._handled: list[int] = []
+        self.resized = asyncio.Event()
+        """Set when the size may have changed."""
+
+    def enter(self) -> bool:
+        """Pass on each key as it is typed, until `leave`. Tell whether there are any."""
+        if self._over or not in_use(self._descriptor):
+            return False
+        try:
+            self._before = termios.tcgetattr(self._descriptor)
+            tty.setraw(self._descriptor, termios.TCSANOW)
+        except termios.error:  # it has just gone
+            return False
+        if threading.current_thread() is threading.main_thread():
+            self._handle(signal.SIGWINCH, self.resized.set)
+            self._handle(signal.SIGCONT, self._continued)
+            for signum in _ENDS:
+                if signal.getsignal(signum) is signal.SIG_DFL:
+                    self._handle(signum, self._ended, signum)
+        return True
+
+    def leave(self) -> None:
+        """Make the terminal what it was before `enter`, for good. May be repeated."""
+        self._over = True
+        if self._before is None:
+            return
+        # In the background it is what the user's shell has made of it.
+        if in_use(self._descriptor):
+            with suppress(termios.error):
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
+        self._before = None
+        for signum in self._handled:
+            asyncio.get_running_loop().remove_signal_handler(signum)
+        self._handled.clear()
+
+    def size(self) -> tuple[int, int] | None:
+        """Return the rows and columns, if they are known."""
+        return size_of(self._descriptor)
+
+    def _handle(self, signum: int, handler: Any, *about: Any) -> None:
+        asyncio.get_running_loop().add_signal_handler(signum, handler, *about)
+        self._handled.append(signum)
+
+    def _continued(self) -> None:
+        """The process was stopped, and the user's shell has used the terminal meanwhile."""
+        if in_use(self._descriptor):
+            with suppress(termios.error):
+                tty.setraw(self._descriptor, termios.TCSANOW)
+        self.resized.set()
+
+    def _ended(self, signum: int) -> None:
+        self.leave()
+        os.kill(os.getpid(), signum)
