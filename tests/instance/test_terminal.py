@@ -171,7 +171,8 @@ async def test_what_was_seen_is_not_written_down() -> None:
 @pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looks no more"])
 @really
 async def test_what_nobody_comes_to_see_is_written_down_in_the_end(looked: bool) -> None:
-    terminal = WatchedTerminal(patience=0.01)
+    # Who never looked is not waited for at all.
+    terminal = WatchedTerminal(patience=0.01 if looked else 1000)
     async with opened(terminal) as task:
         reading = asyncio.create_task(terminal.read())
         os.write(task, b"unseen")
