@@ -417,6 +417,8 @@ async def test_what_is_printed_on_terminals_is_written_down(at: Place) -> None:
             **asked("sh", "-c", script, options={"pty": {"ranks": "1", "size": "5x7"}}, tasks=2)
         )
         await instance.until(job, "shell.init", "guest.exec.eventlog")
+        while b"name? " not in instance.printed(job).get("1", b""):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         await user.rpc(f"{service(job)}.stdin", {"data": "x\n", "eof": True})
         await instance.until(job)
 
