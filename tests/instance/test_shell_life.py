@@ -18,6 +18,7 @@ from warren.instance.shell.ends import FirstExit
 from warren.instance.shell.input import Stdin
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.pty import Pty
 from warren.instance.shell.signals import BeforeTheEnd, Kill
 from warren.instance.shell.tasks import NOTHING, Inherited, Task
 from warren.instance.simulated import Play, SimulatedSpawner
@@ -385,6 +386,26 @@ async def test_input_that_comes_before_the_tasks_waits_for_them(nodes: int) -> N
             await instance.until(job)
 
         assert instance.printed(job) == {str(rank): b"all of it" for rank in range(nodes)}
+
+
+@virtually
+async def test_a_terminal_is_its_users_alone() -> None:
+    async with machine(Play(seconds=100)) as m, m.instance() as instance:
+        m.plugins = lambda rank: [Pty(), Stdin()]
+        job = await submit(instance, {"pty": {"interactive": 1}})
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        service = f"1000-shell-{f58plain(job)}"
+        for method in ("pty-output", "pty-resize", "stdin"):
+            with pytest.raises(RpcError, match="user"):
+                await instance.bus.handle(1234).rpc(f"{service}.{method}")
+        owner = instance.bus.handle()
+        for wrong in ({"rows": 0, "columns": 1}, {"rows": 1}, {"rows": 1, "columns": 2**16}):
+            with pytest.raises(RpcError, match="pty-resize takes rows and columns"):
+                await owner.rpc(f"{service}.pty-resize", wrong)
+        with pytest.raises(RpcError, match="pty-output takes how much was seen"):
+            await owner.rpc(f"{service}.pty-output", {"seen": "all"})
+        await owner.rpc(f"{service}.pty-resize", {"rows": 1, "columns": 2})
+        await instance.until(job)
 
 
 class Deaf(SimulatedSpawner):

@@ -368,7 +368,7 @@ async def _asked(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Ma
 
 
 async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
-    """Wait until the job's shells are there, and give what they say of themselves.
+    """Wait until the job's shells are there, and return what they say of themselves.
 
     That is their `service`, if they have one, and `pty` where somebody may sit before a terminal.
     """

@@ -16,7 +16,7 @@ class Reader:
         self._descriptor: int | None = descriptor
 
     async def read(self) -> bytes:
-        """Give what is there, as soon as there is something; nothing at the end."""
+        """Return what is there, as soon as there is something; nothing at the end."""
         while self._descriptor is not None:
             try:
                 chunk = os.read(self._descriptor, _CHUNK)

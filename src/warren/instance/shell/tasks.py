@@ -89,7 +89,7 @@ class Readable(Protocol):
     """Where what a task writes to a stream is read."""
 
     async def read(self) -> bytes:
-        """Give what is there, as soon as there is something; nothing at the end."""
+        """Return what is there, as soon as there is something; nothing at the end."""
         ...
 
 
@@ -217,7 +217,7 @@ def _group_of(process: int) -> int | None:
 
 
 def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]:
-    """Make a task's standard streams; give those that are read, and what Popen is to be told."""
+    """Make a task's standard streams; return those that are read, and Popen's settings."""
     terminal, before_exec = inherited.terminal, inherited.before_exec
     if terminal is None:
         stdout, out = _pipe()
