@@ -427,7 +427,7 @@ async def test_what_is_printed_on_terminals_is_written_down(at: Place) -> None:
         assert stdio.streams(instance.log(job, "guest.output")) == (4, 4)
 
 
-async def sent(user: Patient, job: JobId, typed: str) -> None:
+async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
     """Type something, whether the shell is there already or not."""
     while True:
         try:
@@ -440,7 +440,7 @@ async def sent(user: Patient, job: JobId, typed: str) -> None:
             return
 
 
-async def looked(user: Patient, job: JobId, until: bytes = b"") -> bytes:
+async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
     """What somebody sees who sits before a job's terminal, up to something, or to its end."""
     seen = b""
     while True:
