@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,12 +33,28 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         made.namespace(node).end()
 
 
-def test_a_node_that_was_never_mounted_on_is_the_machine_itself(nodes: Nodes) -> None:
+def test_a_node_that_was_never_mounted_on_has_the_machines_mounts_and_its_own_name(
+    nodes: Nodes,
+) -> None:
     before = os.readlink("/proc/self/ns/mnt")
-    nodes.enter("compute-00", seconds=0)
+    child = os.fork()
+    if child == 0:
+        nodes.enter("compute-00", seconds=0)
+        right = (
+            os.readlink("/proc/self/ns/mnt") == before
+            and not nodes.has("compute-00", str(nodes.prefix / "x"))
+            and socket.gethostname() == "compute-00"
+        )
+        os._exit(0 if right else 1)
 
-    assert os.readlink("/proc/self/ns/mnt") == before
-    assert not nodes.has("compute-00", str(nodes.prefix / "x"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_nodes_without_namespaces_have_the_machines_name(tmp_path: Path) -> None:
+    before = os.readlink("/proc/self/ns/uts")
+    Nodes(StateDir(tmp_path), Site(), isolated=False).enter("compute-00", seconds=0)
+
+    assert os.readlink("/proc/self/ns/uts") == before
 
 
 def test_tasks_do_not_start_on_a_node_that_has_lost_its_mounts(nodes: Nodes) -> None:

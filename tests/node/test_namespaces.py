@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -312,7 +313,7 @@ from warren.node.namespaces import join
 
 child = os.fork()
 if child == 0:
-    join(int(sys.argv[1]))
+    join(int(sys.argv[1]), "node1")
     print(os.getuid(), os.geteuid(), os.getgid(), flush=True)
     print(sorted(os.listdir(sys.argv[2])), flush=True)
     os.execvp(sys.argv[3], sys.argv[3:])
@@ -354,8 +355,70 @@ def test_a_user_who_joins_a_node_has_no_power_over_its_mounts(nodes: Nodes) -> N
     assert status != "0"
 
 
+NAMED = """
+import os, socket, sys
+from warren.node.namespaces import join
+
+join(int(sys.argv[2]) if len(sys.argv) > 2 else None, sys.argv[1])
+print(socket.gethostname(), os.getuid(), os.getgid(), flush=True)
+os.execvp("hostname", ["hostname", "changed"])
+"""
+"""What a shell does; and its task tries to change the name of the node."""
+
+
+def named(host: str, *holder: str, within: Sequence[str] = ()) -> tuple[list[str], int]:
+    """What a process finds that has joined a node, and the status of its try."""
+    words = [*within, sys.executable, "-c", NAMED, host, *holder]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    return ended.stdout.split(), ended.returncode
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_node_has_a_host_name_of_its_own(nodes: Nodes, held: bool) -> None:
+    holders = [str(asyncio.run(nodes.namespace(name).ensure())) for name in ("node1", "node2")]
+    one, two = (
+        named(f"node{number}", *([holder] if held else []))[0]
+        for number, holder in enumerate(holders, 1)
+    )
+
+    ids = [str(os.getuid()), str(os.getgid())]
+    assert [one, two] == [["node1", *ids], ["node2", *ids]]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_users_task_does_not_change_the_name_of_its_node(nodes: Nodes, held: bool) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may change every host name that it has")
+    holder = [str(asyncio.run(nodes.namespace().ensure()))] if held else []
+
+    assert named("node1", *holder)[1] != 0
+
+
+def test_roots_task_changes_the_name_of_no_other_node(nodes: Nodes) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may change a host name")
+    before = socket.gethostname()
+
+    assert named("node1")[1] == 0
+    assert socket.gethostname() == before
+    assert named("node1")[0][0] == "node1"
+
+
+def test_where_the_kernel_gives_no_uts_namespace_a_node_has_the_machines_name(
+    nodes: Nodes,
+) -> None:
+    forbid = 'echo 0 >/proc/sys/user/max_uts_namespaces && exec "$@"'
+    within = ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, "sh"]
+
+    assert named("node1", within=within)[0][0] == socket.gethostname()
+
+
+def test_a_name_that_is_too_long_for_the_kernel_is_left_out(nodes: Nodes) -> None:
+    assert named("n" * 65)[0][0] == socket.gethostname()
+
+
 def test_nobody_joins_a_node_that_is_not_held(nodes: Nodes) -> None:
-    program = "import sys; from warren.node.namespaces import join; join(int(sys.argv[1]))"
+    program = "import sys; from warren.node.namespaces import join; join(int(sys.argv[1]), 'x')"
     with subprocess.Popen(["true"]) as gone:
         pass
     ended = subprocess.run(

@@ -78,14 +78,17 @@ class Nodes:
         agent makes another. Raises OSError, and NodeTrouble if that takes longer than `seconds`.
         """
         namespace = self.namespace(node)
-        if not self._isolated or not namespace.made:
+        if not self._isolated:
+            return
+        if not namespace.made:
+            join(None, node)  # nothing was ever mounted there
             return
         end = time.monotonic() + seconds
         while True:
             holder = namespace.holder
             if holder is not None:
                 with suppress(HolderEnded):
-                    join(holder)
+                    join(holder, node)
                     return
             if time.monotonic() > end:
                 raise NodeTrouble(f"{node} has lost its mount namespace, and its agent makes none")

@@ -1,9 +1,12 @@
-"""Mount namespaces: each emulated node has one of its own, with a process that holds it.
+"""Namespaces of emulated nodes: mounts of their own, held by a process, and host names.
 
 One path names a job's file system on every node, so each node needs a mount
 table of its own. Root unshares a mount namespace; an ordinary user a user
 namespace as well, in which it may mount. The holder outlives the agent that
 started it, and with it everything that is mounted.
+
+The host name of a node each job has in a UTS namespace of its own: it ends with the job's
+processes, and needs no holder.
 """
 
 import asyncio
@@ -12,6 +15,7 @@ import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,6 +25,7 @@ from warren.dws.node import NodeTrouble
 from warren.node import commands
 
 _CLONE_NEWNS: Final = 0x00020000
+_CLONE_NEWUTS: Final = 0x04000000
 _CLONE_NEWUSER: Final = 0x10000000
 
 _PAUSE: Final = 0.02
@@ -244,28 +249,49 @@ class HolderEnded(OSError):
     """A process that was taken for the holder of a namespace has just ended."""
 
 
-def join(process: int) -> None:
-    """Move this process into the namespaces of a holder. It must be single-threaded.
+def join(holder: int | None, host: str) -> None:
+    """Move this process, which must be single-threaded, onto a node.
 
-    An ordinary user keeps its own user id: a further user namespace maps it back,
-    and takes away the power over the mounts that the node's own has. Raises OSError; one that
-    is HolderEnded leaves this process where it was.
+    It joins the namespaces of the node's holder, if there is one. Its host name becomes
+    `host`, where the kernel lets it have one of its own. An ordinary user keeps its own user
+    id: a user namespace maps it back, and takes away the power over the mounts that the
+    node's own has. Raises OSError; one that is HolderEnded leaves this process where it was.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     userid, groupid = os.geteuid(), os.getegid()
+    if holder is None:
+        # Both at once: an ordinary user with the one alone would be changed for nothing.
+        user = _CLONE_NEWUSER if userid != 0 else 0
+        if libc.unshare(_CLONE_NEWUTS | user) == 0:
+            _set_host_name(host)
+            if userid != 0:
+                _map_ids(f"{userid} {userid} 1", f"{groupid} {groupid} 1")
+        return
     kinds = {"mnt": _CLONE_NEWNS} if userid == 0 else {"user": _CLONE_NEWUSER, "mnt": _CLONE_NEWNS}
     with ExitStack() as stack:
         # All of them first: a holder that has ended is found out before anything is changed.
-        opened = {name: _open(process, name, stack) for name in kinds}
+        opened = {name: _open(holder, name, stack) for name in kinds}
         for name, kind in kinds.items():
             if libc.setns(opened[name], kind) != 0:
                 raise OSError(ctypes.get_errno(), f"setns {name}")
+    if libc.unshare(_CLONE_NEWUTS) == 0:
+        _set_host_name(host)
     if userid != 0:
         if libc.unshare(_CLONE_NEWUSER) != 0:
             raise OSError(ctypes.get_errno(), "unshare")
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{userid} 0 1")
-        Path("/proc/self/gid_map").write_text(f"{groupid} 0 1")
+        _map_ids(f"{userid} 0 1", f"{groupid} 0 1")
+
+
+def _set_host_name(host: str) -> None:
+    with suppress(OSError):  # the kernel's names have 64 bytes, a node's may have more
+        socket.sethostname(host)
+
+
+def _map_ids(users: str, groups: str) -> None:
+    """Map ids of this process's user namespace to those of the one above (user_namespaces(7))."""
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(users)
+    Path("/proc/self/gid_map").write_text(groups)
 
 
 def _open(process: int, name: str, stack: ExitStack) -> int:
