@@ -52,9 +52,12 @@ docs: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(VENV)/.ready: pyproject.toml constraints.txt tools/venv tools/packages
+LIBPMI = src/warren/instance/shell/libpmi.c
+
+$(VENV)/.ready: pyproject.toml constraints.txt tools/venv tools/packages tools/pmi $(LIBPMI)
 	@tools/packages
 	@tools/venv $(VENV)
+	@tools/pmi $(VENV)
 	@echo '$(abspath $(VENV))' >$@
 
 # It says where it was made: elsewhere, it is made again.

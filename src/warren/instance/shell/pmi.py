@@ -3,14 +3,19 @@
 Each task has a socket, whose number it finds in PMI_FD. What tasks put is with their shell until
 all tasks are in a barrier; then the shells exchange it, and everybody has everything.
 Who does not keep to the protocol is cut off, and the job with it.
+
+Programs that do not speak it themselves load the library of libpmi.c, which does; they find
+it in FLUX_PMI_LIBRARY_PATH, as with Flux.
 """
 
 import asyncio
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from warren.instance.shell.part import Part
@@ -22,6 +27,7 @@ NAME_MAX: Final = 64
 KEY_MAX: Final = 64
 VALUE_MAX: Final = 1024
 MAPPING: Final = "PMI_process_mapping"
+LIBRARY: Final = "FLUX_PMI_LIBRARY_PATH"
 
 _LINE_MAX: Final = 4096
 _SPAWN_MAX: Final = 2**20
@@ -219,7 +225,9 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 class Pmi(ShellPlugin):
     """The plugin. Tasks of one node share a `KeyValues`, and enter barriers together."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: Path = Path(sys.prefix) / "lib/warren/libpmi.so") -> None:
+        """`library` is for programs that load one, if it was built."""
+        self._library = library
         self._sockets: dict[int, socket.socket] = {}
         """Ours, by rank."""
         self._theirs: dict[int, socket.socket] = {}
@@ -231,6 +239,9 @@ class Pmi(ShellPlugin):
     async def init(self, shell: RunningShell) -> None:
         if shell.part.options.pmi:
             self._pairs = KeyValues(shell.part)
+            if self._library.is_file():
+                # A user's own, as Flux's, speaks the same protocol.
+                shell.environment.setdefault(LIBRARY, str(self._library))
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if self._pairs is None:
