@@ -112,3 +112,13 @@ def task_on(nodes: Nodes, node: str) -> Iterator[int]:
             yield process.pid
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(("userid", "isolated"), [(0, True), (1000, False), (1000, True)])
+def test_only_an_ordinary_users_nodes_are_in_user_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, userid: int, isolated: bool
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: userid)
+    nodes = Nodes(StateDir(tmp_path), Site(), isolated=isolated)
+
+    assert nodes.in_user_namespaces == (isolated and userid != 0)

@@ -139,10 +139,10 @@ def test_whoever_wants_onto_a_node_by_a_holder_that_has_ended_stays_where_he_is(
     before = os.readlink("/proc/self/ns/mnt"), os.readlink("/proc/self/ns/user")
     try:
         with pytest.raises(HolderEnded):
-            join(child)
+            join(child, "node1")
     finally:
         os.waitpid(child, 0)
     with pytest.raises(HolderEnded):
-        join(child)
+        join(child, "node1")
 
     assert (os.readlink("/proc/self/ns/mnt"), os.readlink("/proc/self/ns/user")) == before

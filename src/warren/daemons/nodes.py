@@ -45,6 +45,7 @@ class Nodes:
         self._patience = patience
         self._state = state
         self._isolated = isolated
+        self._owner = os.geteuid()
         self._rabbits = [chassis.rabbit for chassis in site.chassis()]
         self._directories = Directories(state.flash, site.capacity)
         self._disks = {}
@@ -58,6 +59,11 @@ class Nodes:
     def prefix(self) -> Path:
         """Where jobs find their storage, on every node."""
         return self._state.mounts
+
+    @property
+    def in_user_namespaces(self) -> bool:
+        """Whether tasks of different nodes are in different user namespaces."""
+        return self._isolated and self._owner != 0
 
     def machine(self, node: str) -> Machine:
         """Give the machine that is a node."""

@@ -20,6 +20,7 @@ from warren.instance.munge import NotInstalled
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
+from warren.instance.shell.emulated import EmulatedNode
 from warren.instance.shell.guard import guarded
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
@@ -83,6 +84,8 @@ class NodeShell:
             *builtin(self._rundir, self._cores),
             DwsEnvironment(_OnNode(self._nodes, order.host)),
         ]
+        if self._nodes.in_user_namespaces:
+            plugins.append(EmulatedNode())
         return life(self._state.socket, plugins, order, request)
 
     def clean(self, order: Order) -> int | None:
