@@ -497,6 +497,25 @@ def test_jobs_are_purged_only_by_force(owned: Cluster) -> None:
     assert owned("job", "purge", "-f").code == 2
 
 
+def test_jobs_are_purged_by_their_ids_and_the_others_are_told(owned: Cluster) -> None:
+    over, active = owned.submit(1), owned.submit(2)
+    owned.give(over)
+    refused = RpcError(errno.EINVAL, "the job is active: cancel it first")
+    fake = Asked({}, {}, refused)
+    owned.serve(**{"purge-id": fake})
+
+    assert owned("job", "purge", over).out == "use --force to purge 1 of 1 inactive jobs\n"
+    both = owned("job", "purge", "-f", over, active)
+    assert both.out == "purged 1 inactive jobs, 1 remaining\n"
+    assert both.refusal == f"{active}: the job is active: cancel it first"
+    assert fake.requests == [
+        {"id": fluid.parse(over), "force": False},
+        {"id": fluid.parse(over), "force": True},
+        {"id": fluid.parse(active), "force": True},
+    ]
+    assert owned("job", "purge", over, "--num-limit", "5").code == 2
+
+
 # Questions
 
 

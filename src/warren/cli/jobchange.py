@@ -254,6 +254,7 @@ async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
 @click.option("--batch", type=click.IntRange(1), default=50, metavar="N", show_default=True,
               help="How many are removed at once.")  # fmt: skip
 @click.option("-f", "--force", is_flag=True, help="Remove them; else they are only counted.")
+@click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def job_purge(
     state: StateDir,
     as_json: bool,
@@ -261,25 +262,50 @@ def job_purge(
     num_limit: int | None,
     batch: int,
     force: bool,
+    ids: tuple[str, ...],
 ) -> None:
-    """Remove all data of jobs that ended long ago. For the instance's owner."""
-    if age_limit is None and num_limit is None:
-        raise click.UsageError("say which jobs: give --age-limit, --num-limit, or both.")
+    """Remove all data of jobs that are over. For the instance's owner."""
+    if ids and not (age_limit is None and num_limit is None):
+        raise click.UsageError("say which jobs by their ids, or by limits, not by both.")
+    if not ids and age_limit is None and num_limit is None:
+        raise click.UsageError("say which jobs: give their ids, --age-limit, or --num-limit.")
     limits = {
         **({} if age_limit is None else {"age_limit": duration.parse(age_limit)}),
         **({} if num_limit is None else {"num_limit": num_limit}),
     }
     request = {**limits, "batch": batch, "force": force}
+    jobs = {int(fluid.parse(each)): each for each in ids}
 
-    async def purged(handle: "Handle") -> tuple[int, int]:
-        answer = await asked(handle, "job-manager.purge", request, "purge")
+    async def purged(handle: "Handle") -> tuple[int, int, list[str]]:
+        if jobs:
+            failures = await _purged(handle, jobs, force)
+            count = len(jobs) - len(failures)
+        else:
+            failures = []
+            count = (await asked(handle, "job-manager.purge", request, "purge"))["count"]
         stats = await handle.rpc("job-list.job-stats")
-        return answer["count"], stats["job_states"]["inactive"]
+        return count, stats["job_states"]["inactive"], failures
 
-    count, left = ask_instance(state, purged)
+    count, left, failures = ask_instance(state, purged)
     if as_json:
-        print_json({"count": count, "inactive": left, "force": force})
+        told = {"count": count, "inactive": left, "force": force}
+        print_json({**told, "errors": failures} if ids else told)
     elif force:
         click.echo(f"purged {count} inactive jobs, {left} remaining")
     else:
         click.echo(f"use --force to purge {count} of {left} inactive jobs")
+    if failures:
+        raise UserMistake("; ".join(failures))
+
+
+async def _purged(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list[str]:
+    """Purge these jobs, each spelled as its user did. Return a sentence for each refusal."""
+    from warren.rpc.message import RpcError
+
+    failures = []
+    for each, typed in jobs.items():
+        try:
+            await handle.rpc("job-manager.purge-id", {"id": each, "force": force})
+        except RpcError as error:
+            failures.append(f"{typed}: {error}")
+    return failures
