@@ -70,6 +70,32 @@ def test_its_workflow_goes_through_all_seven_states() -> None:
     assert "rabbit_workflow" in kept
 
 
+def test_the_records_of_its_storage_are_found_under_the_name_of_their_service() -> None:
+    """Statement 003.37: other services store data under job.<jobid>.data.<service>."""
+
+    async def main() -> tuple[bytes | None, bytes | None, list[str]]:
+        async with opened() as world:
+
+            async def life(
+                control: Control,
+            ) -> tuple[bytes | None, bytes | None, list[str]]:
+                ended = await to_the_end(world, control)
+                kvs, job = control.instance.kvs, ended.job.id
+                return (
+                    kvs.get(keys.of(job, "data.dws.rabbit_workflow")),
+                    kvs.get(keys.of(job, "rabbit_workflow")),
+                    kvs.names(keys.of(job, "data.dws")),
+                )
+
+            found = await world.live(life)
+            assert found is not None
+            return found
+
+    linked, kept, names = virtual.run(main())
+    assert linked == kept is not None
+    assert {f"rabbit_{state.lower()}_timing" for state in WorkflowState} <= set(names)
+
+
 def test_its_tasks_find_their_storage_in_the_environment() -> None:
     async def main() -> None:
         async with opened() as world:

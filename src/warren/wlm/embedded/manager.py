@@ -40,6 +40,8 @@ _JOURNAL_SECONDS: Final = 5.0
 """How far the journal may be behind the plugin."""
 
 _ORDER: Final = list(Phase)
+_SERVICE: Final = "dws"
+"""The name that is unique to the service whose records these are."""
 
 
 class Disconnected(Retryable):
@@ -181,12 +183,15 @@ class EmbeddedJobs:
         )
 
     async def note(self, job: Job, key: str, value: Any) -> None:
-        operation = {
-            "key": f"{fluid.kvs(job.id)}.{key}",
-            "flags": 0,
-            "dirent": treeobj.val(orjson.dumps(value)),
-        }
-        await self._ask("kvs.commit", {"ops": [operation], "rootref": False})
+        kept = f"{fluid.kvs(job.id)}.{key}"
+        # Services store their data under data.<service> (RFC 16). Drivers and users of Flux look
+        # for the records beside the eventlog, where they stay.
+        linked = f"{fluid.kvs(job.id)}.data.{_SERVICE}.{key}"
+        operations = [
+            {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
+            {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
+        ]
+        await self._ask("kvs.commit", {"ops": operations, "rootref": False})
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
