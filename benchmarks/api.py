@@ -56,11 +56,11 @@ class Server:
     processes: Sequence[int]
 
     def cpu(self) -> float:
-        """Give the CPU seconds that it has used."""
+        """Return the CPU seconds that it has used."""
         return sum(map(_cpu, self.processes))
 
     def resident(self) -> float:
-        """Give the MiB that it has resident."""
+        """Return the MiB that it has resident."""
         pages = [int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in self.processes]
         return sum(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -114,7 +114,7 @@ async def _server() -> AsyncIterator[Server]:
 
 
 def _definition() -> Object:
-    """Give the definition of Workflows, under a name of the benchmark's own."""
+    """Return the definition of Workflows, under a name of the benchmark's own."""
     crd = next(each for each in definitions() if each["spec"]["names"]["kind"] == "Workflow")
     versions = [
         {**each, "subresources": {"status": {}}, "storage": each["name"] == KIND.version}
@@ -279,7 +279,7 @@ async def _many(server: Server, client: Client) -> list[Result]:
 
 
 async def _whole_list(access: Access) -> int:
-    """List everything in one answer, and give its bytes; what clients make of it is theirs."""
+    """List everything in one answer, and return its bytes; what clients make of it is theirs."""
     async with _session(access) as session, session.get(_url(access)) as response:
         assert response.status == 200
         return len(await response.read())

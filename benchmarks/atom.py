@@ -26,7 +26,7 @@ JOBS = 100_000
 
 @contextmanager
 def service() -> Iterator[tuple[int, Path]]:
-    """Have a service run, as a process, and give its id and its socket."""
+    """Have a service run, as a process, and return its id and its socket."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory) / "sock"
         command = [
@@ -58,7 +58,7 @@ class Client:
         await self.ask(b"POST", body)
 
     async def ask(self, method: bytes, body: bytes = b"") -> bytes:
-        """Ask, and give the answer's body, whose length it must tell. Raises AssertionError."""
+        """Ask, and return the answer's body, whose length it must tell. Raises AssertionError."""
         if self._idle:
             reader, writer = self._idle.pop()
         else:

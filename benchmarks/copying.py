@@ -67,7 +67,7 @@ def _run(*argv: str) -> None:
 
 
 def _rate(copy: Callable[[Path], None], directory: str, amount: int) -> float:
-    """Give the best of three, in amounts a second."""
+    """Return the best of three, in amounts a second."""
     best = 0.0
     for number in range(3):
         target = Path(directory) / f"target-{number}"

@@ -141,7 +141,7 @@ async def followed(handle: Handle, count: int, userid: int) -> None:
 
 
 def seconds(process: int) -> float:
-    """Give the CPU time of a process and of those below it that have ended."""
+    """Return the CPU time of a process and of those below it that have ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
@@ -287,7 +287,7 @@ def age(directory: Path, before: Before) -> None:
 
 
 def leaves(kvs: Kvs, key: str, below: str = "") -> Mapping[str, bytes]:
-    """Give all values below a key."""
+    """Return all values below a key."""
     value = kvs.get(f"{key}.{below}" if below else key)
     if value is not None:
         return {below: value}

@@ -24,7 +24,7 @@ class Result:
 
 
 def median_ms(deed: Callable[[], object], times: int = 7) -> float:
-    """Give the median of how long a deed takes, in milliseconds."""
+    """Return the median of how long a deed takes, in milliseconds."""
     taken = []
     for _ in range(times):
         began = time.perf_counter()
@@ -34,6 +34,6 @@ def median_ms(deed: Callable[[], object], times: int = 7) -> float:
 
 
 def percentile(values: list[float], fraction: float) -> float:
-    """Give a percentile of some values."""
+    """Return a percentile of some values."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * fraction), len(ordered) - 1)]

@@ -12,7 +12,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "states.md"
 
 
 def document() -> str:
-    """Give the whole document."""
+    """Return the whole document."""
     return "\n".join(
         [
             "# States",

@@ -46,7 +46,7 @@ async def served(
     most_connections: int = 100,
     patience: float = 60.0,
 ) -> AsyncIterator[Ask]:
-    """Serve at `path`, and give what asks there."""
+    """Serve at `path`, and return what asks there."""
     register = Register(MemoryJournal())
     service = Service(register, actions or Actions([], [], 1, "own"), SystemClock(), most)
     app = Api(service, register, users, patience=patience).application()

@@ -88,7 +88,7 @@ def test_allocations_of_one_size_are_placed_whenever_they_fit(
 
 
 def taken(wanted: list[Shared], places: list[Place], found: list[list[int]]) -> list[int]:
-    """Give the units that are taken of each place."""
+    """Return the units that are taken of each place."""
     return [
         sum(
             counts[number] * units(each.gib, place.unit)

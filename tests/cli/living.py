@@ -72,7 +72,7 @@ class Cluster:
         return fluid.f58(job)
 
     def give(self, id_: str, until: str = "clean") -> str:
-        """Give a job its resources, and wait for an event."""
+        """Give a job its resources, and wait for an event; return what came of it."""
         self.do(self.life.scheduler.give(fluid.parse(id_)))
         self.do(self.life.until(fluid.parse(id_), until))
         return id_

@@ -60,7 +60,7 @@ def test_what_several_options_begin_with_is_refused_with_them() -> None:
 
 
 def groups(group: click.Group, ctx: click.Context) -> Iterator[click.Group]:
-    """Give a group and those below it."""
+    """Return a group and those below it."""
     yield group
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)

@@ -26,7 +26,7 @@ warren run -N2 hostname
 
 
 def system(*words: str) -> dict[str, Any]:
-    """Give the system attributes that options ask for."""
+    """Return the system attributes that options ask for."""
     return dry_run("submit", *words, "true")["attributes"]["system"]  # type: ignore[no-any-return]
 
 

@@ -57,7 +57,7 @@ class Terminal:
         return self.live(lambda life: work(life.bus.handle()))
 
     def type(self, line: str) -> str:
-        """Give what a command prints. Raises what it is refused with."""
+        """Return what a command prints. Raises what it is refused with."""
         done = CliRunner().invoke(cli, line.split(), catch_exceptions=False, standalone_mode=False)
         return done.output
 

@@ -15,7 +15,7 @@ JOBDW = "#DW jobdw type=xfs capacity=1GiB name=s"
 
 
 def dry_run(*words: str) -> tuple[dict[str, Any], str]:
-    """Give the jobspec (the first, of several), and what is said on standard error."""
+    """Return the jobspec (the first, of several), and what is said on standard error."""
     done = CliRunner().invoke(cli, [words[0], "--dry-run", *words[1:]], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     spec = json.JSONDecoder().raw_decode(done.stdout)[0]

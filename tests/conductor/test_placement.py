@@ -54,7 +54,7 @@ def assigned(control: Control, job: JobId) -> Mapping[str, Any] | None:
 
 
 def shares(control: Control, job: JobId) -> list[str]:
-    """Give the rabbits on which a job has storage."""
+    """Return the rabbits on which a job has storage."""
     label = "dataworkflowservices.github.io/workflow.name"
     return [
         each["metadata"]["namespace"]

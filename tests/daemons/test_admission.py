@@ -19,7 +19,7 @@ def admission() -> WorkflowAdmission:
 
 
 def created(kind: Kind, obj: Object) -> Object:
-    """Give what admission makes of a new object."""
+    """Return what admission makes of a new object."""
     review = Review(operation=Operation.CREATE, kind=kind, key=key_of(obj), new=obj)
     made = asyncio.run(admission().admit(review))
     assert made is not None

@@ -139,7 +139,7 @@ Deed = Callable[[World, Control], Awaitable[None]]
 
 
 def ends(*directives: str) -> Deed:
-    """Give the story of a job that comes to its end, good or bad."""
+    """Return the story of a job that comes to its end, good or bad."""
 
     async def deed(world: World, control: Control) -> None:
         job = await world.submit(control, attributes={"dw": "\n".join(directives)})
@@ -383,7 +383,7 @@ def our_definitions() -> dict[str, Mapping[str, Any]]:
 
 
 def pairs() -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Give each version that both serve, as theirs and as ours."""
+    """Return each version that both serve, as theirs and as ours."""
     ours = our_definitions()
     for kind, theirs in real_definitions().items():
         for version in theirs["versions"]:
@@ -590,7 +590,7 @@ def watching(*looked_at: Kind) -> Deeds:
 
 
 def needed(name: str) -> Deeds:
-    """Give what a role has beyond single reads, which go with lists, and what guards ask."""
+    """Return what a role has beyond single reads, which go with lists, and what guards ask."""
     return {
         (verb, resource)
         for verb, resource in granted(name)
@@ -648,7 +648,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
 
 
 def _blocking_owners(written: list[Object]) -> set[str]:
-    """Give the plurals of the kinds that are named as owners whose deletion is to wait."""
+    """Return the plurals of the kinds that are named as owners whose deletion is to wait."""
     plural = {kind.name: kind.plural for kind in kinds.ALL}
     return {
         plural[owner["kind"]]

@@ -19,7 +19,7 @@ COPY = "#DW copy_in source=/lus/in destination=$DW_JOB_scratch/"
 
 
 def shown(*directives: str, rules: list[Rule] = RULES) -> str:
-    """Give what is said of the mistake in the directives."""
+    """Return what is said of the mistake in the directives."""
     with pytest.raises(Mistake) as made:
         check([parse(each) for each in directives], rules)
     return made.value.shown

@@ -265,7 +265,7 @@ def client_mount(
 
 
 def settled(state: str, mounts: int = 1) -> dict[str, Any]:
-    """Give the status of a ClientMount whose mounts are in `state`."""
+    """Return the status of a ClientMount whose mounts are in `state`."""
     return {"allReady": True, "mounts": [{"state": state, "ready": True}] * mounts}
 
 
@@ -324,22 +324,22 @@ def configuration(
 
 
 def changes(writes: Iterable[Any], kind: Kind) -> list[Object]:
-    """Give the patches of all changes to objects of a kind."""
+    """Return the patches of all changes to objects of a kind."""
     return [each.patch for each in writes if isinstance(each, Change) and each.kind == kind]
 
 
 def made(writes: Iterable[Any], kind: Kind) -> list[Object]:
-    """Give the objects of a kind that are created."""
+    """Return the objects of a kind that are created."""
     return [each.object for each in writes if isinstance(each, Create) and each.kind == kind]
 
 
 def removed(writes: Iterable[Any], kind: Kind) -> list[str]:
-    """Give the keys of the objects of a kind that are removed."""
+    """Return the keys of the objects of a kind that are removed."""
     return [str(each.key) for each in writes if isinstance(each, Remove) and each.kind == kind]
 
 
 def after(obj: T, writes: Iterable[Write]) -> T:
-    """Give an object as it is after the changes that were decided for it."""
+    """Return an object as it is after the changes that were decided for it."""
     raw = msgspec.to_builtins(obj)
     for each in writes:
         if isinstance(each, Change) and each.key == obj.metadata.key:  # type: ignore[attr-defined]

@@ -100,7 +100,7 @@ class Cluster:
     # What each decider would do now
 
     def deciders(self) -> dict[str, Callable[[], Sequence[Any]]]:
-        """Give everybody who may make a pass now."""
+        """Return everybody who may make a pass now."""
         found: dict[str, Callable[[], Sequence[Any]]] = {"conductor": self._conduct}
         if self.workflow is not None:
             found["workflow"] = self._drive
@@ -217,7 +217,7 @@ class Cluster:
     # Doing it
 
     def pass_of(self, name: str, upto: int | None = None) -> bool:
-        """Make one pass, which may be cut off; tell whether there was anything to do."""
+        """Make one pass, which may be cut off; return whether there was anything to do."""
         decide = self.deciders().get(name)
         actions = decide() if decide is not None else ()
         for action in actions[:upto]:

@@ -44,7 +44,7 @@ def status(writes: Any) -> Any:
 
 
 def mounting(writes: Any) -> dict[str, list[tuple[str, str]]]:
-    """Give where each node mounts which volume."""
+    """Return where each node mounts which volume."""
     return {
         obj["metadata"]["namespace"]: [
             (

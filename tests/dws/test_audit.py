@@ -22,7 +22,7 @@ def share() -> dict[str, Any]:
 
 
 def objects(**more: list[Object]) -> dict[Kind, list[Object]]:
-    """Give what a Workflow with two volumes on a rabbit and a mount on a node consists of."""
+    """Return what a Workflow with two volumes on a rabbit and a mount on a node consists of."""
     found: dict[Kind, list[Object]] = {kind: [] for kind in audit.DEPENDENTS}
     found[kinds.WORKFLOW] = [{"metadata": meta("wf"), "spec": {}}]
     found[kinds.NNF_STORAGE] = [owned("wf-0")]
@@ -141,7 +141,7 @@ def test_what_is_to_go_is_what_is_deleted_or_asked_to_be_unmounted() -> None:
 
 
 def to_go(message: str, severity: str) -> dict[Kind, list[Object]]:
-    """Give the objects of a job of which a rabbit does not give back the volumes."""
+    """Return the objects of a job of which a rabbit does not give back the volumes."""
     storage = share()
     storage["metadata"].update(DELETING)
     storage["spec"] |= {"userID": 1001, "capacity": 8 * MIB}

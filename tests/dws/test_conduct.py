@@ -84,7 +84,7 @@ def at(state: str, ready: bool = True, desired: str | None = None, **status: Any
 
 
 def asked(actions: list[Any]) -> list[str]:
-    """Give the states that the Workflow is asked for."""
+    """Return the states that the Workflow is asked for."""
     return [str(patch["spec"]["desiredState"]) for patch in changes(actions, kinds.WORKFLOW)]
 
 

@@ -61,13 +61,13 @@ def seen(wf: Workflow, **others: Any) -> Seen:
 
 
 def told(writes: list[Write]) -> tuple[str, str]:
-    """Give the status and message of the Workflow that are written."""
+    """Return the status and message of the Workflow that are written."""
     (patch,) = changes(writes, kinds.WORKFLOW)
     return patch["status"]["status"], patch["status"]["message"]
 
 
 def driver(writes: list[Write], index: int) -> dict[str, Any]:
-    """Give an entry of the drivers that are written."""
+    """Return an entry of the drivers that are written."""
     (patch,) = changes(writes, kinds.WORKFLOW)
     return dict(patch["status"]["drivers"][index])
 

@@ -138,7 +138,7 @@ def test_a_copy_goes_where_nnf_puts_it(
 
 
 def movements(directive: str, *nodes: tuple[str, int]) -> list[tuple[str, str, str]]:
-    """Give key, source and destination of the movements of a directive, which is the second."""
+    """Return key, source and destination of the movements of a directive, which is the second."""
     made = children(
         workflow(JOBDW, directive),
         1,

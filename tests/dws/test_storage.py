@@ -156,7 +156,7 @@ def test_a_volume_is_named_after_its_rabbit_and_its_shares_uid() -> None:
 
 
 def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> list[Any]:
-    """Give label, size and counts by rabbit of what is filled in."""
+    """Return label, size and counts by rabbit of what is filled in."""
     return [
         (
             each["label"],
@@ -168,7 +168,7 @@ def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> li
 
 
 def plenty(per_rabbit: dict[str, int]) -> list[Held]:
-    """Give more flash than anybody needs on each of a job's rabbits."""
+    """Return more flash than anybody needs on each of a job's rabbits."""
     return [Held(name, nodes, 1, 2**40) for name, nodes in sorted(per_rabbit.items())]
 
 
@@ -394,12 +394,12 @@ WIRED = StorageNode(name="r0", computes_access=(ComputeAccess(name="n0"), Comput
 
 
 def written(storage_: Storage | None, node_: NnfNode | None) -> list[Any]:
-    """Give what is written about a rabbit with two nodes."""
+    """Return what is written about a rabbit with two nodes."""
     return list(system.decide(configuration(), WIRED, storage_, node_))
 
 
 def status_of(storage_: Storage, node_: NnfNode | None) -> Any:
-    """Give the status that is written of a Storage."""
+    """Return the status that is written of a Storage."""
     (patch,) = changes(written(storage_, node_), kinds.STORAGE)
     return patch["status"]
 

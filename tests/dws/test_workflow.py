@@ -120,7 +120,7 @@ def test_an_unknown_state_is_refused_with_the_known_ones() -> None:
 
 
 def entries(old: dict[str, Any], index: int, **changes: Any) -> list[dict[str, Any]]:
-    """Give the drivers' entries with one of them changed."""
+    """Return the drivers' entries with one of them changed."""
     found = [dict(each) for each in old["status"]["drivers"]]
     found[index] |= changes
     return found

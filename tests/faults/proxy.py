@@ -140,11 +140,11 @@ class Schedule(Protocol):
         ...
 
     def down(self, now: float) -> bool:
-        """Tell whether nobody can reach the API."""
+        """Return whether nobody can reach the API."""
         ...
 
     def next_fall(self, now: float) -> float | None:
-        """Give when the API will go down next, if ever."""
+        """Return when the API will go down next, if ever."""
         ...
 
 

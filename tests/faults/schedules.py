@@ -148,7 +148,7 @@ class Climate:
 
 
 def climate(dice: random.Random) -> Climate:
-    """Give some climate: mild for ever, or foul for a while, with a taste of its own."""
+    """Return some climate: mild for ever, or foul for a while, with a taste of its own."""
     lasting = dice.random() < 0.3
     sorts = dice.sample(SORTS, dice.randint(1, len(SORTS)))
     begins = sorted(dice.uniform(0, 60) for _ in range(dice.choice((0, 0, 0, 1, 2))))

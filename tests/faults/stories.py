@@ -66,7 +66,7 @@ class Story:
 
 @contextmanager
 def same_luck(seed: int) -> Iterator[random.Random]:
-    """Give dice, with all the luck of the house coming from the same seed."""
+    """Return dice, with all the luck of the house coming from the same seed."""
     before = random.getstate()
     random.seed(seed)
     try:
@@ -175,7 +175,7 @@ async def _cancel(delay: float | None, world: World, control: Control, job: JobI
 
 
 def _announced(control: Control) -> bool:
-    """Tell whether all that is not of the job is well, too: it has been under the same faults."""
+    """Return whether all that is not of the job is well, too: it has been under the same faults."""
     storages = control.api.store.everything(kinds.STORAGE)
     system = next(iter(control.api.store.everything(kinds.SYSTEM_CONFIGURATION)))
     ready = [(each.get("status") or {}).get("status") == "Ready" for each in storages]
@@ -183,7 +183,7 @@ def _announced(control: Control) -> bool:
 
 
 def _left(world: World, control: Control) -> list[str]:
-    """Give what is left of jobs in the API."""
+    """Return what is left of jobs in the API."""
     store = control.api.store
     return [f"{kind} {key_of(obj)}" for kind in JOB_KINDS for obj in store.everything(kind)]
 

@@ -24,13 +24,13 @@ WRITES = 350
 
 
 def seeds(share: int = 1) -> Sequence[int]:
-    """Give the seeds of a test that has one in `share` of all schedules."""
+    """Return the seeds of a test that has one in `share` of all schedules."""
     return [int(ONLY)] if ONLY else range(SCHEDULES // share)
 
 
 @contextmanager
 def told(seed: int, story: Story) -> Iterator[Random]:
-    """Give the dice of a seed, and say with a failure how it comes again."""
+    """Return the dice of a seed, and say with a failure how it comes again."""
     with same_luck(seed) as dice:
         try:
             yield dice
@@ -43,7 +43,7 @@ def told(seed: int, story: Story) -> Iterator[Random]:
 
 
 def stops(dice: Random) -> list[int]:
-    """Give after how many writes the process dies: in most lives never, in some twice."""
+    """Return after how many writes the process dies: in most lives never, in some twice."""
     return [dice.randint(1, WRITES) for _ in range(dice.choice((0, 0, 0, 1, 2)))]
 
 

@@ -67,7 +67,7 @@ class Box:
     blows: dict[str, list[Blow]] = field(default_factory=dict)
 
     def struck(self, head: bytes) -> Blow | None:
-        """Give what falls on the request that begins so."""
+        """Return what falls on the request that begins so."""
         verb = "WATCH" if b"watch=true" in head else head.split(b" ", 1)[0].decode()
         waiting = self.blows.get(verb)
         return waiting.pop(0) if waiting else None
@@ -126,7 +126,7 @@ class _Connection:
 
 @asynccontextmanager
 async def boxed(box: Box, access: Access) -> AsyncIterator[Access]:
-    """Put a box before a server; give the way through it."""
+    """Put a box before a server; return the way through it."""
     place = urlsplit(access.server)
     trusted: ssl.SSLContext = access.tls()
     running: set[asyncio.Task[None]] = set()
@@ -187,7 +187,7 @@ def hasty() -> Iterator[None]:
 
 @asynccontextmanager
 async def through(box: Box, store: Store, pki: Path) -> AsyncIterator[HttpClient]:
-    """Serve a store, and give a client that has a box before it, and no time to lose."""
+    """Serve a store, and return a client that has a box before it, and no time to lose."""
     async with (
         served(store, pki) as access,
         boxed(box, access) as way,

@@ -15,7 +15,7 @@ WHY_NOT = None if PROGRAM else "munged is not installed: tools/packages installs
 
 @contextmanager
 def running(directory: Path) -> Iterator[Path]:
-    """Run one in a directory that all its users can reach; give the path of its socket."""
+    """Run one in a directory that all its users can reach; return the path of its socket."""
     assert PROGRAM is not None
     directory.mkdir(mode=0o755)
     directory.chmod(0o755)

@@ -25,13 +25,13 @@ def why_not() -> str | None:
 
 
 def userids() -> tuple[int, int]:
-    """Give the two users."""
+    """Return the two users."""
     first, second = (pwd.getpwnam(name).pw_uid for name in NAMES)
     return first, second
 
 
 def acting_as(userid: int, deed: Callable[[], Any]) -> Any:
-    """Do something as another user, in a process of its own; give what comes of it, as JSON has it.
+    """Do something as another user, in a process of its own; return its result, as JSON has it.
 
     What the deed imports is to be there already: the interpreter's own files may be root's.
     """
@@ -62,7 +62,7 @@ def acting_as(userid: int, deed: Callable[[], Any]) -> Any:
 
 @contextmanager
 def common_ground() -> Iterator[Path]:
-    """Give a directory that everybody can reach, which pytest's own are not; and remove it."""
+    """Return a directory that everybody can reach, which pytest's own are not; and remove it."""
     directory = Path(tempfile.mkdtemp(prefix="warren-test-"))
     directory.chmod(0o755)
     try:

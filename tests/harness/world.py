@@ -112,7 +112,7 @@ class World:
     async def live(
         self, deed: Callable[[Control], Awaitable[T]], seam: Seam | None = None
     ) -> T | None:
-        """Run everything until `deed` is done; give its result, or None if the seam stopped it."""
+        """Run everything until `deed` is done; return its result, None if the seam stopped it."""
         seam = seam or Seam()
         seam.listener = self._wrote
         ports = Ports(
@@ -239,11 +239,11 @@ class World:
             await self._written.wait()
 
     def workflow(self, control: Control) -> Mapping[str, Any]:
-        """Give the only Workflow; empty if there is none."""
+        """Return the only Workflow; empty if there is none."""
         return next(iter(control.api.store.everything(kinds.WORKFLOW)), {})
 
     def eventlog(self, control: Control, job: JobId) -> list[Event]:
-        """Give a job's events, as they are stored."""
+        """Return a job's events, as they are stored."""
         return eventlog.decode(control.instance.kvs.lookup(keys.of(job, "eventlog")).decode())
 
     def only_job(self, control: Control) -> Entry | Inactive | None:

@@ -72,7 +72,7 @@ class Instance:
         return [event.name for event in self.log(job, key)]
 
     async def until(self, job: JobId, name: str = "clean", key: str = "eventlog") -> float:
-        """Wait for an event, and give the moment of it."""
+        """Wait for an event, and return the moment of it."""
         async with asyncio.timeout(100_000):
             while name not in self.names(job, key):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -272,7 +272,7 @@ class Life:
         return [event.name for event in self.log(job)]
 
     async def until(self, job: JobId, name: str = "clean") -> list[str]:
-        """Wait for an event to be durable, and give the names of all."""
+        """Wait for an event to be durable, and return the names of all."""
         async with asyncio.timeout(3600):
             while name not in self.names(job):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ KINDS = {"cgroup.kill": 0, "cgroup.freeze": 0, "freezer": 1}
 
 
 def hierarchy(kind: str) -> Path | None:
-    """Give where this process is in a hierarchy in which such a kill can be."""
+    """Return where this process is in a hierarchy in which such a kill can be."""
     wanted = "freezer.state" if kind == "freezer" else kind
     for _, ours, files in cgroups._hierarchies(Path("/proc/self")):
         if wanted in files:

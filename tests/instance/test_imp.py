@@ -145,7 +145,7 @@ def test_root_runs_jobs_of_all_users_that_there_are(monkeypatch: pytest.MonkeyPa
 
 
 def become(body: str, user: str, **environment: str) -> str:
-    """Become a user in a fresh process and give what `body` prints there."""
+    """Become a user in a fresh process and return what `body` prints there."""
     script = (
         "import ctypes, os, resource, subprocess, sys\n"
         "from warren.instance.shell import imp\n"

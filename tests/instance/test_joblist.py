@@ -41,7 +41,7 @@ async def test_users_see_each_others_jobs_unless_the_instance_is_private() -> No
 
 
 async def seen(life: Life, userid: int, job: JobId) -> set[JobId]:
-    """Give which of two jobs a user sees."""
+    """Return which of two jobs a user sees."""
     ask = life.bus.handle(userid).rpc
     found = {each["id"] for each in (await ask("job-list.list", {}))["jobs"]}
     for each in (job, OTHERS):

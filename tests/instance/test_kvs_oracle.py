@@ -53,7 +53,7 @@ class Oracle:
     spaces: dict[str, Tree] = field(default_factory=lambda: {PRIMARY: {}})
 
     def commit(self, transaction: Sequence[Operation], *, strict: bool) -> int:
-        """Do all or nothing; give the errnum of what stands in the way, or 0."""
+        """Do all or nothing; return the errnum of what stands in the way, or 0."""
         before = copy.deepcopy(self.spaces)
         try:
             for operation in transaction:

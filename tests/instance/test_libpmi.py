@@ -52,7 +52,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def called(library: Path, program: str, found: Part, rank: int = 0) -> tuple[Any, int]:
-    """Run calls as a task of a job; give what they said, or why they ended the job, and the code.
+    """Run calls as a task of a job; return what they said, or why they ended the job, and the code.
 
     At a barrier the others put `theirs`.
     """
@@ -229,7 +229,7 @@ def test_where_there_is_no_compiler_nothing_is_built(tmp_path: Path) -> None:
 
 
 def given(library: Path, *, pmi: str = "simple", **environment: str) -> str | None:
-    """Give where the tasks of a job look for the library."""
+    """Return where the tasks of a job look for the library."""
     shell = SimpleNamespace(part=part(options={"pmi": pmi}), environment=environment)
     asyncio.run(Pmi(library).init(cast(RunningShell, shell)))
     return shell.environment.get(LIBRARY)  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ def nobody() -> JobId:
 
 
 async def submitted(numbers: Numbers, kvs: Kvs) -> JobId:
-    """Give a number whose commit has come to its end."""
+    """Return a number whose commit has come to its end."""
     job, operations = numbers.next()
     await kvs.commit([*operations, put(fluid.kvs(job), b"")])
     numbers.committed(job)

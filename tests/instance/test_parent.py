@@ -57,7 +57,7 @@ class Site:
         return started
 
     def parent_process(self) -> int:
-        """Give the process of the parent itself, below the one that was started."""
+        """Return the process of the parent itself, below the one that was started."""
         return int((self.place / "parent").read_text())
 
     def end(self) -> None:
@@ -66,7 +66,7 @@ class Site:
             parent.wait(120)
 
     async def shell(self, job: int, rank: int, but: int = 0) -> list[int]:
-        """Wait for a shell, and give its process and what it has left behind."""
+        """Wait for a shell, and return its process and what it has left behind."""
         place = self.place / f"{job}-{rank}"
         await until(lambda: place.exists() and int(place.read_text().split()[0]) != but)
         process, _, *left = place.read_text().split()

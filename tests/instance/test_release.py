@@ -28,7 +28,7 @@ R = resource_set.encode(NODES, slots=4, scheduling={"graph": {}})
 
 
 async def running(life: Life) -> JobId:
-    """Give a job four nodes."""
+    """Return a job four nodes."""
     job = await life.submit()
     await life.until(job, "priority")
     await life.kvs.commit([put(keys.of(job, "R"), orjson.dumps(R))])

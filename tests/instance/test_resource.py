@@ -444,7 +444,7 @@ async def test_a_new_life_begins_with_all_nodes() -> None:
 async def following(
     desk: Desk, topic: str, **payload: Any
 ) -> tuple[list[Payload], asyncio.Task[None]]:
-    """Follow a stream, and give what it has said, and what ends it."""
+    """Follow a stream, and return what it has said, and what ends it."""
     heard: list[Payload] = []
 
     async def follow() -> None:

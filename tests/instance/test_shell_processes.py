@@ -214,7 +214,7 @@ CPUS = sorted(os.sched_getaffinity(0))
 
 
 async def bound(at: Place, affinity: Any, **more: Any) -> list[list[int]]:
-    """Run a job; give the CPUs that each of its tasks may use."""
+    """Run a job; return the CPUs that each of its tasks may use."""
     options = {} if affinity is None else {"cpu-affinity": affinity}
     async with at.instance() as instance:
         job = await ran(instance, *ALLOWED, options=options, **more)

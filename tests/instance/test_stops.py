@@ -144,7 +144,7 @@ STORIES: Mapping[str, Callable[[], Story]] = {
 
 
 async def stopped_after(write: int, made: Callable[[], Story], *, lost: bool) -> bool:
-    """Stop after a write, then live to the end; tell whether there was such a write."""
+    """Stop after a write, then live to the end; return whether there was such a write."""
     story, seam = made(), Seam(stop_after=write)
     async with machine(story.tasks) as m:
         site = config.parse(story.site)
@@ -179,7 +179,7 @@ async def stopped_after(write: int, made: Callable[[], Story], *, lost: bool) ->
 
 
 def at_work(m: Machine, labels: Iterable[str]) -> set[str]:
-    """Give the jobs of which it is written down that their tasks have started."""
+    """Return the jobs of which it is written down that their tasks have started."""
     kvs, found = Kvs(m.journal, OWNER), set()
     for label in labels:
         job = fluid.parse(label)
@@ -200,7 +200,7 @@ def test_when_shells_die_too_none_is_started_again_of_which_it_is_known(story: s
 
 
 def stops_of(story: str, *, lost: bool) -> int:
-    """Stop after each write of a story; give how many there are."""
+    """Stop after each write of a story; return how many there are."""
     write = 1
     while virtual.run(stopped_after(write, STORIES[story], lost=lost)):
         write += 1

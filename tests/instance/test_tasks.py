@@ -16,7 +16,7 @@ from warren.instance.shell.processes import descendants, marked, parents, send
 
 
 def spawning(program: str, *words: str) -> Any:
-    """Run the body of a coroutine that has a `spawner`; give what it returns."""
+    """Run the body of a coroutine that has a `spawner`; return what it returns."""
     body = textwrap.indent(textwrap.dedent(program).strip(), "    ")
     script = f"""
 import asyncio, json, os, signal, sys, time

@@ -131,7 +131,7 @@ async def test_who_looks_sees_each_byte_once_and_then_the_end() -> None:
 
 
 async def fill(task: int) -> int:
-    """Print until the terminal takes no more; give how much that was."""
+    """Print until the terminal takes no more; return how much that was."""
     os.set_blocking(task, False)
     written = 0
     while True:

@@ -89,7 +89,7 @@ class Pbs:
     def run(
         self, host: str, command: Sequence[str], *, user: str = "root", check: bool = True
     ) -> str:
-        """Run a command on a host, and give what it prints."""
+        """Run a command on a host, and return what it prints."""
         ran = subprocess.run(
             self._command(host, command, user),
             stdin=subprocess.DEVNULL,
@@ -108,7 +108,7 @@ class Pbs:
         return "".join(self.run(SERVER, ["qmgr", "-c", each]) for each in directives)
 
     def log(self, mom: str) -> str:
-        """Give what the log of a mom has, of whatever day."""
+        """Return what the log of a mom has, of whatever day."""
         return "".join(
             path.read_text(errors="replace")
             for path in sorted((self.home(mom) / "mom_logs").iterdir())
@@ -254,7 +254,7 @@ class Pbs:
         self.run(host, ["sh", "-c", script])
 
     def wait(self, condition: Callable[[], object], what: str, seconds: float = _STARTING) -> Any:
-        """Wait for something, and give what it is."""
+        """Wait for something, and return what it is."""
         end = time.monotonic() + seconds
         while not (found := condition()):
             if time.monotonic() > end:

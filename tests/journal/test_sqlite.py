@@ -81,7 +81,7 @@ def replayed(path: Path) -> list[bytes]:
 
 
 def killed(path: Path, acknowledgements: int, delay: float) -> int:
-    """Run a writer, and kill it at some moment; give how many records it has acknowledged."""
+    """Run a writer, and kill it at some moment; return how many records it has acknowledged."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
     ) as writer:

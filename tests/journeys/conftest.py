@@ -93,27 +93,27 @@ class Cluster:
             subprocess.run(["losetup", "--detach", loop.device], check=True)
 
     def _kill_one_and_all(self) -> bool:
-        """Kill every process that is there; tell whether there was none."""
+        """Kill every process that is there; return whether there was none."""
         return not send(self.processes, signal.SIGKILL)
 
     def status(self) -> dict[str, Any]:
-        """Give what it says of itself. It runs."""
+        """Return what it says of itself. It runs."""
         status = self.state.status()
         assert status is not None
         return status
 
     def site(self) -> Site:
-        """Give what the cluster was made as."""
+        """Return what the cluster was made as."""
         site = sites.load(self.state.site)
         assert site is not None
         return site
 
     def nodes(self) -> Nodes:
-        """Give what is on the machine for the cluster, whether it runs or not."""
+        """Return what is on the machine for the cluster, whether it runs or not."""
         return Nodes(self.state, self.site(), isolated=True)
 
     def written(self, name: str) -> list[Path]:
-        """Give the files of a name in what jobs have mounted on compute nodes, now."""
+        """Return the files of a name in what jobs have mounted on compute nodes, now."""
         nodes = self.nodes()
         hosts = [host for chassis in self.site().chassis() for host in chassis.hosts]
         roots = [nodes.namespace(host).root for host in hosts]
@@ -121,12 +121,12 @@ class Cluster:
         return [path for root in roots if root is not None for path in root.glob(below)]
 
     def stored(self, kind: Kind) -> list[Object]:
-        """Give the objects of a kind as they stand on disk, whether the cluster runs or not."""
+        """Return the objects of a kind as they stand on disk, whether the cluster runs or not."""
         with SqliteJournal(self.state.objects) as journal:
             return list(Store(journal, SystemClock(), AdmitAll()).everything(kind))
 
     def processes(self) -> list[int]:
-        """Give the processes of this cluster: those that name its directory, and its tasks."""
+        """Return the processes of this cluster: those that name its directory, and its tasks."""
         wanted = str(self.state.path).encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -139,7 +139,7 @@ class Cluster:
         return found
 
     def agents(self) -> dict[str, int]:
-        """Give the agents' processes by the first node that each has."""
+        """Return the agents' processes by the first node that each has."""
         found = {}
         for process in self.processes():
             with suppress(OSError):  # it may just have ended
@@ -149,7 +149,7 @@ class Cluster:
         return found
 
     def copiers(self) -> list[int]:
-        """Give the copiers that are at work."""
+        """Return the copiers that are at work."""
         found = []
         for process in self.processes():
             with suppress(OSError):  # it may just have ended
@@ -159,13 +159,13 @@ class Cluster:
         return found
 
     def taken(self) -> dict[str, int]:
-        """Give the bytes of each rabbit that are taken, as its disk tells."""
+        """Return the bytes of each rabbit that are taken, as its disk tells."""
         flash = self.nodes()._flash
         rabbits = [chassis.rabbit for chassis in self.site().chassis()]
         return {name: sum(flash.volumes(name).values()) for name in rabbits}
 
     def parts(self) -> set[str]:
-        """Give the parts that have a process each."""
+        """Return the parts that have a process each."""
         found = set()
         for process in self.processes():
             with suppress(OSError):
@@ -197,26 +197,26 @@ class Cluster:
         return {**os.environ, "WARREN_STATEDIR": str(self.state.path), **more}
 
     def script(self, name: str, body: str, *directives: str) -> str:
-        """Write a batch script with directives, and give its path."""
+        """Write a batch script with directives, and return its path."""
         path = self.shared.parent / name
         path.write_text("\n".join(["#!/bin/sh", *directives, body, ""]))
         path.chmod(0o755)
         return str(path)
 
     def submit(self, *arguments: str, **environment: str) -> str:
-        """Submit a job that is accepted, and give its id."""
+        """Submit a job that is accepted, and return its id."""
         done = self("submit", *arguments, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def job(self, job: str) -> dict[str, object]:
-        """Give a job's attributes."""
+        """Return a job's attributes."""
         jobs = json.loads(self("jobs", "-A", "-a", "--json").stdout)["jobs"]
         wanted = int(self("job", "id", "--to", "dec", job).stdout)
         return next(each for each in jobs if each["id"] == wanted)
 
     def events(self, job: str) -> list[str]:
-        """Give the names of a job's events so far."""
+        """Return the names of a job's events so far."""
         text = self("job", "eventlog", "--json", job).stdout
         return [json.loads(line)["name"] for line in text.splitlines()]
 
@@ -225,7 +225,7 @@ class Cluster:
         wait_for(lambda: name in self.events(job))
 
     def workflows(self) -> list[Object]:
-        """Give the Workflows that there are."""
+        """Return the Workflows that there are."""
         items: list[Object] = json.loads(self("workflows", "--json").stdout)["items"]
         return items
 

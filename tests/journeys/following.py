@@ -13,7 +13,7 @@ from warren.kube import kubeconfig
 
 
 def follow(cluster: Cluster, *arguments: str, **environment: str) -> Iterator[Workflow]:
-    """Submit a job, and give its Workflow as it changes, until it is gone."""
+    """Submit a job, and return its Workflow as it changes, until it is gone."""
     access = kubeconfig.load(cluster.state.kubeconfig)
     kind = kinds.WORKFLOW
     path = f"/apis/{kind.group}/{kind.version}/{kind.plural}?watch=true"
@@ -35,7 +35,7 @@ def follow(cluster: Cluster, *arguments: str, **environment: str) -> Iterator[Wo
 def at(
     cluster: Cluster, state: State, deed: Callable[[], None], *arguments: str, **environment: str
 ) -> str:
-    """Submit a job, do a deed the moment its Workflow is in a state, and give the job's id."""
+    """Submit a job, do a deed the moment its Workflow is in a state, and return the job's id."""
     with closing(follow(cluster, *arguments, **environment)) as changes:
         for workflow in changes:
             if workflow.status.state is state:

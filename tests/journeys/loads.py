@@ -34,13 +34,13 @@ async def answered(cluster: Cluster, deed: Callable[[Handle], Awaitable[T]]) -> 
 
 
 async def submit(handle: Handle, spec: Mapping[str, Any]) -> JobId:
-    """Submit a job, and give the id that its user is told."""
+    """Submit a job, and return the id that its user is told."""
     token = signed_request.wrap(orjson.dumps(spec), os.getuid())
     return JobId((await handle.rpc("job-ingest.submit", {"J": token}))["id"])
 
 
 async def listed(handle: Handle) -> list[Mapping[str, Any]]:
-    """Give all jobs. Those that are over have a `result`."""
+    """Return all jobs. Those that are over have a `result`."""
     return list((await handle.rpc("job-list.list", {"max_entries": 0}))["jobs"])
 
 
@@ -56,7 +56,7 @@ async def cancel(handle: Handle, job: JobId) -> bool:
 
 
 def open_files(cluster: Cluster) -> int:
-    """Give how many files the control process and the parent of the shells have open.
+    """Return how many files the control process and the parent of the shells have open.
 
     Agents' connections, of which there are as many as they like, do not count.
     """

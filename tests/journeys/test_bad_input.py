@@ -14,7 +14,7 @@ JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 
 
 def refused(cluster: Cluster, *arguments: str) -> str:
-    """Run a command that must be refused, and give what it says."""
+    """Run a command that must be refused, and return what it says."""
     before = cluster("jobs", "-a", "--json").stdout
     done = cluster(*arguments)
     assert done.returncode == 1, done

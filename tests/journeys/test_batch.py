@@ -13,7 +13,7 @@ XFS = "#DW jobdw type=xfs capacity=64MiB name=scratch"
 
 
 def output(cluster: Cluster, job: str) -> str:
-    """Wait for a batch job's end, and give what its script has printed."""
+    """Wait for a batch job's end, and return what its script has printed."""
     cluster("job", "wait-event", "-t", "60s", job, "clean")
     return (cluster.shared / "out").read_text()
 

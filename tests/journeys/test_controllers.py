@@ -238,7 +238,7 @@ def test_acknowledged_writes_outlive_a_killed_api_server(site: Site) -> None:
 
 
 async def _until_killed(site: Site, server: "subprocess.Popen[str]", kind: Kind) -> set[str]:
-    """Write with eight hands, kill the server in the middle; give what it has acknowledged."""
+    """Write with eight hands, kill the server in the middle; return what it has acknowledged."""
     acknowledged: set[str] = set()
 
     async def write(client: Client, hand: int) -> None:

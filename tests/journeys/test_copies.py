@@ -28,7 +28,7 @@ def many(cluster: Cluster) -> Path:
 
 
 def stopped(cluster: Cluster, body: str) -> tuple[str, int]:
-    """Submit a job with much to copy in; give it, and its copier, which is stopped at work."""
+    """Submit a job with much to copy in; return it, and its copier, which is stopped at work."""
     script = cluster.script("copies.sh", body, XFS, COPY_IN)
     job = cluster.submit("-N1", script, GLOBAL=str(cluster.shared))
     found: list[int] = []

@@ -112,7 +112,7 @@ def test_on_a_terminal_the_demo_shows_how_far_copies_are(tmp_path: Path) -> None
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
-    """Run a command on a pseudo-terminal, and give all that it shows. It must succeed."""
+    """Run a command on a pseudo-terminal, and return all that it shows. It must succeed."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, 140, 0, 0))
     with subprocess.Popen(

@@ -35,7 +35,7 @@ class Demo:
         return self.place / "global"
 
     def processes(self) -> set[int]:
-        """Give the processes that name the directory of the demo's cluster, or stand in it."""
+        """Return the processes that name the directory of the demo's cluster, or stand in it."""
         wanted = f"{self.place}/warren-demo-".encode()
         found = set()
         for entry in Path("/proc").iterdir():
@@ -48,7 +48,7 @@ class Demo:
         return found
 
     def running(self, module: str) -> set[int]:
-        """Give those of them that run a module, or a command of `warren`."""
+        """Return those of them that run a module, or a command of `warren`."""
         found = set()
         for process in self.processes():
             with suppress(OSError):
@@ -58,7 +58,7 @@ class Demo:
         return found
 
     def loops(self) -> list[str]:
-        """Give the files behind loop devices that are the demo's."""
+        """Return the files behind loop devices that are the demo's."""
         found = []
         for entry in Path("/sys/block").glob("loop*/loop/backing_file"):
             with suppress(OSError):
@@ -66,7 +66,7 @@ class Demo:
         return [each for each in found if str(self.place) in each]
 
     def left(self) -> list[object]:
-        """Give what there is of the demo on the machine."""
+        """Return what there is of the demo on the machine."""
         return [
             *self.processes(),
             *self.loops(),
@@ -111,7 +111,7 @@ def demonstrated(place: Path) -> Iterator[Demo]:
 
 
 def reached(demo: Demo, moment: str) -> Callable[[], bool]:
-    """Give what tells whether a demo has come to a moment, as its terminal's reader."""
+    """Return what tells whether a demo has come to a moment, as its terminal's reader."""
 
     def look() -> bool:
         with suppress(OSError):

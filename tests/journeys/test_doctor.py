@@ -41,7 +41,7 @@ def of_a_job(cluster: Cluster, name: str) -> Cgroup:
 
 
 def like_a_task(cluster: Cluster) -> dict[str, str]:
-    """Give an environment with all that anybody can know of a cluster and its tasks."""
+    """Return an environment with all that anybody can know of a cluster and its tasks."""
     return {
         **os.environ,
         "FLUX_URI": cluster.state.uri,

@@ -24,7 +24,7 @@ def states(cluster: Cluster) -> dict[str, str]:
 
 
 def reason(cluster: Cluster, job: str) -> str:
-    """Give why a job waits, as `warren jobs` says it."""
+    """Return why a job waits, as `warren jobs` says it."""
     lines = [line for line in cluster("jobs").stdout.splitlines() if job in line]
     return lines[0].partition("waits for ")[2] if lines else ""
 

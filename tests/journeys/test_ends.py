@@ -39,7 +39,7 @@ def cancel(cluster: Cluster, job: str) -> bool:
 
 
 def lived(cluster: Cluster, state: State) -> tuple[str, list[State]]:
-    """Cancel a job the moment that it is in a state; give it, and the states that it had."""
+    """Cancel a job the moment that it is in a state; return it, and the states that it had."""
     script = cluster.script("short.sh", 'echo > "$DW_JOB_scratch/done"', XFS, COPY_IN, COPY_OUT)
     job, seen, there = "", list[State](), True
     for workflow in follow(cluster, "-N2", script, GLOBAL=str(cluster.shared)):

@@ -37,7 +37,7 @@ class Once:
         self._script = cluster.script("once.sh", BODY, *DIRECTIVES)
 
     def start_and(self, deed: Callable[[], None], state: State) -> str:
-        """Start it, do a deed the moment that it is in a state, and give its id."""
+        """Start it, do a deed the moment that it is in a state, and return its id."""
         return at(self._cluster, state, deed, "-N2", self._script, GLOBAL=str(self._place))
 
     def assert_whole(self) -> None:

@@ -49,7 +49,7 @@ def faulty(tmp_path: Path, programs: Path) -> Iterator[Cluster]:
 
 
 def shown(cluster: Cluster) -> str:
-    """Give status and message of the only Workflow; nothing if it is gone."""
+    """Return status and message of the only Workflow; nothing if it is gone."""
     return "".join(
         f"{each['status'].get('status')}: {each['status'].get('message')}"
         for each in cluster.workflows()
@@ -57,7 +57,7 @@ def shown(cluster: Cluster) -> str:
 
 
 def state(cluster: Cluster) -> str:
-    """Give the state of the only Workflow; nothing if it is gone."""
+    """Return the state of the only Workflow; nothing if it is gone."""
     return "".join(each["status"].get("state", "") for each in cluster.workflows())
 
 

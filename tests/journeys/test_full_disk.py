@@ -53,7 +53,7 @@ class Filler:
 
 
 def waiting(cluster: Cluster, *after: str) -> str:
-    """Submit a job that runs until a file is there, and give its id when it runs."""
+    """Submit a job that runs until a file is there, and return its id when it runs."""
     go = cluster.shared.parent / "go"
     words = f"while ! test -e {go}; do sleep 0.1; done; echo done"
     job = cluster.submit("sh", "-c", words, *after)

@@ -46,7 +46,7 @@ def test_tasks_read_what_the_command_has_on_its_standard_input(
 def on_terminal(
     cluster: Cluster, *arguments: str, size: tuple[int, int] = (24, 80)
 ) -> tuple["subprocess.Popen[bytes]", int]:
-    """Start a `warren` command on a terminal of its own, and give the terminal's other end."""
+    """Start a `warren` command on a terminal of its own, and return the terminal's other end."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, size)
 

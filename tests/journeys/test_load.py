@@ -109,7 +109,7 @@ class Load:
         self.accepted[await submit(handle, spec)] = name
 
     async def last_life(self) -> list[Mapping[str, Any]]:
-        """Live until all jobs are over, and give them."""
+        """Live until all jobs are over, and return them."""
         while True:
             await self.use(JOBS)
             jobs = await answered(self.cluster, listed)

@@ -37,7 +37,7 @@ def why_not(mpi: str) -> str | None:
 
 
 def program(cluster: Cluster, mpi: str) -> str:
-    """Give the path of the program, compiled for an MPI."""
+    """Return the path of the program, compiled for an MPI."""
     why = why_not(mpi)
     if why is not None:
         pytest.skip(why)
@@ -49,12 +49,12 @@ def program(cluster: Cluster, mpi: str) -> str:
 
 
 def expected() -> list[str]:
-    """Give what four tasks print, two on each node."""
+    """Return what four tasks print, two on each node."""
     return [f"{rank} of 4 on {HOSTS[rank // 2]} with 2: sum 6, all right" for rank in range(4)]
 
 
 def batch(cluster: Cluster, body: str, *directives: str) -> list[str]:
-    """Give the lines that a batch job on both nodes prints, sorted."""
+    """Return the lines that a batch job on both nodes prints, sorted."""
     script = cluster.script("batch.sh", body, *directives)
     out = cluster.shared / "out"
     done = cluster("batch", f"--output={out}", *ON_THEM, script)

@@ -28,7 +28,7 @@ def separate(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def parts(cluster: Cluster) -> dict[str, int]:
-    """Give the processes of the parts by their names."""
+    """Return the processes of the parts by their names."""
     found = {}
     for process in cluster.processes():
         with suppress(OSError):  # it may just have ended

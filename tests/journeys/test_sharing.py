@@ -27,7 +27,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def told(cluster: Cluster, job: str) -> str:
-    """Give the line of a job in the listing; nothing if it is not active."""
+    """Return the line of a job in the listing; nothing if it is not active."""
     lines = cluster("jobs").stdout.splitlines()
     return next((line for line in lines if job in line.split()), "")
 

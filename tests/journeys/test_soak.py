@@ -268,7 +268,7 @@ class Soak:
         return None
 
     def end(self) -> list[Mapping[str, Any]]:
-        """Let all jobs come to their end, and give them."""
+        """Let all jobs come to their end, and return them."""
         self.let_go([*self.kept])
         end = time.monotonic() + LAST_SECONDS
         while True:
@@ -280,7 +280,7 @@ class Soak:
             time.sleep(0.2)
 
     def wrong(self, job: Mapping[str, Any]) -> str | None:
-        """Hold a job's end against what was done to it; tell what does not fit."""
+        """Hold a job's end against what was done to it; return what does not fit."""
         id = job["id"]
         name = self.accepted[id]
         result = next(each for each in Result if each.bit == job["result"])
@@ -368,7 +368,7 @@ def take_everything(soak: Soak) -> None:
 
 
 def commands(cluster: Cluster) -> Counter[bytes]:
-    """Give what runs for a cluster, as it was started."""
+    """Return what runs for a cluster, as it was started."""
     found: Counter[bytes] = Counter()
     for process in cluster.processes():
         with suppress(OSError):  # it has just ended

@@ -46,7 +46,7 @@ class User:
     """Where he may write."""
 
     def asked(self, topic: str, payload: dict[str, Any]) -> Any:
-        """Give an answer, or the errnum and the words of a refusal."""
+        """Return an answer, or the errnum and the words of a refusal."""
 
         async def asking() -> Any:
             async with asyncio.timeout(120), connect(self.cluster.state.socket) as handle:
@@ -58,7 +58,7 @@ class User:
         return users.acting_as(self.userid, lambda: asyncio.run(asking()))
 
     def streamed(self, topic: str, payload: dict[str, Any]) -> Any:
-        """Give the first answer of a stream, or its refusal."""
+        """Return the first answer of a stream, or its refusal."""
 
         async def asking() -> Any:
             async with asyncio.timeout(120), connect(self.cluster.state.socket) as handle:
@@ -70,7 +70,7 @@ class User:
         return users.acting_as(self.userid, lambda: asyncio.run(asking()))
 
     def signed(self, *command: str, **attributes: Any) -> str:
-        """Give a request of his, signed by him."""
+        """Return a request of his, signed by him."""
         spec = jobspec.make(
             list(command),
             nodes=1,
@@ -99,7 +99,7 @@ class User:
         return self.asked(topic, {"id": fluid.parse(job), **more})
 
     def output(self, job: str) -> str:
-        """Give what his job has printed, when it is over."""
+        """Return what his job has printed, when it is over."""
         self.cluster.wait_event(job, "clean")
         found = self.about("job-info.lookup", job, keys=["guest.output"])
         events = eventlog.decode(found["guest.output"])
@@ -147,7 +147,7 @@ def other(common: Cluster, munge_socket: Path) -> User:
 
 
 def over(cluster: Cluster, job: str) -> dict[str, Any]:
-    """Wait for a job's end, and give its attributes."""
+    """Wait for a job's end, and return its attributes."""
     cluster.wait_event(job, "clean")
     return cluster.job(job)
 
@@ -244,7 +244,7 @@ WITH_THEM = (
 
 
 def commanded(user: User, *arguments: str) -> tuple[int, str]:
-    """Run a `warren` command as a user; give its exit code and its words."""
+    """Run a `warren` command as a user; return its exit code and its words."""
     for module in WITH_THEM:
         importlib.import_module(module)
 
@@ -284,7 +284,7 @@ def test_the_command_line_serves_a_guest_as_far_as_he_may_go(one: User) -> None:
 
 
 def refusal(cluster: Cluster, job: str) -> str:
-    """Give why a job has not run."""
+    """Return why a job has not run."""
     ended = over(cluster, job)
     assert (ended["success"], ended["exception_type"]) == (False, "exec")
     return str(ended["exception_note"])
@@ -358,7 +358,7 @@ def test_nothing_that_a_user_leaves_behind_outlives_his_job(other: User, leaving
 
 
 def of_user(userid: int) -> list[int]:
-    """Give the living processes of a user who has nothing else running."""
+    """Return the living processes of a user who has nothing else running."""
     found = []
     for process in parents():
         with suppress(OSError):

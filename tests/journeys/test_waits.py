@@ -21,7 +21,7 @@ def separate(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def told(cluster: Cluster, job: str) -> str:
-    """Give what is said of a job, as people see it."""
+    """Return what is said of a job, as people see it."""
     return cluster("jobs", "-a", "-n", "-o", "{contextual_info}", job).stdout.strip()
 
 

@@ -74,7 +74,7 @@ async def alongside(part: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def loose() -> Iterator[Object]:
-    """Give all definitions, of objects with any fields: what the API does, it does with any."""
+    """Return all definitions, of objects with any fields: what the API does, it does with any."""
     for crd in definitions():
         versions = [
             {**version, "schema": {"openAPIV3Schema": _any_fields(version)}}
@@ -200,7 +200,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def life(self) -> AbstractAsyncContextManager[Client]:
-        """Give a client for as long as a server lives."""
+        """Return a client for as long as a server lives."""
 
     @abstractmethod
     def tell(self, story: Coroutine[Any, Any, None]) -> None:
@@ -334,7 +334,7 @@ async def space(client: Client, name: str) -> None:
 
 
 async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
-    """Give the next events of a watch, and close it."""
+    """Return the next events of a watch, and close it."""
     found: list[Event] = []
     async with aclosing(events), asyncio.timeout(60):  # type: ignore[type-var]
         while len(found) < count:
@@ -345,7 +345,7 @@ async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
 
 
 def told(events: list[Event]) -> Iterator[tuple[str, str]]:
-    """Give the short of events: what has happened to whom."""
+    """Return the short of events: what has happened to whom."""
     return ((event.type, event.object["metadata"]["name"]) for event in events)
 
 
@@ -364,5 +364,5 @@ async def settled(cluster: Cluster, condition: Callable[[], Awaitable[bool]]) ->
 
 
 def watchers(store: Store) -> list[Any]:
-    """Give the watches that are open."""
+    """Return the watches that are open."""
     return [each for some in store._history._watchers.values() for each in some]

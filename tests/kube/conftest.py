@@ -16,7 +16,7 @@ from warren.kube.server.history import History
 
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the directory of an authority and of a server's keys."""
+    """Return the directory of an authority and of a server's keys."""
     return tmp_path_factory.mktemp("cluster") / "pki"
 
 
@@ -33,7 +33,7 @@ def stay() -> Iterator[Stay]:
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, pki: Path) -> Cluster:
-    """Give a cluster of the sort that a story is told to."""
+    """Return a cluster of the sort that a story is told to."""
     short = "short_history" in request.fixturenames
     match request.param:
         case "local" | "https":
@@ -48,7 +48,7 @@ def cluster(request: pytest.FixtureRequest, pki: Path) -> Cluster:
 
 @pytest.fixture
 def heard() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Give what an admin reads in the log."""
+    """Return what an admin reads in the log."""
     before = structlog.get_config()["wrapper_class"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     try:

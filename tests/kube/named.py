@@ -39,16 +39,16 @@ class Words:
         return f"{self.space}-{name}" if name and not name.startswith("kube-") else name
 
     def ours(self, obj: Object) -> bool:
-        """Tell whether an object is in a namespace of ours, or is one."""
+        """Return whether an object is in a namespace of ours, or is one."""
         metadata = obj["metadata"]
         return str(metadata.get("namespace") or metadata["name"]).startswith(f"{self.space}-")
 
     def out(self, kind: Kind, obj: Object) -> Object:
-        """Give an object in their words."""
+        """Return an object in their words."""
         return _retold(kind, obj, self.group, self.namespace)
 
     def back(self, kind: Kind, obj: Object) -> Object:
-        """Give an object in ours."""
+        """Return an object in ours."""
         return _retold(
             kind,
             obj,
@@ -69,7 +69,7 @@ Rename = Callable[[str], str]
 
 
 def _name(kind: Kind, name: str, group: Rename) -> str:
-    """Give the name of an object: that of a definition ends in its group."""
+    """Return the name of an object: that of a definition ends in its group."""
     plural, _, place = name.partition(".")
     return f"{plural}.{group(place)}" if kind == CRD and place else name
 
@@ -215,7 +215,7 @@ class Stay:
         return http.connect(self._access, component="tests")
 
     def cluster(self) -> NamedCluster:
-        """Give the cluster for one more story."""
+        """Return the cluster for one more story."""
         return NamedCluster(self, replace(self._words, space=f"{self.run}-{next(self._numbers)}"))
 
     async def arrive(self) -> None:
@@ -242,7 +242,7 @@ class Stay:
                 await asyncio.sleep(0.2)
 
     async def _left(self, client: Client, kind: Kind) -> list[Object]:
-        """Give the objects of ours that are there: their names say it."""
+        """Return the objects of ours that are there: their names say it."""
         listing = await client.list(kind)
         return [obj for obj in listing.items if self.run in obj["metadata"]["name"]]
 

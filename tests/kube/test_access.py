@@ -46,7 +46,7 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
 
 
 def shaken_by(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
-    """Give whom the server takes the client for; None if it will not have it."""
+    """Return whom the server takes the client for; None if it will not have it."""
     near, far = socket.socketpair()
     with near, far:
         other = threading.Thread(target=lambda: greeted(client, near))
@@ -90,12 +90,12 @@ CBC = ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"]
 
 
 def servers(pki: Path) -> list[ssl.SSLContext]:
-    """Give the contexts of the API server, and of a webhook with the same keys."""
+    """Return the contexts of the API server, and of a webhook with the same keys."""
     return [tls.ensure(pki), webhook.rotating(pki / "server.crt", pki / "server.key")]
 
 
 def limited(pki: Path, version: ssl.TLSVersion, ciphers: str) -> ssl.SSLContext:
-    """Give a client's context for one version of TLS."""
+    """Return a client's context for one version of TLS."""
     client = Access(server="", authority=tls.authority(pki), token="").tls()
     client.minimum_version = client.maximum_version = version
     client.set_ciphers(f"{ciphers}:@SECLEVEL=0")

@@ -108,7 +108,7 @@ class Writer:
         return answer.status, orjson.loads(answer.read())
 
     def there(self, path: str, body: dict[str, Any]) -> Any:
-        """Give the object of a place, made if need be as it is to be found."""
+        """Return the object of a place, made if need be as it is to be found."""
         code, obj = self.ask("GET", f"{path}/it")
         if code == 404:
             code, obj = self.ask("POST", path, {"metadata": METADATA, **body})
@@ -118,7 +118,7 @@ class Writer:
 
 @pytest.fixture(scope="module")
 def writer(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
-    """Give a writer to a server of its own."""
+    """Return a writer to a server of its own."""
     # Without what collects garbage: only the writer changes anything.
     with beside(pki, tmp_path_factory.mktemp("anything"), having=stored) as config:
         writer = Writer(kubeconfig.load(config))

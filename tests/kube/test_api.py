@@ -56,7 +56,7 @@ class Caller:
             return response.status, orjson.loads(await response.read() or b"null")
 
     async def fails(self, method: str, path: str, **options: Any) -> tuple[int, str]:
-        """Give the code and the reason of a failure, which is a whole Status."""
+        """Return the code and the reason of a failure, which is a whole Status."""
         code, status = await self.ask(method, path, **options)
         assert status["kind"] == "Status"
         assert status["apiVersion"] == "v1"

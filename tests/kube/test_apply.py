@@ -72,7 +72,7 @@ def change(old: Object, manager: str, spec: Mapping[str, Any], **more: Any) -> O
 
 
 def owned(found: Object) -> dict[str, Any]:
-    """Give the fields of each manager; one of Update is marked."""
+    """Return the fields of each manager; one of Update is marked."""
     return {
         entry["manager"] + ("" if entry["operation"] == "Apply" else "*"): entry["fieldsV1"]
         for entry in found["metadata"].get("managedFields", ())
@@ -84,7 +84,7 @@ def spec_of(found: Object, manager: str) -> Any:
 
 
 def body(found: Object) -> dict[str, Any]:
-    """Give an object without its owners."""
+    """Return an object without its owners."""
     metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
     return {**found, "metadata": metadata}
 
@@ -396,7 +396,7 @@ def test_a_writer_may_say_anew_who_owns_what() -> None:
 
 
 def noted(spec: Any) -> dict[str, Any]:
-    """Give metadata of what client-side apply has written."""
+    """Return metadata of what client-side apply has written."""
     written = orjson.dumps(obj(spec)).decode()
     return {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": written}}
 
@@ -475,7 +475,7 @@ histories = st.lists(st.tuples(st.sampled_from(["apply", "write"]), managers, ob
 
 
 def lived(history: list[tuple[str, str, Object]]) -> Object | None:
-    """Give the object after some deeds of several writers."""
+    """Return the object after some deeds of several writers."""
     live: Object | None = None
     for deed, manager, asked in history:
         if deed == "apply":
@@ -486,7 +486,7 @@ def lived(history: list[tuple[str, str, Object]]) -> Object | None:
 
 
 def everything(found: Object) -> set[fieldsets.Path]:
-    """Give all there is to own, by what its only writer owns."""
+    """Return all there is to own, by what its only writer owns."""
     fields = owned(write(None, "one", body(found))).get("one*", {})
     return set(fieldsets.paths(fields))
 
@@ -551,7 +551,7 @@ def test_a_forced_apply_gets_what_it_asks_for_and_owns_it(
 
 
 def _merged_apart(after: Object, asked: Object) -> dict[str, Any]:
-    """Give the fields of which others may have parts, where all that was asked for is in them."""
+    """Return the fields of which others may have parts, where all that was asked for is in them."""
     found = {}
     for field in ("inner", "extra"):
         if field in asked["spec"]:

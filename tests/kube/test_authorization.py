@@ -547,7 +547,7 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
 
 
 def places(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Give the path of everything in an object."""
+    """Return the path of everything in an object."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for step, inner in items:
         yield (step,)
@@ -639,7 +639,7 @@ MAY_WRITE = rule("create", "update", on=["*"], groups=[RBAC])
 
 
 def holder(*rules: Object, namespace: str = "") -> Authorizer:
-    """Give who answers where ann holds these rules, and bob what is in role `other`."""
+    """Return who answers where ann holds these rules, and bob what is in role `other`."""
     return authorizer(
         role(*rules, MAY_WRITE, name="held"),
         binding(person("ann"), of="held", name="held", namespace=namespace),

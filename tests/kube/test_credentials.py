@@ -194,7 +194,7 @@ async def test_a_source_that_does_not_answer_is_not_waited_for_but_heard_later()
 
 
 def configured(path: Path, **user: Any) -> Access:
-    """Give the access of a kubeconfig whose user says this."""
+    """Return the access of a kubeconfig whose user says this."""
     kubeconfig.write(path, Access(server="https://x", token="t"))
     document = yaml.safe_load(path.read_text())
     document["users"][0]["user"] = user

@@ -50,7 +50,7 @@ class Family:
         await self.store.delete(remove, WriteOptions(propagation=propagation))
 
     async def settle(self) -> set[str]:
-        """Wait until nothing more happens; give the names of those that are there."""
+        """Wait until nothing more happens; return the names of those that are there."""
         await asyncio.sleep(120)
         return {obj["metadata"]["name"] for obj in self.store.list(MAP, "default").items}
 

@@ -128,7 +128,7 @@ async def answered(
 
 @asynccontextmanager
 async def listening(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server that answers everything as it is told, on a port of its own; give where."""
+    """A server that answers everything as it is told, on a port of its own; return where."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await handler(request)

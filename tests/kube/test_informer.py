@@ -384,7 +384,7 @@ class Script:
         return answer
 
     def waits(self) -> Sequence[float]:
-        """Give the pauses between what it was asked."""
+        """Return the pauses between what it was asked."""
         return [later - earlier for (_, earlier), (_, later) in pairwise(self.asked)]
 
 
@@ -398,7 +398,7 @@ def event(type: str, name: str, version: int, uid: str = "one") -> Event:
 
 
 async def following(script: Script, **options: Any) -> tuple[Informer, Sequence[Object]]:
-    """Let an informer hear a whole script; give it, and what it told."""
+    """Let an informer hear a whole script; return it, and what it told."""
     informer = Informer(
         cast(Client, script), WORKFLOW, chance=options.pop("chance", lambda: 0.0), **options
     )

@@ -59,14 +59,14 @@ class Kubectl:
         )
 
     def __call__(self, *arguments: str, fails: bool = False, **environ: str) -> str:
-        """Run it to its end, and give what it says."""
+        """Run it to its end, and return what it says."""
         process = self.start(*arguments, **environ)
         said, _ = process.communicate(timeout=120)
         assert (process.returncode != 0) == fails, said
         return said
 
     def fails(self, *arguments: str) -> str:
-        """Give what it says when it must fail."""
+        """Return what it says when it must fail."""
         return self(*arguments, fails=True)
 
     def at_once(self, *commands: str) -> list[str]:
@@ -78,11 +78,11 @@ class Kubectl:
         return [said for _, said in ended]
 
     def read(self, *what: str) -> Any:
-        """Give an object as JSON."""
+        """Return an object as JSON."""
         return json.loads(self("get", *what, "-o", "json"))
 
     def write(self, name: str, document: Any) -> str:
-        """Write a manifest down, and give its path."""
+        """Write a manifest down, and return its path."""
         path = self.home / name
         path.write_text(yaml.safe_dump(document))
         return str(path)
@@ -105,7 +105,7 @@ def visited(program: str, config: Path, home: Path) -> Iterator[Kubectl]:
 
 @pytest.fixture(scope="module", params=KUBECTLS)
 def program(request: pytest.FixtureRequest) -> str:
-    """Give each kubectl that there is."""
+    """Return each kubectl that there is."""
     return str(request.param)
 
 
@@ -124,7 +124,7 @@ def named(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ku
 
 @pytest.fixture(params=["ours", *(["named"] if NAMED else [])])
 def run(request: pytest.FixtureRequest, program: str) -> Kubectl:
-    """Give each kubectl for each cluster."""
+    """Return each kubectl for each cluster."""
     kubectl: Kubectl = request.getfixturevalue(request.param)
     return kubectl
 
@@ -137,7 +137,7 @@ def listed(objects: list[Any]) -> dict[str, Any]:
 
 
 def _workflows() -> dict[str, Any]:
-    """Give the definition of Workflows, in a group of this run."""
+    """Return the definition of Workflows, in a group of this run."""
     [found] = [each for each in definitions() if each["spec"]["names"]["kind"] == "Workflow"]
     return {
         **found,

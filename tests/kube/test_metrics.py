@@ -33,7 +33,7 @@ class Page:
         self.metrics = Metrics(self.registry)
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """Give a sample as a scraper reads it."""
+        """Return a sample as a scraper reads it."""
         found = [
             sample.value
             for family in text_string_to_metric_families(exposition(self.registry).decode())

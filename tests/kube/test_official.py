@@ -150,7 +150,7 @@ def configmap(name: str, **metadata: Any) -> client.V1ConfigMap:
 
 
 def failure(ask: Callable[[], Any]) -> dict[str, Any]:
-    """Give the body of what must fail: a whole Status."""
+    """Return the body of what must fail: a whole Status."""
     with pytest.raises(ApiException) as raised:
         ask()
     status: dict[str, Any] = json.loads(raised.value.body)

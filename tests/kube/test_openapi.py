@@ -43,7 +43,7 @@ def resource(kind: Kind, **more: Any) -> Resource:
 
 
 def document(kind: Kind = WORKFLOW, **more: Any) -> dict[str, Any]:
-    """Give the document in which a kind is."""
+    """Return the document in which a kind is."""
     resources = [*BUILT_IN, resource(kind, **more)]
     return openapi.document(kind.group, kind.version, resources, {kind.plural: SCHEMA})
 

@@ -42,7 +42,7 @@ def enveloped(api_version: str, kind: str, raw: bytes) -> bytes:
 
 
 def read(raw: bytes, kind: str = "ConfigMap", api_version: str = "v1") -> dict[str, Any]:
-    """Decode an object, and give it without its kind."""
+    """Decode an object, and return it without its kind."""
     obj = decoded(enveloped(api_version, kind, raw))
     assert (obj.pop("apiVersion"), obj.pop("kind")) == (api_version, kind)
     return obj
@@ -457,14 +457,14 @@ def test_any_bytes_are_an_object_or_refused(body: bytes) -> None:
 
 
 def within(message: str) -> Iterator[str]:
-    """Give the messages that the fields of one are of."""
+    """Return the messages that the fields of one are of."""
     for each in MESSAGES[message].values():
         if each.type not in ("string", "bytes", "int", "bool"):
             yield each.type
 
 
 def names(message: str) -> Iterator[str]:
-    """Give the names that an object has in JSON."""
+    """Return the names that an object has in JSON."""
     for each in MESSAGES[message].values():
         if each.name or each.type in protobuf._SHORT:
             yield each.name
@@ -473,7 +473,7 @@ def names(message: str) -> Iterator[str]:
 
 
 def depth(message: str, above: tuple[str, ...] = ()) -> int:
-    """Tell how many messages are within each other."""
+    """Return how many messages are within each other."""
     assert message not in above, "a message within itself"
     return 1 + max((depth(each, (*above, message)) for each in within(message)), default=0)
 

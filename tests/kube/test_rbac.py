@@ -41,7 +41,7 @@ class Cluster:
         return Access(server=self._url, authority=tls.authority(self._pki), token="admins-token")
 
     def named(self, name: str, *groups: str) -> Access:
-        """Give a way in with a certificate."""
+        """Return a way in with a certificate."""
         certificate, key = tls.issue(self._pki, name, groups)
         return Access(
             server=self._url, authority=tls.authority(self._pki), certificate=certificate, key=key
@@ -49,7 +49,7 @@ class Cluster:
 
     @asynccontextmanager
     async def session(self, name: str = "") -> AsyncIterator[aiohttp.ClientSession]:
-        """Give what sends any request, as the admin or as a user with a certificate."""
+        """Return what sends any request, as the admin or as a user with a certificate."""
         access = self.named(name) if name else self.admin()
         headers = {} if name else {"Authorization": f"Bearer {access.token}"}
         connector = aiohttp.TCPConnector(ssl=access.tls())

@@ -17,7 +17,7 @@ TOYS = Key("", "toys.toys.example")
 
 
 def named(name: str, *owners: Object, **metadata: Any) -> Object:
-    """Give an object, which is owned."""
+    """Return an object, which is owned."""
     references = [
         {
             "apiVersion": each["apiVersion"],

@@ -39,7 +39,7 @@ def field(definition: dict[str, Any]) -> Schema:
 
 
 def causes(definition: dict[str, Any], value: Any) -> list[Cause]:
-    """Tell what is wrong with a value of `spec.x`."""
+    """Return what is wrong with a value of `spec.x`."""
     return field(definition).violations({"spec": {"x": value}})
 
 
@@ -564,7 +564,7 @@ OBJECTS = st.dictionaries(NAMES, JSON, max_size=4)
 
 
 def fitting(definition: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Give values that a schema admits."""
+    """Return values that a schema admits."""
     match definition.get("type"):
         case "string":
             return st.text("xy", max_size=2)

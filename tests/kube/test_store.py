@@ -41,12 +41,12 @@ from warren.kube.server.store import Store
 
 
 def restarted(journal: MemoryJournal) -> Store:
-    """Give the store that a new process has, before it does anything."""
+    """Return the store that a new process has, before it does anything."""
     return Store(journal, virtual.VirtualClock(), AdmitAll())
 
 
 def contents(store: Store) -> dict[str, list[Object]]:
-    """Give everything that can be read."""
+    """Return everything that can be read."""
     kinds = [resource.kind(resource.versions[0]) for resource in store.resources()]
     return {str(kind): store.list(kind).items for kind in kinds}
 
@@ -429,7 +429,7 @@ async def _until(store: Store, since: str, last: str) -> Any:
 
 
 def definition(**rest: Any) -> dict[str, Any]:
-    """Give the definition of a kind that nobody has thought of before."""
+    """Return the definition of a kind that nobody has thought of before."""
     spec = {
         "group": "toys.example",
         "names": {"kind": "Toy", "plural": "toys"},

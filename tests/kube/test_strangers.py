@@ -30,7 +30,7 @@ def listener() -> Iterator[socket.socket]:
 
 @contextmanager
 def connected(listener: socket.socket, userid: int | None = None) -> Iterator[socket.socket]:
-    """Connect, as another user if one is named; give the accepted end."""
+    """Connect, as another user if one is named; return the accepted end."""
     with socket.socket() as own:
         if userid is not None:
             os.fchown(own.fileno(), userid, userid)

@@ -28,7 +28,7 @@ OVER = "the API refuses no more"
 
 
 def told(heard: Logged) -> list[tuple[str, str, str]]:
-    """Give what an admin reads: how loud, what, and why."""
+    """Return what an admin reads: how loud, what, and why."""
     return [(each["log_level"], each["event"], each.get("reason", "")) for each in heard]
 
 

@@ -124,7 +124,7 @@ GOOD = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 
 
 async def told(store: Store, *changes: Object, **given: Any) -> list[Any]:
-    """Give what becomes of a Workflow, and of changes of it: status or refusal, each as told."""
+    """Return what becomes of a Workflow, and of changes of it: status or refusal, each as told."""
     found: list[Any] = []
     new = workflow(**{"dwDirectives": [GOOD], **given})
     try:
@@ -381,7 +381,7 @@ async def test_only_reviews_of_a_size_are_taken_and_only_where_they_belong(tmp_p
 
 
 async def shown(port: int, certificate: Path) -> bool:
-    """Tell whether the webhook shows this certificate."""
+    """Return whether the webhook shows this certificate."""
     context = ssl.create_default_context(cafile=certificate)
     try:
         _, writer = await asyncio.open_connection("localhost", port, ssl=context)

@@ -806,7 +806,7 @@ async def listening(
 
 
 def signed(directory: Path, name: str) -> tuple[Path, Path]:
-    """Give a certificate that has signed itself, and its key."""
+    """Return a certificate that has signed itself, and its key."""
     directory.mkdir(exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -73,7 +73,7 @@ def event(name: str, now: float = 2.0, **context: Any) -> Event:
 
 
 def job(*events: str | Event) -> Job:
-    """Give a job that was submitted and then met these events."""
+    """Return a job that was submitted and then met these events."""
     known = begin(ID, SUBMIT)
     for each in events:
         known = update(known, event(each) if isinstance(each, str) else each)

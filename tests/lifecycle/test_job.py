@@ -295,7 +295,7 @@ happenings = st.sampled_from(
 
 
 def lived(events: list[Event]) -> tuple[Job, list[Event]]:
-    """Live through what is legal of these events; give the job, and its log."""
+    """Live through what is legal of these events; return the job, and its log."""
     known, log = begin(ID, SUBMIT), [SUBMIT]
     for number, each in enumerate(events):
         happens = Event(2.0 + number, each.name, each.context)

@@ -23,7 +23,7 @@ PAIRS = [(state, name) for state in State for name in CONTEXTS]
 
 
 def in_state(state: State) -> Job:
-    """Give a job to which every event could come, if its state allowed it."""
+    """Return a job to which every event could come, if its state allowed it."""
     holds = frozenset({"dws-create"})
     return replace(
         job(),

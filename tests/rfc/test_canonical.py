@@ -78,7 +78,7 @@ def test_the_vectors_are_canonical_and_version_1_where_the_schema_says_so(name: 
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Give the paths of everything in a value."""
+    """Return the paths of everything in a value."""
     inner = list(value.items() if isinstance(value, dict) else enumerate(value))
     found = [path] if path else []
     for key, child in inner:
@@ -110,7 +110,7 @@ changes = st.lists(
 
 
 def changed(plan: list[tuple[tuple[Any, ...], Any, str | None]]) -> dict[str, Any]:
-    """Give the rich jobspec with other things in some places."""
+    """Return the rich jobspec with other things in some places."""
     made = copy.deepcopy(RICH)
     for (*parents, last), value, key in plan:
         place: Any = made

@@ -143,7 +143,7 @@ def test_the_use_cases_of_rfc_14_that_go_beyond_version_1_are_refused_in_words(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Give the paths of everything in a value."""
+    """Return the paths of everything in a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
     found = [path] if path else []
     if isinstance(value, dict | list):

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2].parent / "shared" / "vectors"
 
 
 def vector(name: str) -> Path:
-    """Give the path of one vector file or folder; skip the test where it is missing."""
+    """Return the path of one vector file or folder; skip the test where it is missing."""
     path = ROOT / name
     if not path.exists():
         pytest.skip(f"the test vectors ../shared/vectors/{name} are missing")

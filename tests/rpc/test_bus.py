@@ -22,7 +22,7 @@ class Elsewhere(Forwarder):
 
 
 async def fails(handle: Handle, topic: str) -> int:
-    """Give the errnum of a request that must fail."""
+    """Return the errnum of a request that must fail."""
     with pytest.raises(RpcError) as failed:
         await handle.rpc(topic)
     return failed.value.errnum

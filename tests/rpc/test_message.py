@@ -39,7 +39,7 @@ def _encodes(payload: Any) -> bool:
 
 
 def errnum_of(line: bytes) -> int:
-    """Read a line and its payload; give the errnum if they are none, and 0 if they are."""
+    """Read a line and its payload; return the errnum if they are none, and 0 if they are."""
     try:
         message.unpack(message.decode(line).payload)
     except RpcError as error:

@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def errnum_of(asked: Coroutine[Any, Any, Any]) -> int:
-    """Give the errnum of a request that must fail."""
+    """Return the errnum of a request that must fail."""
     with pytest.raises(RpcError) as failed:
         await asked
     return failed.value.errnum
@@ -52,7 +52,7 @@ class Wire:
         await self.writer.drain()
 
     async def hear(self) -> Any:
-        """Give the next message; None when the other end has hung up."""
+        """Return the next message; None when the other end has hung up."""
         try:
             line = await self.reader.readline()
         except ConnectionError:

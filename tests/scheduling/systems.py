@@ -68,14 +68,14 @@ def matched(graph: Graph, request: Request) -> Allocation:
 
 
 def written(graph: Graph, allocation: Allocation) -> dict[str, Any]:
-    """Give an allocation's R as it is stored, with `scheduling`."""
+    """Return an allocation's R as it is stored, with `scheduling`."""
     r = graph.encode(allocation, starttime=0.0, expiration=0.0)
     found: dict[str, Any] = orjson.loads(graph.text(allocation, r))
     return found
 
 
 def paths(graph: Graph, allocation: Allocation, kind: str) -> list[str]:
-    """Give the paths of the cores or ssds of an allocation, as its R names them."""
+    """Return the paths of the cores or ssds of an allocation, as its R names them."""
     r = written(graph, allocation)
     return [vertex.path for vertex in jgf.decode(r["scheduling"]) if vertex.type == kind]
 
@@ -85,7 +85,7 @@ Bits = dict[tuple[str, object], int]
 
 
 def taken(graph: Graph) -> Bits:
-    """Give what the graph says is taken."""
+    """Return what the graph says is taken."""
     found: Bits = {}
     system_, room = graph._inventory, graph._room
     for place, node in enumerate(system_.nodes):
@@ -97,7 +97,7 @@ def taken(graph: Graph) -> Bits:
 
 
 def parts(graph: Graph, allocation: Allocation) -> Bits:
-    """Give what an allocation consists of."""
+    """Return what an allocation consists of."""
     found: Bits = {}
     for piece in allocation.pieces:
         node = graph._inventory.nodes[graph._inventory.places[piece.rank]]
@@ -146,7 +146,7 @@ class Oracle:
         self._ranks = {each.rank: each for each in resource_set.decode(r)}
 
     def fits(self, request: Request, gone: Bits, drained: Container[int] = ()) -> bool:
-        """Tell whether there is room beside what is taken, on nodes that are not drained."""
+        """Return whether there is room beside what is taken, on nodes that are not drained."""
         free: dict[int, tuple[int, int]] = {}
         for rank, has in self._ranks.items():
             if rank not in drained and self._meets(request, rank):
@@ -191,7 +191,7 @@ class Oracle:
     def _flash(
         self, nodes: Iterable[str], gib: int, free: Iterable[str], pools: Mapping[str, int]
     ) -> bool:
-        """Tell whether each node can have its flash of its own chassis."""
+        """Return whether each node can have its flash of its own chassis."""
         left, pooled = list(free), dict(pools)
         for node in nodes:
             got = 0

@@ -43,7 +43,7 @@ def have(graph: Graph, *given_: tuple[Request, float], first: int = 100) -> list
 def decided(
     graph: Graph, queue: Iterable[Waiting], running: Sequence[Running] = (), **options: Any
 ) -> tuple[list[int], dict[int, float]]:
-    """Give who starts, and who is blocked, until when."""
+    """Return who starts, and who is blocked, until when."""
     found = list(decide(graph, [queue], running, NOW, **{"passing": True, "depth": 32, **options}))
     starts = [each.waiting.job for each in found if isinstance(each, Start)]
     return starts, {each.waiting.job: each.at for each in found if isinstance(each, Blocked)}

@@ -204,7 +204,7 @@ def test_one_allocation_is_placed_whenever_some_choice_of_nodes_has_room_for_it(
 
 
 def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bool:
-    """Tell whether it fits, by trying every choice of nodes."""
+    """Return whether it fits, by trying every choice of nodes."""
     system_ = graph._inventory
     for chosen in combinations(system_.nodes, nodes):
         counts: dict[int, int] = {}

@@ -117,7 +117,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
 
 
 def payload(topic: str, job: int, token: str) -> dict[str, Any]:
-    """Give a request about a job that does no harm."""
+    """Return a request about a job that does no harm."""
     guest = {"namespace": keys.guest(job)}
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
@@ -175,7 +175,7 @@ async def got(handle: Handle, topic: str, streaming: bool, request: dict[str, An
 
 
 async def told(world: World, control: Control, first: int, second: int, ask: Asker) -> Any:
-    """Give what each user got, by topic, while a job of the first one runs."""
+    """Return what each user got, by topic, while a job of the first one runs."""
     bus = control.instance.bus
     bus.register("job-exec", RemoteLauncher(bus.handle(), bus.owner).methods())
     spec = orjson.dumps(jobspec.make(command=["app"], nodes=1))

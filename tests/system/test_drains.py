@@ -14,7 +14,7 @@ REQUEST = {"targets": "compute-01", "reason": "bad disk", "mode": "update"}
 
 
 async def look(control: Control) -> Mapping[str, Any]:
-    """Give what is known of the node that is drained."""
+    """Return what is known of the node that is drained."""
     nodes = (await control.instance.bus.handle().rpc("resource.status"))["nodes"]
     found: Mapping[str, Any] = nodes[1]
     return found

@@ -73,7 +73,7 @@ async def make(control: Control, rabbit: str, status: str) -> None:
 
 
 def storage(control: Control, rabbit: str) -> Mapping[str, Any]:
-    """Give a Storage."""
+    """Return a Storage."""
     found: Mapping[str, Any] = control.api.store.get(
         kinds.STORAGE, Key(kinds.DEFAULT_NAMESPACE, rabbit)
     )
@@ -108,7 +108,7 @@ def state(control: Control, job: JobId) -> State:
 
 
 async def waits(control: Control, job: JobId) -> str:
-    """Give what a job waits for, as `warren jobs` shows it, once it has been looked at."""
+    """Return what a job waits for, as `warren jobs` shows it, once it has been looked at."""
     await asyncio.sleep(2.0)
     assert state(control, job) is State.SCHED
     entry = control.instance.manager.find(job)
@@ -117,7 +117,7 @@ async def waits(control: Control, job: JobId) -> str:
 
 
 async def ends(world: World, control: Control, job: JobId) -> str:
-    """Wait for a job's good end; give its nodes."""
+    """Wait for a job's good end; return its nodes."""
     ended = await world.ended(control, job)
     assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
     assert ended.r is not None
@@ -147,7 +147,7 @@ def test_a_rabbit_that_is_not_ready_gets_no_job_until_it_is_again(status: str) -
 
 
 async def ends_beside(world: World, control: Control, job: JobId, held: JobId) -> str:
-    """Wait for a job's good end while another one still waits; give its nodes."""
+    """Wait for a job's good end while another one still waits; return its nodes."""
     await asyncio.sleep(60.0)
     assert state(control, held) is State.SCHED
     found = control.instance.manager.find(job)

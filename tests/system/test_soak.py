@@ -150,7 +150,7 @@ class Soak:
 
 
 def promised(world: World, control: Control) -> Bits:
-    """Give what active jobs have been given, as their R says. No two have the same."""
+    """Return what active jobs have been given, as their R says. No two have the same."""
     graph = the_graph(control)
     found = []
     for each in control.instance.manager.jobs():

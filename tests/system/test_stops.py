@@ -48,7 +48,7 @@ async def stopped_after(
     between: Callable[[World], Awaitable[None]] | None = None,
     play: Play | None = None,
 ) -> bool:
-    """Stop after a write, then live to the end; tell whether there was such a write."""
+    """Stop after a write, then live to the end; return whether there was such a write."""
     seam = Seam(stop_after=write)
     async with opened(play=lambda command, environment: play or Play()) as world:
 

@@ -17,7 +17,7 @@ JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 
 
 def refused(directive: str, *profiles: Any) -> str:
-    """Give what the author of a job with a directive is told."""
+    """Return what the author of a job with a directive is told."""
     graph = Graph(system((2, 144)))
     validator = StorageValidator(
         rules=lambda: RULES,

@@ -45,7 +45,7 @@ class Actions:
         self._counted = counted
 
     def due(self, event: Event) -> bool:
-        """Tell whether there is anything to do."""
+        """Return whether there is anything to do."""
         return bool(self._by_event[event])
 
     async def perform(self, event: Event, job: Registration) -> None:

@@ -140,7 +140,7 @@ class Api:
 
 
 def _path(request: web.Request) -> str:
-    """Give the path as it is written in a URL: whatever is in it, it is one word."""
+    """Return the path as it is written in a URL: whatever is in it, it is one word."""
     return request.rel_url.raw_path
 
 

@@ -38,7 +38,7 @@ class Register:
         return len(self._held)
 
     def __iter__(self) -> Iterator[Held]:
-        """Give the jobs that are registered now, whatever happens to them meanwhile."""
+        """Return the jobs that are registered now, whatever happens to them meanwhile."""
         return iter(tuple(self._held.values()))
 
     async def put(self, held: Held) -> None:

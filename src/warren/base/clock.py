@@ -12,7 +12,7 @@ class Clock(Protocol):
     """Tells the time."""
 
     def now(self) -> float:
-        """Give the seconds since the epoch."""
+        """Return the seconds since the epoch."""
         ...
 
 

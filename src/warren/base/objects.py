@@ -79,7 +79,7 @@ Write = Create | Change | Remove
 
 
 def key_of(obj: Object) -> Key:
-    """Give the key of an object from its metadata."""
+    """Return the key of an object from its metadata."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace", ""), metadata["name"])
 

@@ -6,7 +6,7 @@ import click
 
 
 def spelled_out(command: click.Command, ctx: click.Context, words: Sequence[str]) -> list[str]:
-    """Give a command line with its long options in full.
+    """Return a command line with its long options in full.
 
     What no option begins with is left as it is, for the parser to refuse. Raises UsageError
     where several options begin with a word.
@@ -50,7 +50,7 @@ def _full(name: str, named: dict[str, click.Option]) -> str:
 
 
 def _last(word: str, named: dict[str, click.Option]) -> click.Option | None:
-    """Give the option of a word such as -xN that takes the next one, if any does."""
+    """Return the option of a word such as -xN that takes the next one, if any does."""
     for letter, rest in _letters(word):
         option = named.get(f"-{letter}")
         if option is None:

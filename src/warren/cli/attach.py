@@ -51,7 +51,7 @@ async def attach(
     stdin: int = 0,
     stdin_ranks: str = stdio.ALL,
 ) -> int:
-    """Show a job's output until it ends; give the exit code that the job stands for.
+    """Show a job's output until it ends; return the exit code that the job stands for.
 
     `shown` says on standard error what is waited for, `events` every event, `execution` every
     one of its shells, `label` from which rank each line is; `quiet` says nothing but what the
@@ -109,7 +109,7 @@ class _Following:
         """How the tasks have ended, when they have."""
 
     async def run(self, handle: "Handle", last: str | None) -> tuple[int, bool]:
-        """Follow to the end; give the job's exit code, and whether there is all of its output."""
+        """Follow to the end; return the job's exit code, and whether there is all of its output."""
         fatal: Event | None = None
         watch = handle.stream("job-info.eventlog-watch", {"id": self._job, "path": "eventlog"})
         async with aclosing(watch) as entries:  # type: ignore[type-var]
@@ -196,7 +196,7 @@ async def _output(handle: "Handle", job: int, shows: "Shows") -> None:
 
 
 async def _log(handle: "Handle", job: int, path: str) -> AsyncIterator[Event]:
-    """Give the events of a log as they come; none where it never comes to be."""
+    """Return the events of a log as they come; none where it never comes to be."""
     from warren.rpc.message import RpcError
 
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": path})
@@ -380,7 +380,7 @@ async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
 
 
 async def _read(descriptor: int) -> AsyncIterator[bytes]:
-    """Give what there is to read, piece by piece, and at the end an empty one.
+    """Return what there is to read, piece by piece, and at the end an empty one.
 
     In a thread that nobody waits for: a read from a terminal cannot be given up, and to
     make a descriptor that others share non-blocking is not for us.

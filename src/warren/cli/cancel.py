@@ -84,7 +84,7 @@ async def raised(
     exception: Mapping[str, Any],
     typed: Mapping[int, str],
 ) -> list[str]:
-    """Raise an exception on jobs; give a sentence for each that refuses it.
+    """Raise an exception on jobs; return a sentence for each that refuses it.
 
     `typed` has the ids as their user has spelled them, of whom the sentence speaks.
     """

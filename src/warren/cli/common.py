@@ -43,7 +43,7 @@ def json_option(command: F) -> F:
 
 
 def default_statedir(of: str = "warren") -> Path:
-    """Give the state directory of somebody who names none."""
+    """Return the state directory of somebody who names none."""
     if os.geteuid() == 0:
         return Path("/var/lib") / of
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
@@ -75,7 +75,7 @@ SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {**fluid.SPELLINGS, "f58"
 
 
 def _unicode(environment: Mapping[str, str]) -> bool:
-    """Tell whether output is in UTF-8, as the first of the variables says that is set."""
+    """Return whether output is in UTF-8, as the first of the variables says that is set."""
     if environment.get("PYTHONIOENCODING", "").partition(":")[0]:
         return "UTF8" in environment["PYTHONIOENCODING"].upper().replace("-", "")
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
@@ -113,7 +113,7 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
 
 
 def socket_of(state: StateDir) -> Path:
-    """Give the instance's socket: inside of a job, that of the instance which the job is part of.
+    """Return the instance's socket: inside of a job, that of the instance which the job is part of.
 
     Not where the command line names a state directory, or the command makes one. Raises
     UserMistake for a FLUX_URI that is no socket of this machine.
@@ -133,7 +133,7 @@ def socket_of(state: StateDir) -> Path:
 
 
 def require_running(state: StateDir) -> dict[str, Any]:
-    """Give what the running cluster says of itself. Raises UserMistake where none runs."""
+    """Return what the running cluster says of itself. Raises UserMistake where none runs."""
     status = state.status()
     if status is None and state.closed:
         raise UserMistake(

@@ -36,7 +36,7 @@ def get(state: StateDir, key: str | None) -> None:
 
 
 def value(config: Mapping[str, Any], key: str) -> Any:
-    """Give what is at a dotted path. Raises UserMistake where nothing is."""
+    """Return what is at a dotted path. Raises UserMistake where nothing is."""
     found: Any = config
     for name in key.split("."):
         if not isinstance(found, Mapping) or name not in found:

@@ -89,7 +89,7 @@ def demo(script: str | None, nodes: int, global_: str | None, separate: bool, ke
 
 
 def _mark(console: "Console", sign: str, word: str) -> str:
-    """Give a sign, or a word for it where the output has no such letter."""
+    """Return a sign, or a word for it where the output has no such letter."""
     return word if console.options.ascii_only else sign
 
 
@@ -111,7 +111,7 @@ def _heed_as_interrupts(*signums: signal.Signals) -> None:
 
 
 def _examples() -> Path:
-    """Give the examples: beside the source, or installed with the program."""
+    """Return the examples: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
     for place in (package.parents[1] / "examples", package / "examples"):
         if (place / _EXAMPLE).exists():
@@ -201,7 +201,7 @@ class _Demonstration:
     # The job
 
     def _live(self, spec: dict[str, Any]) -> tuple[Story, list[Any]]:
-        """Submit the job, show its life, and give its story and its output."""
+        """Submit the job, show its life, and return its story and its output."""
         story = Story()
 
         async def lived(handle: "Handle") -> list[Any]:

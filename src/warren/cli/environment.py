@@ -25,7 +25,7 @@ _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
 
 
 def changed(own: Mapping[str, str], rules: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Give the environment that the rules make, and those of its values that are templates.
+    """Return the environment that the rules make, and those of its values that are templates.
 
     Raises UserMistake where a rule cannot be followed.
     """
@@ -86,7 +86,7 @@ def _filled(value: str, variables: Mapping[str, str], rule: str) -> str:
 
 
 def limits(rules: Iterable[str]) -> dict[str, int]:
-    """Give the soft limits of the author that the job is to have; -1 is none.
+    """Return the soft limits of the author that the job is to have; -1 is none.
 
     A rule is `-PATTERN`, `PATTERN` or `NAME=VALUE`; more than one may stand in a text, with
     commas between them. Raises UserMistake where one names no limit.

@@ -58,7 +58,7 @@ class Writer:
 
 
 def matches(event: Event, pairs: Mapping[str, str]) -> bool:
-    """Tell whether the context has these values, each written as JSON or as a plain string."""
+    """Return whether the context has these values, each written as JSON or as a plain string."""
     return all(
         key in event.context and value in (_compact(event.context[key]), event.context[key])
         for key, value in pairs.items()

@@ -230,7 +230,7 @@ def _update(key: str, value: Any, pair: str) -> tuple[str, Any]:
 
 
 async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
-    """Give the duration that a text stands for, which may begin with what the job has now."""
+    """Return the duration that a text stands for, which may begin with what the job has now."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
     seconds = duration.parse(text.removeprefix(sign))
     if not sign:

@@ -97,7 +97,7 @@ class _Field:
 
 
 def heading(name: str) -> str | None:
-    """Give the heading of a field; None where there is no such field."""
+    """Return the heading of a field; None where there is no such field."""
     if name in _FIELDS:
         return _FIELDS[name].heading
     top, _, below = name.partition(".")
@@ -107,7 +107,7 @@ def heading(name: str) -> str | None:
 
 
 def needed(names: Iterable[str]) -> list[str]:
-    """Give the attributes that fields are made of."""
+    """Return the attributes that fields are made of."""
     found: dict[str, None] = {}
     for name in names:
         for attribute in _FIELDS[name].needs if name in _FIELDS else ("annotations",):
@@ -116,7 +116,7 @@ def needed(names: Iterable[str]) -> list[str]:
 
 
 def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> Row:
-    """Give what tells a job's fields by name, as they are at a moment."""
+    """Return what tells a job's fields by name, as they are at a moment."""
     seen = _Seen(attributes, now, username)
 
     def value(name: str) -> Any:
@@ -192,7 +192,7 @@ _SHELLS_WORDS: Final = {126: "Command invoked cannot execute", 127: "command not
 
 
 def _doomed(seen: _Seen) -> bool:
-    """Tell whether an exception was the end of a job; those of exec say less than its code."""
+    """Return whether an exception was the end of a job; those of exec say less than its code."""
     return seen.attributes.get("exception_severity") == 0 and (
         seen.attributes.get("waitstatus") == 0 or seen.attributes["exception_type"] != "exec"
     )

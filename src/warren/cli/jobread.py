@@ -49,14 +49,14 @@ async def asked(
 
 
 def log_path(spelled: str) -> str:
-    """Give the path of a job's log, which may be spelled in short: exec, output, input."""
+    """Return the path of a job's log, which may be spelled in short: exec, output, input."""
     return _LOGS.get(spelled, spelled)
 
 
 async def followed(
     handle: "Handle", job: int, path: str, about: str, *, flags: int = 1
 ) -> AsyncIterator[Event]:
-    """Give the events of a job's log as they come, until there can be no more."""
+    """Return the events of a job's log as they come, until there can be no more."""
     from warren.rpc.message import RpcError
 
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": path, "flags": flags})
@@ -261,7 +261,7 @@ def _piece(which: str) -> slice:
 
 
 async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
-    """Give the jobs of a user, the one that was submitted last first; all, or enough for `most`."""
+    """Return the jobs of a user, the last submitted one first; all, or enough for `most`."""
 
     async def submitted(count: int, since: float) -> list[tuple[float, int]]:
         request = {
@@ -415,7 +415,7 @@ def _given(text: str) -> list[Block] | None:
 async def _mapped(
     handle: "Handle", job: int, given: str, *, named: bool
 ) -> tuple[list[Block], list[str]]:
-    """Give a job's map, once it starts, and the names of its nodes."""
+    """Return a job's map, once it starts, and the names of its nodes."""
     log = followed(handle, job, "guest.exec.eventlog", given)
     async with aclosing(log) as events:  # type: ignore[type-var]
         async for event in events:

@@ -150,7 +150,7 @@ def jobs(
 
 
 def colored(when: str | None, terminal: bool, environment: Mapping[str, str]) -> bool:
-    """Tell whether to color, as an option says, or else where it is printed."""
+    """Return whether to color, as an option says, or else where it is printed."""
     if when is None and environment.get("NO_COLOR"):
         return False
     return when == "always" or (when != "never" and terminal)
@@ -194,7 +194,7 @@ async def _listed(handle: "Handle", request: Mapping[str, Any]) -> list[Attribut
 async def _named(
     handle: "Handle", ids: Sequence[int], attributes: Sequence[str]
 ) -> tuple[list[Attributes], list[str]]:
-    """Give the jobs with these ids, and a sentence for each that there is not."""
+    """Return the jobs with these ids, and a sentence for each that there is not."""
     from warren.rpc.message import RpcError
 
     found, missing = [], []
@@ -208,7 +208,7 @@ async def _named(
 
 
 def counted(stats: Attributes) -> str:
-    """Tell how many jobs there are, as `flux jobs --stats` does."""
+    """Return how many jobs there are, as `flux jobs --stats` does."""
     states = stats["job_states"]
     pending = sum(states[name] for name in ("depend", "priority", "sched"))
     told = (

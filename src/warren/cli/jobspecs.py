@@ -151,7 +151,7 @@ def make_jobspec(
 
 
 def _by_resource(nodes: int | None, cores: int | None, gpus: int) -> dict[str, Any]:
-    """Give the shape of a job whose slots are nodes, or cores."""
+    """Return the shape of a job whose slots are nodes, or cores."""
     if nodes is None:
         if cores is None or gpus:
             raise UserMistake("Say how many nodes, -N, or how many --cores.")
@@ -289,7 +289,7 @@ def _put(place: dict[str, Any], names: list[str], value: Any) -> None:
 
 
 def _found(command: tuple[str, ...]) -> list[str]:
-    """Give the command; a program that is named by a path must be there and executable."""
+    """Return the command; a program that is named by a path must be there and executable."""
     program = Path(command[0])
     if "/" in command[0] and "{{" not in command[0]:
         if program.is_dir():

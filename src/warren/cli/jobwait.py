@@ -63,7 +63,7 @@ def job_status(
 
 
 async def ending(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
-    """Wait until a job is over, and give how it ended. Mistakes name it as it was `given`."""
+    """Wait until a job is over, and return how it ended. Mistakes name it as it was `given`."""
     request = {"id": job, "attrs": _ENDING, "state": State.INACTIVE.bit}
     answer = await asked(handle, "job-list.list-id", request, given)
     found: Mapping[str, Any] = answer["job"]
@@ -71,7 +71,7 @@ async def ending(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
 
 
 def exit_code(ended: Mapping[str, Any], of_exception: int | None = None) -> int:
-    """Give the exit code that the end of a job stands for."""
+    """Return the exit code that the end of a job stands for."""
     result = next(each for each in Result if each.bit == ended["result"])
     fatal = ended.get("exception_severity") == 0 and result is not Result.COMPLETED
     if fatal and of_exception is not None:
@@ -124,7 +124,7 @@ class _NoneToWaitFor(UserMistake):
 
 
 async def _waited(handle: "Handle", job: int) -> Mapping[str, Any] | str:
-    """Give how a job ended; the reason where there is none to wait for."""
+    """Return how a job ended; the reason where there is none to wait for."""
     from warren.rpc.message import RpcError
 
     try:

@@ -139,7 +139,7 @@ def ls(
 async def _entries(
     handle: "Handle", space: str, key: str, recursive: bool = False, itself: bool = False
 ) -> AsyncIterator[tuple[str, str, str]]:
-    """Give what is at a key: the directory that it is in, its name, and what it is."""
+    """Return what is at a key: the directory that it is in, its name, and what it is."""
     request = {"namespace": space, "key": key}
     try:
         with about(key):

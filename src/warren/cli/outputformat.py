@@ -181,7 +181,7 @@ class Format:
     # Reading
 
     def _read(self, start: int) -> str:
-        """Read the columns, and give the text after the last one."""
+        """Read the columns, and return the text after the last one."""
         text, lead, place = self._text, "", start
         while place < len(text):
             letter = text[place]

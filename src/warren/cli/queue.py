@@ -115,7 +115,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
 
 
 def listed(config: Config, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
-    """Give what is told of each queue. A limit of None is none."""
+    """Return what is told of each queue. A limit of None is none."""
     queue_limits = policy.queue_limits(config.queues, config.policy)
     default = policy.default_queue(config.queues, config.policy)
     return [
@@ -140,7 +140,7 @@ def listed(config: Config, statuses: Mapping[str | None, Status]) -> list[dict[s
 def _table(
     rows: Sequence[Mapping[str, Any]], symbols: Mapping[str, str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Give headers and cells. What no queue has, a name or a parent, has no column."""
+    """Return headers and cells. What no queue has, a name or a parent, has no column."""
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "QUEUE": lambda row: f"{row['queue']}{'*' * row['default']}",
         "PARENT": lambda row: row.get("parent", ""),
@@ -171,7 +171,7 @@ def _started(status: Status) -> str:
 
 
 def _symbols() -> Mapping[str, str]:
-    """Give what shows yes, no and paused where it can be printed."""
+    """Return what shows yes, no and paused where it can be printed."""
     spelled = {"y": "✔", "n": "✗", "p": "⏸"}
     try:
         "".join(spelled.values()).encode(sys.stdout.encoding or "ascii")
@@ -281,7 +281,7 @@ def _show(
 
 
 async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, Status]:
-    """Give one queue or, without a name, all of them."""
+    """Return one queue or, without a name, all of them."""
     names: Sequence[str | None] = [name]
     if name is None:
         names = (await handle.rpc("job-manager.queue-list"))["queues"] or [None]

@@ -75,13 +75,13 @@ class Known:
         return list(self.status["nodes"])
 
     def set_of(self, state: str) -> ResourceSet:
-        """Give the nodes of one of `CHOICES`."""
+        """Return the nodes of one of `CHOICES`."""
         if state == "up":
             return resource_set.difference(self.sets["all"], self.sets["down"])
         return self.sets[state]
 
     def chosen(self, queues: Sequence[str], include: str | None) -> set[int]:
-        """Give the ranks that are asked for. Raises UserMistake for what is not there."""
+        """Return the ranks that are asked for. Raises UserMistake for what is not there."""
         ranks = {node["rank"] for node in self.nodes}
         if queues:
             ranks &= set().union(*(self._queue(name) for name in queues))
@@ -97,7 +97,7 @@ class Known:
         return idset.decode(known[name])
 
     def queues_of(self) -> Mapping[int, list[str]]:
-        """Give the queues that each node is in."""
+        """Return the queues that each node is in."""
         return _by_rank({name: idset.decode(each) for name, each in self.status["queues"].items()})
 
 
@@ -186,7 +186,7 @@ def list_(
 def scheduled(
     known: Known, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
-    """Give nodes as the scheduler sees them, with those in a row that look alike.
+    """Return nodes as the scheduler sees them, with those in a row that look alike.
 
     `shown` are the fields that will be: by those of them that are marks, nodes are told apart. A
     state without nodes has a row, too.
@@ -223,7 +223,7 @@ def _marks(
     queues: Mapping[int, list[str]],
     properties: Mapping[int, list[str]],
 ) -> dict[str, str]:
-    """Give what nodes are told apart by; of several of them, all that there is."""
+    """Return what nodes are told apart by; of several of them, all that there is."""
 
     def of_any(named: Mapping[int, list[str]]) -> list[str]:
         return sorted({name for rank in ranks for name in named.get(rank, ())})
@@ -318,7 +318,7 @@ def status(
 def cared_for(
     nodes: Iterable[Node], offline: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
-    """Give the rows of nodes: those that are in one state, and there or not, share one.
+    """Return the rows of nodes: those that are in one state, and there or not, share one.
 
     Those are told apart by what is `shown` alone.
     """
@@ -333,7 +333,7 @@ def cared_for(
 def _together(
     marked: Iterable[tuple[Mapping[str, Any], Node]], shown: Collection[str]
 ) -> Iterator[Node]:
-    """Give a row for all nodes whose marks that are shown are the same."""
+    """Return a row for all nodes whose marks that are shown are the same."""
     alike: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
     for marks, node in marked:
         key = tuple(value for mark, value in marks.items() if mark in shown)
@@ -390,7 +390,7 @@ def drain(
 
 
 def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node]:
-    """Give the rows of drained nodes; those that were drained together share one.
+    """Return the rows of drained nodes; those that were drained together share one.
 
     They are told apart by what is `shown` alone.
     """

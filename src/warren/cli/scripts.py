@@ -38,12 +38,12 @@ def text_of(path: Path) -> str:
 
 
 def directives_of(text: str) -> list[str]:
-    """Give a script's directives, with the author's environment filled in."""
+    """Return a script's directives, with the author's environment filled in."""
     return [_expanded(line) for line in script.read(text).directives]
 
 
 def directives_in(program: str) -> list[str]:
-    """Give the directives of a program that a command line names, if it is a script."""
+    """Return the directives of a program that a command line names, if it is a script."""
     return directives_of(_beginning(program))
 
 
@@ -99,7 +99,7 @@ def _source(directive: Directive) -> Token | None:
 
 
 def _missing(source: str) -> bool:
-    """Tell whether a path names nothing, in a file system that is to be seen from here."""
+    """Return whether a path names nothing, in a file system that is to be seen from here."""
     path = Path(source)
     if not path.is_absolute():
         return False

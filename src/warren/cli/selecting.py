@@ -15,7 +15,7 @@ from warren.rfc.errors import BadFormat
 
 
 def userid(user: str | None) -> int | None:
-    """Give the number of a user by name or number; None for `all`. Ours where none is named."""
+    """Return the number of a user by name or number; None for `all`. Ours where none is named."""
     if user is None:
         return os.getuid()
     if user == "all":
@@ -29,7 +29,7 @@ def userid(user: str | None) -> int | None:
 
 
 def username(userid: int) -> str:
-    """Give a user's name; the number of one that has none."""
+    """Return a user's name; the number of one that has none."""
     try:
         return pwd.getpwuid(userid).pw_name
     except KeyError:
@@ -37,12 +37,12 @@ def username(userid: int) -> str:
 
 
 def by_user(user: int | None) -> list[dict[str, Any]]:
-    """Give the constraints that select a user's jobs; none for everybody's."""
+    """Return the constraints that select a user's jobs; none for everybody's."""
     return [] if user is None else [{"userid": [user]}]
 
 
 def by_status(names: str) -> dict[str, Any]:
-    """Give the constraint of states and results with commas between them: `pending,failed`."""
+    """Return the constraint of states and results with commas between them: `pending,failed`."""
     states = results = 0
     for name in _listed(names):
         try:
@@ -57,7 +57,7 @@ def by_status(names: str) -> dict[str, Any]:
 
 
 def by_states(names: str) -> dict[str, Any]:
-    """Give the constraint of states of active jobs with commas between them: `depend,run`."""
+    """Return the constraint of states of active jobs with commas between them: `depend,run`."""
     states = 0
     for name in _listed(names):
         states |= selection.states(name)
@@ -67,7 +67,7 @@ def by_states(names: str) -> dict[str, Any]:
 
 
 def state(name: str) -> int:
-    """Give the bit of one state by its name."""
+    """Return the bit of one state by its name."""
     found = selection.states(name)
     if found not in [each.bit for each in State]:
         raise UserMistake(f"{name!r} are several states: name one.")
@@ -75,7 +75,7 @@ def state(name: str) -> int:
 
 
 def by_place(places: str) -> dict[str, Any]:
-    """Give the constraint of hosts, or of ranks: `n[0-3]`, `0-3`."""
+    """Return the constraint of hosts, or of ranks: `n[0-3]`, `0-3`."""
     try:
         idset.decode(places)
     except BadFormat:
@@ -88,7 +88,7 @@ def by_place(places: str) -> dict[str, Any]:
 
 
 def by_names(operator: str, names: str) -> dict[str, Any]:
-    """Give the constraint of names with commas between them."""
+    """Return the constraint of names with commas between them."""
     return {operator: list(_listed(names))}
 
 

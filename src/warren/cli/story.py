@@ -172,7 +172,7 @@ class Story:
         return f"{total} of flash on {plural(len(self.volumes), 'rabbit')}"
 
     def moved(self, step: str) -> Moved | None:
-        """Give how far the copies of DataIn or DataOut are; None if there are none."""
+        """Return how far the copies of DataIn or DataOut are; None if there are none."""
         command = {"DataIn": "copy_in", "DataOut": "copy_out"}.get(step, "")
         movements = self._movements.get(command)
         if not movements:
@@ -187,14 +187,14 @@ class Story:
         )
 
     def told(self) -> Iterator[Step]:
-        """Give the steps that have been taken, in order."""
+        """Return the steps that have been taken, in order."""
         for name in MEANING:
             step = self.steps.get(name)
             if step is not None and step.ended is not None:
                 yield step
 
     def current(self) -> Step | None:
-        """Give the step that is being taken."""
+        """Return the step that is being taken."""
         open_steps = [step for step in self.steps.values() if step.ended is None]
         return max(open_steps, key=lambda step: step.began, default=None)
 

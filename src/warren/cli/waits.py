@@ -22,7 +22,7 @@ _NO_CONDUCTOR: Final = "waits for its storage, whose conductor does not answer"
 async def reasons(
     handle: "Handle", jobs: Iterable[Attributes], seconds: float = _SECONDS
 ) -> dict[int, str]:
-    """Give what jobs wait for, by their ids: those of which there is something to tell.
+    """Return what jobs wait for, by their ids: those of which there is something to tell.
 
     A conductor that does not answer within `seconds` is what they wait for.
     """

@@ -95,7 +95,7 @@ class Conductor:
         return delay
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
-        """Give what jobs wait for, as far as their storage is concerned; for those that do."""
+        """Return what jobs wait for, as far as their storage is concerned; for those that do."""
         raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         configuration = read(raw, SystemConfiguration) if raw is not None else None
         told = {}
@@ -172,7 +172,7 @@ class Conductor:
         return now - self._transient.setdefault(job, now)
 
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
-        """Do what was decided, in order; give the seconds after which to look again."""
+        """Do what was decided, in order; return the seconds after which to look again."""
         delay = None
         for action in actions:
             match action:
@@ -218,5 +218,5 @@ class Conductor:
 
 
 def _exception(job: Job) -> str:
-    """Give the type of exception for a job that cannot go on, by where it is."""
+    """Return the type of exception for a job that cannot go on, by where it is."""
     return {Phase.HELD: "dws-create", Phase.STARTING: "dws-setup"}.get(job.phase, "exception")

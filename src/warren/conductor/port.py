@@ -22,11 +22,11 @@ class WorkloadManager(Protocol):
         ...
 
     def job(self, job: int) -> Job | None:
-        """Give a job as of now."""
+        """Return a job as of now."""
         ...
 
     def jobs(self) -> Iterable[int]:
-        """Give the ids of the jobs that are known."""
+        """Return the ids of the jobs that are known."""
         ...
 
     async def flash(self, job: Job) -> Sequence[Held]:

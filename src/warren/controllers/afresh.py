@@ -18,7 +18,7 @@ of it may never come: an informer that has not seen a thing does not see it go."
 async def orphans(
     client: Client, owner: Kind, key: Key, kind: Kind, objects: Sequence[Object]
 ) -> list[Remove]:
-    """Give the removals of an owner's objects, where no owner is seen, and there is none.
+    """Return the removals of an owner's objects, where no owner is seen, and there is none.
 
     What is owned across namespaces is owned by labels alone, and no garbage collector knows
     of it. It is left over when the request that makes it arrives late: after its maker has

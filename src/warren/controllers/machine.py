@@ -13,7 +13,7 @@ class Machine(Protocol):
     """
 
     async def capacity(self) -> int:
-        """Give how many bytes of flash the node has in all."""
+        """Return how many bytes of flash the node has in all."""
         ...
 
     async def raw_volumes(self) -> RawVolumes:

@@ -158,7 +158,7 @@ class MovementReconciler:
         return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
 
     def _failed(self, seen: NnfDataMovement, restarts: int, trouble: str, *, told: bool) -> Object:
-        """Give the status after a try that has failed: another one, or the end."""
+        """Return the status after a try that has failed: another one, or the end."""
         command = seen.metadata.labels.get(labels.INITIATOR, "")
         if self._retries.again(command, restarts, told=told):
             log.info("copy is tried again", reason=trouble)
@@ -222,7 +222,7 @@ def _work(seen: NnfDataMovement) -> Copy:
 
 
 def _index(seen: NnfDataMovement) -> str | None:
-    """Give the index directory, `<rabbit>-<n>`, that the source path goes through."""
+    """Return the index directory, `<rabbit>-<n>`, that the source path goes through."""
     if seen.spec.source.storage_reference.kind != "NnfStorage":
         return None
     form = re.compile(rf"{re.escape(seen.metadata.namespace)}-\d+")

@@ -118,7 +118,7 @@ class RabbitReconciler:
             del self._making[key]
 
     async def _make(self, seen: NnfNodeStorage) -> NodeTrouble | None:
-        """Make the volumes, all at a time; give the gravest trouble."""
+        """Make the volumes, all at a time; return the gravest trouble."""
         made = await asyncio.gather(
             *(self._machine.make(_volume(seen, number)) for number in range(seen.spec.count)),
             return_exceptions=True,

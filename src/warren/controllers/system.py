@@ -43,7 +43,7 @@ class SystemController:
         return None
 
     def _configured(self) -> list[Write]:
-        """Learn which rabbits there are; give what is to be written once all of them are done."""
+        """Learn which rabbits there are; return what is to be written once all of them are done."""
         raw = self._configurations.get(CONFIGURATION)
         known, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found

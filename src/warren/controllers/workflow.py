@@ -87,7 +87,7 @@ class WorkflowController:
         )
 
     async def _rabbits(self, assigned: Sequence[Object]) -> Mapping[str, Storage]:
-        """Give the rabbits: those that are assigned as they are by now."""
+        """Return the rabbits: those that are assigned as they are by now."""
         names = {
             share.name
             for servers in assigned

@@ -109,7 +109,7 @@ async def establish(client: Client, site: Site) -> None:
 
 
 def components(site: Site) -> list[str]:
-    """Give the users that a cluster's own components are."""
+    """Return the users that a cluster's own components are."""
     chassis = site.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
     own = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE]
@@ -136,7 +136,7 @@ def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> En
 
 
 def _token(state: StateDir) -> str:
-    """Give the admin's token: the one that it had before, if it had one."""
+    """Return the admin's token: the one that it had before, if it had one."""
     try:
         return kubeconfig.load(state.kubeconfig).token or secrets.token_urlsafe(32)
     except UserMistake:

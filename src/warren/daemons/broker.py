@@ -92,7 +92,7 @@ def place_of(environment: Mapping[str, str]) -> Place:
 
 
 def script_environment(environment: Mapping[str, str], place: Place) -> dict[str, str]:
-    """Give the environment of the script: of the job's, what is not about our own task."""
+    """Return the environment of the script: of the job's, what is not about our own task."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
     return {
         **kept,
@@ -141,7 +141,7 @@ def _start_shells(socket: Path, place: Place, given: ResourceSet) -> None:
 async def lead(
     place: Place, given: ResourceSet, command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
-    """Be the instance, and run the script in it; give its exit code. Raises RpcError."""
+    """Be the instance, and run the script in it; return its exit code. Raises RpcError."""
     async with connect(place.enclosing) as enclosing:
         flux = _assembled(place, given)
         system = System(
@@ -210,7 +210,7 @@ async def _meet(place: Place, enclosing: Handle) -> None:
 
 
 async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the script, which gets the signals that the job gets; give its exit code."""
+    """Run the script, which gets the signals that the job gets; return its exit code."""
     try:
         process = await asyncio.create_subprocess_exec(*command, env=dict(environment))
     except OSError as error:
@@ -238,7 +238,7 @@ async def _end_jobs(handle: Handle) -> None:
 
 
 async def _follow(place: Place) -> Path:
-    """Wait until the first process is there, and give its socket. Raises RpcError."""
+    """Wait until the first process is there, and return its socket. Raises RpcError."""
     async with connect(place.enclosing) as enclosing:
         await _meet(place, enclosing)
         request = {"key": URI, "namespace": place.namespace}
@@ -247,7 +247,7 @@ async def _follow(place: Place) -> Path:
 
 
 def main(command: Sequence[str]) -> int:
-    """Be one process of a batch job's instance, and give its exit code."""
+    """Be one process of a batch job's instance, and return its exit code."""
     place = place_of(os.environ)
     given = asyncio.run(_given(place))
     if place.rank != 0:

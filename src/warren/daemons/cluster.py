@@ -30,12 +30,12 @@ def manifests(name: str) -> Sequence[Object]:
 
 
 def definitions() -> Sequence[Object]:
-    """Give the CustomResourceDefinition of every kind."""
+    """Return the CustomResourceDefinition of every kind."""
     return manifests("crds")
 
 
 def _deploy() -> Path:
-    """Give the manifests: beside the source, or installed with the program."""
+    """Return the manifests: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
     for place in (package.parents[1] / "deploy", package / "deploy"):
         if (place / "rules.yaml").exists():

@@ -51,7 +51,7 @@ class Webhook:
     key: Path
 
     def serve(self, admission: Admission) -> Part:
-        """Give the part that answers by some rules."""
+        """Return the part that answers by some rules."""
         tls = webhook.rotating(self.certificate, self.key)
         return lambda: webhook.serve(self.listener, tls, admission)
 

@@ -38,7 +38,7 @@ class Doctor:
         """The processes that were found to keep what is to go, by their ids."""
 
     async def examine(self) -> list[Finding]:
-        """Give what nothing owns."""
+        """Return what nothing owns."""
         # What is made on a node has its object before, and what is given back has it after:
         # only what is there on both sides of the listing can be nobody's.
         before = self._look()
@@ -56,7 +56,7 @@ class Doctor:
         ]
 
     async def repair(self, findings: Iterable[Finding]) -> list[str]:
-        """Give things back; say what could not be."""
+        """Remove orphaned resources; return what could not be removed."""
         failures = []
         for finding in findings:
             try:
@@ -130,7 +130,7 @@ class Doctor:
         ]
 
     def _processes(self) -> dict[int, str]:
-        """Give the processes in cgroups of jobs, and their jobs.
+        """Return the processes in cgroups of jobs, and their jobs.
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
@@ -145,7 +145,7 @@ class Doctor:
 
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
-    """Examine a cluster that runs; give what was found, and what could not be given back."""
+    """Examine a cluster that runs; return what was found, and what could not be given back."""
     site, status = sites.load(state.site), state.status()
     assert site is not None
     assert status is not None

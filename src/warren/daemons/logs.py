@@ -14,7 +14,7 @@ _LARGEST: Final = 16 * 2**20
 
 
 def rotated(path: Path) -> Path:
-    """Give a log's path, after putting a large old log aside, in place of the one before it."""
+    """Return a log's path, after putting a large old log aside, in place of the one before it."""
     if path.exists() and path.stat().st_size > _LARGEST:
         path.rename(path.with_suffix(".log.1"))
     return path
@@ -29,7 +29,7 @@ def configure_file(path: Path) -> None:
 
 
 def lossy(output: TextIO) -> TextIO:
-    """Give an output that loses what cannot be written."""
+    """Return an output that loses what cannot be written."""
     return cast(TextIO, _Lossy(output))
 
 

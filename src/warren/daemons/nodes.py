@@ -66,7 +66,7 @@ class Nodes:
         return self._isolated and self._owner != 0
 
     def machine(self, node: str) -> Machine:
-        """Give the machine that is a node."""
+        """Return the machine that is a node."""
         if self._isolated:
             return NamespacedMachine(node, self._flash, self.namespace(node), self._patience)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
@@ -107,7 +107,7 @@ class Nodes:
         return Path(self.place(node, path)).exists()
 
     def place(self, node: str, path: str) -> str:
-        """Give where a process that has entered a node finds what jobs know as `path`."""
+        """Return where a process that has entered a node finds what jobs know as `path`."""
         if self._isolated:
             return path
         return own_path(self._root(node), self._state.mounts, path)
@@ -122,7 +122,7 @@ class Nodes:
             raise NodeTrouble(f"there is no rabbit {group} here", fatal=True) from None
 
     def volumes(self) -> list[str]:
-        """Give the volumes of all rabbits, as `rabbit/volume`."""
+        """Return the volumes of all rabbits, as `rabbit/volume`."""
         return [
             f"{rabbit}/{volume}"
             for rabbit in self._rabbits
@@ -130,7 +130,7 @@ class Nodes:
         ]
 
     def mounts(self) -> list[str]:
-        """Give what is mounted on the nodes for jobs, as `node:path`."""
+        """Return what is mounted on the nodes for jobs, as `node:path`."""
         prefix = f"{self._state.mounts}/"
         found: list[str] = []
         for directory in sorted(self._state.nodes.iterdir()):
@@ -197,7 +197,7 @@ class Nodes:
 
 
 def _disk(rabbit: str, state: StateDir, site: Site) -> Disk:
-    """Give a rabbit's disk: the volume group or device that it was given, or an image."""
+    """Return a rabbit's disk: the volume group or device that it was given, or an image."""
     device = site.devices.get(rabbit)
     if device is not None and device.startswith(PREFIX):
         return VolumeGroup(rabbit, device.removeprefix(PREFIX), site.capacity)

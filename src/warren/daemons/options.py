@@ -51,7 +51,7 @@ class Found:
 
 
 def settled(known: Site | None, asked: Asked, found: Found) -> Site:
-    """Give what the cluster is from now on. Raises UserMistake for what cannot be."""
+    """Return what the cluster is from now on. Raises UserMistake for what cannot be."""
     site = _flash(known, asked, found)
     if known is None:
         return site
@@ -91,7 +91,7 @@ _KINDS: Final = {"directory": "plain directories", "image": "on block devices"}
 
 
 def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
-    """Give what was remembered with what is asked for in its place."""
+    """Return what was remembered with what is asked for in its place."""
     base = known or Site()
     rabbits = base.rabbits if asked.rabbits is None else asked.rabbits
     names = [f"rabbit-{number}" for number in range(rabbits)]

@@ -118,7 +118,7 @@ async def instance(state: StateDir, site: Site) -> None:
 
 
 def founded(state: StateDir, jobs: Journal) -> Foundation:
-    """Give what the cluster's instance stands on."""
+    """Return what the cluster's instance stands on."""
     return Foundation(
         clock=SystemClock(),
         jobs=jobs,
@@ -130,13 +130,13 @@ def founded(state: StateDir, jobs: Journal) -> Foundation:
 
 
 def entrances(settings: Config) -> Doors:
-    """Give who may come in by the socket."""
+    """Return who may come in by the socket."""
     access = settings.access
     return Doors(guests=access.allow_guest_user, root_owns=access.allow_root_owner)
 
 
 def remote_launcher(bus: Bus, handle: Handle) -> Launcher:
-    """Give the launcher that has a process of its own, and serves over the bus."""
+    """Return the launcher that has a process of its own, and serves over the bus."""
     launcher = RemoteLauncher(handle, bus.owner)
     bus.register("job-exec", launcher.methods())
     return launcher

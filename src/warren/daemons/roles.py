@@ -19,7 +19,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def objects(site: Site) -> Iterator[Object]:
-    """Give all roles and bindings, with the namespaces they need, in an order to make them in.
+    """Return all roles and bindings, with the namespaces they need, in an order to make them in.
 
     Those of nodes are in the nodes' namespaces, which are the cluster's (`cluster.establish`).
     """

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 def place(state: StateDir, config: Config) -> Path:
-    """Give the directory of all jobs' directories: of this cluster alone, wherever it is."""
+    """Return the directory of all jobs' directories: of this cluster alone, wherever it is."""
     if config.exec.rundir is None:
         return state.tmp
     own = hashlib.sha256(os.fsencode(state.path)).hexdigest()[:16]

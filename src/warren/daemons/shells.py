@@ -107,7 +107,7 @@ class _OnNode:
 
 
 def life(socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None) -> int:
-    """Live a shell's life, for the instance at a socket; give its exit code."""
+    """Live a shell's life, for the instance at a socket; return its exit code."""
     # Not asyncio.run: what it puts away goes with the process, which ends now.
     return asyncio.new_event_loop().run_until_complete(_lived(socket, plugins, order, request))
 

@@ -41,7 +41,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Whether API server, controllers, instance and conductor have a process each."""
 
     def chassis(self) -> list[Chassis]:
-        """Give the rabbits with their compute nodes, which are numbered through."""
+        """Return the rabbits with their compute nodes, which are numbered through."""
         made = []
         for rabbit in range(self.rabbits):
             first = rabbit * self.computes_per_rabbit
@@ -52,7 +52,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return made
 
     def r(self, quantum: int | None = None) -> Mapping[str, Any]:
-        """Give the system as R with its resource graph, flash in quanta of so many GiB, if any."""
+        """Return the system as R with its resource graph, flash in quanta of GiB, if any."""
         return describe("warren", self.chassis(), self.cores, quantum)
 
 

@@ -201,7 +201,7 @@ class StateDir:
         return False
 
     def status(self) -> dict[str, Any] | None:
-        """Give what the running cluster says of itself; None if none is running and ready.
+        """Return what the running cluster says of itself; None if none is running and ready.
 
         A guest is told nothing but that it runs.
         """
@@ -239,7 +239,7 @@ def privately() -> Iterator[None]:
 
 @contextmanager
 def held(lock: Path) -> Iterator[int]:
-    """Hold a lock for the length of a block, with our process id in it; give its descriptor.
+    """Hold a lock for the length of a block, with our process id in it; return its descriptor.
 
     Raises BlockingIOError if another process holds it. The kernel lets go when we die, and
     all that have inherited the descriptor.
@@ -262,7 +262,7 @@ def name_holder(opened: int) -> None:
 
 
 def holder(lock: Path) -> int | None:
-    """Give the process that holds a lock; None if it is free."""
+    """Return the process that holds a lock; None if it is free."""
     try:
         opened = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

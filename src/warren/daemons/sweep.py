@@ -29,7 +29,7 @@ class Remains:
     loops: frozenset[str]
 
     def without(self, others: "Remains") -> "Remains":
-        """Give what is here and not in `others`."""
+        """Return what is here and not in `others`."""
         return Remains(
             processes=self.processes - others.processes,
             mounts=self.mounts - others.mounts,
@@ -37,7 +37,7 @@ class Remains:
         )
 
     def counts(self) -> dict[str, int]:
-        """Give how many there are of each sort."""
+        """Return how many there are of each sort."""
         return {
             "processes": len(self.processes),
             "mounts": len(self.mounts),
@@ -94,7 +94,7 @@ async def sweep(state: StateDir) -> None:
 
 
 def remains(state: StateDir) -> Remains:
-    """Give what there is on the machine of a cluster that does not run."""
+    """Return what there is on the machine of a cluster that does not run."""
     nodes = _nodes(state)
     parent = holder(state.shells_lock)
     shells = [parent, *_below_parent(state)] if parent else []
@@ -119,7 +119,7 @@ def leftovers(state: StateDir) -> list[str]:
 
 
 def marked(state: StateDir) -> list[int]:
-    """Give the processes of a cluster, but for its tasks."""
+    """Return the processes of a cluster, but for its tasks."""
     try:
         mark = state.mark
     except OSError:  # there never was one
@@ -128,18 +128,18 @@ def marked(state: StateDir) -> list[int]:
 
 
 def _below_parent(state: StateDir) -> list[int]:
-    """Give the shells and their tasks, if their parent lives."""
+    """Return the shells and their tasks, if their parent lives."""
     parent = holder(state.shells_lock)
     return processes.descendants(parent) if parent else []
 
 
 def _in_cgroups(state: StateDir) -> list[int]:
-    """Give the processes of jobs, whatever they have done to be nobody's."""
+    """Return the processes of jobs, whatever they have done to be nobody's."""
     return [process for each in cgroups.left(str(state.path)) for process in each.processes()]
 
 
 def _on_nodes(state: StateDir) -> list[int]:
-    """Give the processes that are on nodes, where these have mount namespaces."""
+    """Return the processes that are on nodes, where these have mount namespaces."""
     nodes = _nodes(state)
     return nodes.processes() if nodes is not None else []
 

@@ -47,7 +47,7 @@ async def _living(part: Part) -> None:
 
 
 def synced(informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> dict[str, Part]:
-    """Give reconcilers as parts, which begin once everything that they look at is known."""
+    """Return reconcilers as parts, which begin once everything that they look at is known."""
 
     def begun(reconciler: Reconciler[Any]) -> Part:
         async def run() -> None:

@@ -51,7 +51,7 @@ class Temporary:
         return _state(self._directory)
 
     def said(self) -> str:
-        """Give what `warren up` has said."""
+        """Return what `warren up` has said."""
         try:
             return _output(self.state).read_text()
         except FileNotFoundError:
@@ -63,7 +63,7 @@ class Temporary:
         self._tell()
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Wait for nothing of the cluster to be left but files; tell whether that is so."""
+        """Wait for nothing of the cluster to be left but files; return whether that is so."""
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], seconds)[0])
 

@@ -295,7 +295,7 @@ def _status(storage: Object) -> str:
 
 
 def _part(state: StateDir, name: str, port: int | None = None) -> Child:
-    """Give one part of the cluster, as a process of its own."""
+    """Return one part of the cluster, as a process of its own."""
     return Child(
         name=name,
         module="warren.daemons.part",
@@ -306,7 +306,7 @@ def _part(state: StateDir, name: str, port: int | None = None) -> Child:
 
 
 def _agents(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None, None]]:
-    """Give what keeps the nodes' agents running, and the parent of the shells."""
+    """Return what keeps the nodes' agents running, and the parent of the shells."""
     how = "isolated" if cluster.isolated else "linked"
 
     def child(name: str, module: str, *nodes: str) -> Child:

@@ -8,5 +8,5 @@ INSTANCE: Final = "system:warren:instance"
 
 
 def node_user(node: str) -> str:
-    """Give the user as whom the agent of a node speaks to the API."""
+    """Return the user as whom the agent of a node speaks to the API."""
     return f"system:warren:node:{node}"

@@ -62,7 +62,7 @@ class Directive:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """Give the arguments as strings; a bare key means `true`."""
+        """Return the arguments as strings; a bare key means `true`."""
         return {
             each.key.text: "true" if each.value is None else each.value.text
             for each in self.arguments

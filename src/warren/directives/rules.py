@@ -68,7 +68,7 @@ def check(directives: Sequence[Directive], rules: Sequence[Rule]) -> None:
 
 
 def matching(directive: Directive, rules: Sequence[Rule]) -> list[Rule]:
-    """Give the rules for a directive's command. Raises Mistake where there is none."""
+    """Return the rules for a directive's command. Raises Mistake where there is none."""
     command = directive.command.text
     found = [rule for rule in rules if rule.command == command]
     if not found:
@@ -198,7 +198,7 @@ def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """Give the words of a pattern such as `^(raw|xfs)$`; empty for other patterns."""
+    """Return the words of a pattern such as `^(raw|xfs)$`; empty for other patterns."""
     match = re.fullmatch(r"\^\(([\w-]+(?:\|[\w-]+)*)\)\$", pattern)
     return match[1].split("|") if match else []
 
@@ -209,7 +209,7 @@ def _choices_of(definition: ArgumentRule) -> str:
 
 
 def _literal(pattern: str) -> str | None:
-    """Give the one word that a pattern such as `^type$` matches; None for other patterns."""
+    """Return the one word that a pattern such as `^type$` matches; None for other patterns."""
     match = re.fullmatch(r"\^([\w-]+)\$", pattern)
     return match[1] if match else None
 
@@ -217,7 +217,7 @@ def _literal(pattern: str) -> str | None:
 def watchers(
     directives: Sequence[Directive], rules: Sequence[Rule]
 ) -> Iterator[tuple[int, str, str]]:
-    """Give (directive index, driver, state) for each piece of work that the rules foresee."""
+    """Return (directive index, driver, state) for each piece of work that the rules foresee."""
     seen: set[tuple[int, str, str]] = set()
     for index, directive in enumerate(directives):
         for rule in rules:

@@ -79,7 +79,7 @@ def read(text: str) -> Script:
 
 
 def _following(line: str) -> str:
-    """Give what a line adds to the directive before it; nothing, and the directive has ended."""
+    """Return what a line adds to the directive before it; nothing, and the directive has ended."""
     return CONTINUATION.sub("", line.removesuffix(_CR), count=1).rstrip()
 
 

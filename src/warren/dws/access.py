@@ -112,7 +112,7 @@ def decide(seen: Seen) -> Sequence[Write]:
 
 
 def _children(seen: Seen) -> dict[Key, Object]:
-    """Give the ClientMounts as they should be, by key."""
+    """Return the ClientMounts as they should be, by key."""
     _check_complete(seen)
     on_rabbits = seen.access.spec.target == "all"
     mounts = _rabbit_mounts(seen) if on_rabbits else _compute_mounts(seen)
@@ -189,7 +189,7 @@ def _compute_mounts(seen: Seen) -> dict[str, list[Object]]:
 def _allocations(
     shares: Sequence[NnfNodeStorage],
 ) -> Mapping[str, list[tuple[NnfNodeStorage, int]]]:
-    """Give each rabbit's allocations in order."""
+    """Return each rabbit's allocations in order."""
     found: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
     for share in sorted(shares, key=lambda share: share.metadata.key):
         found.setdefault(share.metadata.namespace, []).extend(
@@ -273,5 +273,5 @@ def _let_go(seen: Seen) -> Sequence[Write]:
 
 
 def _mounted_as(file_system: str) -> str:
-    """Give what a ClientMount calls a file system: a raw volume is none."""
+    """Return what a ClientMount calls a file system: a raw volume is none."""
     return "none" if file_system == "raw" else file_system

@@ -63,7 +63,7 @@ class OnNodes:
     """The tasks of jobs: process ids, and the ids of the jobs."""
 
     def still(self, later: "OnNodes") -> "OnNodes":
-        """Give what was there, and is there later, too: not what is just coming or going."""
+        """Return what was there, and is there later, too: not what is just coming or going."""
         return OnNodes(
             volumes=self.volumes & later.volumes,
             mounts=self.mounts & later.mounts,
@@ -87,7 +87,7 @@ class Going:
 def unowned(
     on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
 ) -> list[Finding]:
-    """Give what nothing owns, in the order in which it is to be given back.
+    """Return what nothing owns, in the order in which it is to be given back.
 
     `objects` are Workflows and all of `DEPENDENTS`; `active` the ids of the jobs
     that are not over.
@@ -230,7 +230,7 @@ def kept(where: str, name: str, process: str, command: str) -> Finding:
 
 
 def key(finding: Finding) -> tuple[Kind, Key]:
-    """Give the kind and the key of an object that was found."""
+    """Return the kind and the key of an object that was found."""
     kind = next(each for each in DEPENDENTS if each.name == finding.where)
     namespace, _, name = finding.name.rpartition("/")
     return kind, Key(namespace, name)

@@ -105,7 +105,7 @@ def _failed(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
 
 
 def needs_of(directive: Directive, profiles: Sequence[NnfStorageProfile]) -> list[AllocationNeed]:
-    """Give the allocation sets that a jobdw needs. Raises Fault."""
+    """Return the allocation sets that a jobdw needs. Raises Fault."""
     values = directive.values
     kind = values["type"]
     if kind not in NODE_LOCAL:

@@ -171,7 +171,7 @@ def wants_flash(seen: Seen) -> bool:
 
 
 def decide(seen: Seen) -> list[Action]:
-    """Give what to do now. Raises Fault where the job cannot go on."""
+    """Return what to do now. Raises Fault where the job cannot go on."""
     workflow = seen.workflow
     if workflow is None:
         return _without_workflow(seen.job)
@@ -241,7 +241,7 @@ def _trouble(seen: Seen, workflow: Workflow) -> list[Action]:
 
 
 def _named(message: str, directives: Sequence[str]) -> str:
-    """Give a Workflow's message with the directive that it is about.
+    """Return a Workflow's message with the directive that it is about.
 
     The message names it by a number, in words that are DWS's own, and counts from 0.
     """
@@ -401,7 +401,7 @@ def _complete(workflow: Workflow, state: State) -> bool:
 
 
 def _needs(seen: Seen) -> dict[str, tuple[AllocationNeed, ...]]:
-    """Give the allocation sets of each breakdown that needs storage, by its Servers' name."""
+    """Return the allocation sets of each breakdown that needs storage, by its Servers' name."""
     return {
         breakdown.status.storage.reference.name: breakdown.status.storage.allocation_sets
         for _, breakdown in sorted(seen.breakdowns.items())

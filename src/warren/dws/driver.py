@@ -68,11 +68,11 @@ class Seen:
     now: float
 
     def child(self, index: int) -> str:
-        """Give the name of the objects made for one directive."""
+        """Return the name of the objects made for one directive."""
         return f"{self.workflow.metadata.name}-{index}"
 
     def mount_path(self, index: int) -> str:
-        """Give where the storage of one directive is mounted, on computes as on rabbits."""
+        """Return where the storage of one directive is mounted, on computes as on rabbits."""
         return f"{self.mount_prefix}/{self.workflow.metadata.uid}-{index}"
 
     @property
@@ -95,7 +95,7 @@ _GRAVE: Final = ("TransientCondition", "Error")
 
 
 def wants_fresh(seen: Seen) -> bool:
-    """Tell whether this pass is about to say that nothing is left of the Workflow.
+    """Return whether this pass is about to say that nothing is left of the Workflow.
 
     What was seen of its children may be older than what was seen of itself, so
     that must be looked at afresh, or a child that was just made would be forgotten.
@@ -105,7 +105,7 @@ def wants_fresh(seen: Seen) -> bool:
 
 
 def blames(workflow: Workflow, writes: Sequence[Write]) -> bool:
-    """Tell whether a pass is about to say that something is wrong, and not only late.
+    """Return whether a pass is about to say that something is wrong, and not only late.
 
     What was seen of others may be older than the Workflow, so that must be looked at afresh.
     """
@@ -118,7 +118,7 @@ def blames(workflow: Workflow, writes: Sequence[Write]) -> bool:
 
 
 def decide(seen: Seen) -> list[Write]:
-    """Give the writes of one pass. The Workflow itself is written at most once."""
+    """Return the writes of one pass. The Workflow itself is written at most once."""
     workflow = seen.workflow
     if workflow.metadata.deleting:
         return _leave(seen)
@@ -229,7 +229,7 @@ def _drive(seen: Seen) -> list[Write]:
 
 
 def _distinct(steps: Sequence[Step]) -> list[Write]:
-    """Give the writes of all steps, without the removals that an earlier one has asked for."""
+    """Return the writes of all steps, without the removals that an earlier one has asked for."""
     asked: set[Remove] = set()
     writes: list[Write] = []
     for write in (write for step in steps for write in step.writes):
@@ -367,7 +367,7 @@ def _mount(seen: Seen, index: int, directive: Directive) -> Step:
 
 
 def _variables(seen: Seen) -> dict[str, str]:
-    """Give what names the job's storage to the job (dws-spec section 9)."""
+    """Return what names the job's storage to the job (dws-spec section 9)."""
     env: dict[str, str] = {}
     listed = []
     for name, index in staging.job_storage(seen.directives).items():

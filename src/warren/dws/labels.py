@@ -26,7 +26,7 @@ MOVEMENT_FINALIZER: Final = "dm.cray.hpe.com"
 
 
 def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
-    """Give the labels of everything that belongs to a Workflow, or to one of its directives."""
+    """Return the labels of everything that belongs to a Workflow, or to one of its directives."""
     labels = {
         WORKFLOW_NAME: workflow.metadata.name,
         WORKFLOW_NAMESPACE: workflow.metadata.namespace,
@@ -38,7 +38,7 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
 
 
 def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:
-    """Give the labels that name an object's owner, which may be in another namespace."""
+    """Return the labels that name an object's owner, which may be in another namespace."""
     return {
         f"{_PREFIX}/owner.kind": kind.name,
         f"{_PREFIX}/owner.name": meta.name,
@@ -48,7 +48,7 @@ def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:
 
 
 def inherited(meta: Meta) -> dict[str, str]:
-    """Give a parent's labels without those that name the parent's own owner."""
+    """Return a parent's labels without those that name the parent's own owner."""
     return {
         name: value
         for name, value in meta.labels.items()
@@ -75,7 +75,7 @@ def owner_of(obj: Object) -> tuple[str, ...]:
 
 
 def controller(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:
-    """Give the ownerReferences of a child in the same namespace."""
+    """Return the ownerReferences of a child in the same namespace."""
     return [
         {
             "apiVersion": kind.api_version,
@@ -89,5 +89,5 @@ def controller(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:
 
 
 def finalized(meta: Meta, finalizer: str) -> dict[str, Any]:
-    """Give the patch that takes one finalizer off and leaves the others."""
+    """Return the patch that takes one finalizer off and leaves the others."""
     return {"metadata": {"finalizers": [each for each in meta.finalizers if each != finalizer]}}

@@ -294,7 +294,7 @@ class SystemConfiguration(_Struct, frozen=True):
     status: SystemConfigurationStatus = SystemConfigurationStatus()
 
     def rabbits_of_computes(self) -> dict[str, str]:
-        """Give each compute node's rabbit."""
+        """Return each compute node's rabbit."""
         return {
             compute.name: node.name
             for node in self.spec.storage_nodes
@@ -485,7 +485,7 @@ class ProfileData(_Struct, frozen=True):
     raw_storage: FileSystemProfile = FileSystemProfile()
 
     def of(self, file_system: str) -> FileSystemProfile:
-        """Give what it says of a kind of node-local file system."""
+        """Return what it says of a kind of node-local file system."""
         known = {"xfs": self.xfs_storage, "ext4": self.ext4_storage, "raw": self.raw_storage}
         return known[file_system]
 

@@ -38,7 +38,7 @@ def parse(text: str) -> StagingPath:
 
 
 def job_storage(directives: Sequence["Directive"]) -> dict[str, int]:
-    """Give the names of the job's own storage and the indexes of their directives."""
+    """Return the names of the job's own storage and the indexes of their directives."""
     return {
         directive.values.get("name", ""): index
         for index, directive in enumerate(directives)
@@ -60,7 +60,7 @@ def file_system_of(
 
 
 def inside(mount: str, path: str) -> str:
-    """Give the place of `path` under `mount`, keeping a trailing slash, which means something.
+    """Return the place of `path` under `mount`, keeping a trailing slash, which means something.
 
     A path that climbs out with `..` stays inside.
     """

@@ -71,7 +71,7 @@ def decide(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Wr
 
 
 def share_keys(storage: NnfStorage) -> dict[Key, str]:
-    """Give the keys of the shares, and the label of the allocation set each belongs to."""
+    """Return the keys of the shares, and the label of the allocation set each belongs to."""
     return {key: obj["metadata"]["labels"][_SET] for key, obj in _children(storage).items()}
 
 

@@ -88,7 +88,7 @@ def usable(storage: Storage) -> bool:
 
 
 def standing(storage: Storage) -> str:
-    """Give in a word what a rabbit is."""
+    """Return in a word what a rabbit is."""
     return "Disabled" if storage.spec.state == "Disabled" else storage.status.status
 
 
@@ -120,7 +120,7 @@ def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
 
 
 def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict[str, Any]:
-    """Give what a Storage is to say: of the rabbit, and apart from that of each of its links."""
+    """Return what a Storage is to say: of the rabbit, and apart from that of each of its links."""
     disabled = storage.spec.state == "Disabled"
     if storage.spec.mode == "Testing":
         # All of it is the tester's, but that nobody tests what is disabled.

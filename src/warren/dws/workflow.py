@@ -101,7 +101,7 @@ def _driver_refusal(current: str, old: Object, new: Object) -> str | None:
 
 
 def admitted(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
-    """Give a new Workflow with the work of its drivers written down, and its first variables."""
+    """Return a new Workflow with the work of its drivers written down, and its first variables."""
     directives = [parse(text) for text in workflow["spec"].get("dwDirectives") or ()]
     drivers = [
         {
@@ -130,7 +130,7 @@ def admitted(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
 
 
 def entered(workflow: Workflow, now: float) -> dict[str, Any] | None:
-    """Give the change that takes up a newly desired state; None if none is."""
+    """Return the change that takes up a newly desired state; None if none is."""
     if workflow.spec.desired_state is workflow.status.state:
         return None
     return {
@@ -150,7 +150,7 @@ _PRIORITY: Final = {"Completed": 1, "DriverWait": 2, "Running": 2, "Queued": 2, 
 
 
 def concluded(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) -> dict[str, Any]:
-    """Give the status that follows from what the drivers have done in the present state."""
+    """Return the status that follows from what the drivers have done in the present state."""
     own = [driver for driver in drivers if driver.watch_state is workflow.status.state]
     if workflow.spec.force_ready:
         return _ready(workflow, "Forced Ready", now)
@@ -177,5 +177,5 @@ def _ready(workflow: Workflow, message: str, now: float) -> dict[str, Any]:
 
 
 def drivers_of(workflow: Workflow) -> list[DriverStatus]:
-    """Give the drivers' entries."""
+    """Return the drivers' entries."""
     return [read(entry, DriverStatus) for entry in workflow.status.drivers]

@@ -220,7 +220,7 @@ class Storage(Table, frozen=True):
         return None if self.flash_quantum is None else self._quantum()
 
     def _quantum(self) -> int:
-        """Give the quantum in GiB; 0 where it is none."""
+        """Return the quantum in GiB; 0 where it is none."""
         try:
             gib, rest = divmod(capacity.parse(self.flash_quantum or ""), GIB)
         except UserMistake:
@@ -281,7 +281,7 @@ def parse(text: str, name: str = "the configuration") -> Config:
 
 
 def strangers(config: Config) -> Iterator[tuple[str, str]]:
-    """Give the names of users and groups that nobody has, each with the table it stands in."""
+    """Return the names of users and groups that nobody has, each with the table it stands in."""
     tables = {f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()}
     for place, table in {"policy": config.policy, **tables}.items():
         for name in users.strangers(table.access.allow_user, table.access.allow_group):
@@ -289,12 +289,12 @@ def strangers(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """Give a configuration as a file would have it, but for what is as it would be anyway."""
+    """Return a configuration as a file would have it, but for what is as it would be anyway."""
     return msgspec.to_builtins(config)  # type: ignore[no-any-return]
 
 
 def methods(config: Config) -> Methods:
-    """Give the `config` service: everybody may read what holds."""
+    """Return the `config` service: everybody may read what holds."""
 
     async def get(request: Request) -> Payload:
         return plain(config)

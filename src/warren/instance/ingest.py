@@ -139,7 +139,7 @@ class Ingest:
         return asked
 
     def _unwrapped(self, token: str, cred: Cred) -> Any:
-        """Give the payload of a request, if it is this user's to make."""
+        """Return the payload of a request, if it is this user's to make."""
         longest = self._config.ingest.max_payload
         if len(token) > longest:
             long = f"the signed request has {len(token)} bytes, over ingest.max-payload {longest}"
@@ -174,7 +174,7 @@ class Ingest:
             raise RpcError(errno.EPERM, why)
 
     async def _accepted(self, spec: Any, asked: _Asked, cred: Cred) -> Mapping[str, Any]:
-        """Give a jobspec as it will be kept, or refuse it."""
+        """Return a jobspec as it will be kept, or refuse it."""
         judged = not asked.flags & NOVALIDATE
         try:
             for frobnicate in self._frobnicators:

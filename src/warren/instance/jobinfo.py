@@ -64,7 +64,7 @@ class JobInfo:
     # Values
 
     async def _lookup(self, request: Request) -> Payload:
-        """Give values as texts; bytes that are none are replaced."""
+        """Return values as texts; bytes that are none are replaced."""
         job = self._permitted(request)
         wanted = request.payload.get("keys")
         if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
@@ -98,7 +98,7 @@ class JobInfo:
             raise RpcError(errno.EISDIR, f"{key} is a directory; it holds {within}") from None
 
     def _current(self, job: JobId, key: str) -> Any:
-        """Give jobspec or R with the updates that the job's eventlog tells of."""
+        """Return jobspec or R with the updates that the job's eventlog tells of."""
         name, applied = _UPDATES[key]
         value = _parsed(self._value(job, key), key)
         log = self._kvs.lookup(keys.of(job, "eventlog"))
@@ -158,7 +158,7 @@ class JobInfo:
                     yield {}
 
     def _length(self, job: JobId, path: str, *, waits: bool) -> int:
-        """Give the bytes that a log has now. Raises RpcError where it is not to be watched."""
+        """Return the bytes that a log has now. Raises RpcError where it is not to be watched."""
         try:
             return len(self._value(job, path))
         except RpcError as error:
@@ -167,7 +167,7 @@ class JobInfo:
             return 0
 
     async def _lines(self, job: JobId, path: str) -> AsyncIterator[list[str]]:
-        """Give the lines of a log as they come, until nothing can come any more."""
+        """Return the lines of a log as they come, until nothing can come any more."""
         left = ""
         chunks = self._kvs.follow(
             _place(job, path),
@@ -181,7 +181,7 @@ class JobInfo:
                 yield lines
 
     def _over(self, job: JobId) -> bool:
-        """Tell whether the last event of a job is durable: it is known a moment before that."""
+        """Return whether the last event of a job is durable: it is known a moment before that."""
         found = self._manager.find(job)
         if found is None:
             return True  # purged in the meantime
@@ -219,7 +219,7 @@ def _parsed(value: bytes, key: str) -> Any:
 
 
 def _place(job: JobId, key: str) -> str:
-    """Give where a key of a job's directory is. Raises RpcError(ENOENT) for what is no key."""
+    """Return where a key of a job's directory is. Raises RpcError(ENOENT) for what is no key."""
     if not all(key.split(".")):
         raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
     return keys.of(job, key)

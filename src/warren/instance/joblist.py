@@ -147,7 +147,7 @@ class JobList:
                 return
 
     def _ordered(self, query: _Query) -> Iterator[Listed]:
-        """Give the jobs that may be selected, in order, and look at no more than are taken."""
+        """Return the jobs that may be selected, in order, and look at no more than are taken."""
         wanted = query.selection.states
         active = self._manager.active()
         if any(state.bit & wanted for state in _WAITING):
@@ -170,7 +170,7 @@ class JobList:
     # One job
 
     async def _list_one(self, request: Request) -> Payload:
-        """Give a job; where a state is named, once it has been in that, or is over."""
+        """Return a job; where a state is named, once it has been in that, or is over."""
         job = request.payload.get("id")
         if type(job) is not int:
             raise RpcError(errno.EPROTO, "job-list.list-id takes the id of a job")
@@ -280,7 +280,7 @@ def _query(request: Request, most_comparisons: int) -> _Query:
 
 
 def _names(request: Request) -> list[str]:
-    """Give the attributes that are asked for; all of them where nothing is said."""
+    """Return the attributes that are asked for; all of them where nothing is said."""
     names = request.payload.get("attrs", [attributes.ALL])
     if not isinstance(names, list):
         raise RpcError(errno.EPROTO, "attrs is a list of attributes")

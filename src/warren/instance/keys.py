@@ -9,7 +9,7 @@ from warren.rfc.fluid import JobId
 
 
 def of(job: int, key: str) -> str:
-    """Give the KVS key of something in a job's directory."""
+    """Return the KVS key of something in a job's directory."""
     return f"{_directory(job)}.{key}"
 
 
@@ -20,17 +20,17 @@ def _directory(job: int) -> str:
 
 
 def summary(job: int) -> str:
-    """Give the key of what is kept in short of a job that is over."""
+    """Return the key of what is kept in short of a job that is over."""
     return of(job, "summary")
 
 
 def guest(job: int) -> str:
-    """Give the name of a job's guest namespace."""
+    """Return the name of a job's guest namespace."""
     return f"job-{job}"
 
 
 def job_of(namespace: str) -> JobId | None:
-    """Give the job that a guest namespace belongs to; None for any other namespace."""
+    """Return the job that a guest namespace belongs to; None for any other namespace."""
     prefix, _, number = namespace.partition("-")
     return JobId(int(number)) if prefix == "job" and number.isdecimal() else None
 

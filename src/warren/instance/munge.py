@@ -52,11 +52,11 @@ class Library(Protocol):
     """The part of libmunge that is used here."""
 
     def encode(self, payload: bytes) -> tuple[int, str, bytes]:
-        """Give the status, what is wrong in words, and the credential."""
+        """Return the status, what is wrong in words, and the credential."""
         ...
 
     def decode(self, credential: bytes) -> Decoded:
-        """Give all that is known of a credential, whatever the status."""
+        """Return all that is known of a credential, whatever the status."""
         ...
 
 
@@ -115,7 +115,7 @@ def unwrap(
 
 
 def of_this_machine(socket: str | None = None, name: str = _LIBRARY) -> Munge:
-    """Give MUNGE as it is installed here; `socket` is its daemon's if not the usual one."""
+    """Return MUNGE as it is installed here; `socket` is its daemon's if not the usual one."""
     return Munge(lambda: load(socket, name))
 
 

@@ -73,7 +73,7 @@ class Queues:
     # Of jobs
 
     def placed(self, spec: Any) -> Mapping[str, Any]:
-        """Give a jobspec with what its queue makes of it. Raises UserMistake."""
+        """Return a jobspec with what its queue makes of it. Raises UserMistake."""
         return placement.placed(spec, self._limits, self._default)
 
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
@@ -98,7 +98,7 @@ class Queues:
     async def updates(
         self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
     ) -> Mapping[str, Any]:
-        """Give what updates of a job come to, the constraints of a new queue included.
+        """Return what updates of a job come to, the constraints of a new queue included.
 
         Raises RpcError where they do not go, where the job would be beyond its queue's limits,
         or where another queue would not take it from its user. The instance's owner is held to
@@ -121,7 +121,7 @@ class Queues:
         return updates
 
     def eligible(self, spec: Mapping[str, Any]) -> bool:
-        """Tell whether a job is for the scheduler now."""
+        """Return whether a job is for the scheduler now."""
         return queues.eligible(self._now, self._limits, placement.queue_of(spec))
 
     def load(self, tap: Jobtap) -> Callbacks:
@@ -147,7 +147,7 @@ class Queues:
     # Of users
 
     def methods(self) -> Methods:
-        """Give what is asked of the job manager, and answered here."""
+        """Return what is asked of the job manager, and answered here."""
         return {
             "queue-list": Method(self._list, guest=True),
             "queue-status": Method(self._status, guest=True),
@@ -216,7 +216,7 @@ class Queues:
         await self._manager.committed()
 
     def _chosen(self, request: Request) -> Callable[[], Iterator[Entry]]:
-        """Give what gives the active jobs: of the queue that is named, or all."""
+        """Return what gives the active jobs: of the queue that is named, or all."""
         if _text(request, "name") is None:
             return self._active
         queue = self._named(request)

@@ -127,7 +127,7 @@ class Resources:
     # Services
 
     def methods(self) -> Methods:
-        """Give the service `resource`."""
+        """Return the service `resource`."""
         return {
             "drain": Method(self._drain),
             "undrain": Method(lambda request: self._change("undrain", drains.undrain, request)),
@@ -137,7 +137,7 @@ class Resources:
         }
 
     def groups(self) -> Methods:
-        """Give the service `groups`, which tells of the nodes that are there."""
+        """Return the service `groups`, which tells of the nodes that are there."""
         return {"get": StreamingMethod(self._group, guest=True)}
 
     async def _drain(self, request: Request) -> Payload:
@@ -202,7 +202,7 @@ class Resources:
         }
 
     def _alike(self) -> dict[str, Any]:
-        """Give the drained nodes by those that were drained together."""
+        """Return the drained nodes by those that were drained together."""
         together: dict[drains.Drain, list[int]] = {}
         for rank, known in self._drains.items():
             together.setdefault(known, []).append(rank)
@@ -212,7 +212,7 @@ class Resources:
         }
 
     async def _acquire(self, request: Request) -> AsyncIterator[Payload]:
-        """Give all resources to one scheduler, then say which nodes come and go (RFC 28)."""
+        """Yield all resources for one scheduler, then tell which nodes come and go (RFC 28)."""
         if self._acquired:
             raise RpcError(errno.EBUSY, "the resources are acquired already: there is one acquirer")
         self._acquired = True
@@ -228,7 +228,7 @@ class Resources:
             self._acquired = False
 
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
-        """Give all events, then an entry without any, then each event when it is durable."""
+        """Return all events, then an entry without any, then each event when it is durable."""
         begun = False
         async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
             async for chunk in chunks:
@@ -243,7 +243,7 @@ class Resources:
                     yield {"events": []}
 
     async def _group(self, request: Request) -> AsyncIterator[Payload]:
-        """Give the members of a group, and again whenever they have changed."""
+        """Return the members of a group, and again whenever they have changed."""
         name = request.payload.get("name")
         if not isinstance(name, str):
             raise RpcError(errno.EPROTO, "groups.get takes the name of a group")
@@ -259,7 +259,7 @@ class Resources:
     async def _changes(
         self, of: Callable[[], frozenset[int]], known: frozenset[int]
     ) -> AsyncIterator[frozenset[int]]:
-        """Give a set of ranks whenever the log has made it another one than is known."""
+        """Return a set of ranks whenever the log has made it another one than is known."""
         async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
             async for _ in chunks:
                 self._tell()
@@ -274,7 +274,7 @@ class Resources:
         return self._online() - self._drains.keys() - self._graph.excluded
 
     def _offered(self) -> Mapping[str, Any]:
-        """Give the system as R, without the nodes that are excluded."""
+        """Return the system as R, without the nodes that are excluded."""
         r: dict[str, Any] = orjson.loads(self._r)
         excluded = self._graph.excluded
         if not excluded:

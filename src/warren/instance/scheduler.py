@@ -249,7 +249,7 @@ class FirstCome:
     # Services
 
     def methods(self) -> Methods:
-        """Give the service `sched`."""
+        """Return the service `sched`."""
         return {
             "resource-status": Method(self._status, guest=True),
             "expiration": Method(self._expire),
@@ -258,7 +258,7 @@ class FirstCome:
         }
 
     def feasibility(self) -> Methods:
-        """Give the service `feasibility`."""
+        """Return the service `feasibility`."""
         return {"check": Method(self._check, guest=True)}
 
     async def _status(self, request: Request) -> Payload:

@@ -29,7 +29,7 @@ _threads: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="users")
 
 
 async def who(userid: int) -> User:
-    """Give the user of an id, as it is known now. Raises TimeoutError if nobody knows in time."""
+    """Return the user of an id, as it is known now. Raises TimeoutError if nobody knows in time."""
     async with asyncio.timeout(_PATIENCE):
         return await asyncio.get_running_loop().run_in_executor(_threads, _who, userid)
 
@@ -52,7 +52,7 @@ def _names(groups: Iterable[int]) -> Iterator[str]:
 
 
 def strangers(users: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
-    """Give those of the names that no user and no group has."""
+    """Return those of the names that no user and no group has."""
     for find, names in ((pwd.getpwnam, users), (grp.getgrnam, groups)):
         for name in names:
             try:

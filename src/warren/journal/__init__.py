@@ -28,7 +28,7 @@ class Journal(Protocol):
     """Ordered records. One writer, which waits for each append before the next."""
 
     def replay(self) -> Iterable[bytes]:
-        """Give every record that is durable, oldest first."""
+        """Return every record that is durable, oldest first."""
         ...
 
     async def append(self, records: Sequence[bytes]) -> None:
@@ -76,7 +76,7 @@ class MemoryJournal:
 
 
 async def rows(records: Iterable[bytes], size: int) -> AsyncIterator[list[bytes]]:
-    """Give records in rows of about `size` bytes. Others have their turn all along.
+    """Return records in rows of about `size` bytes. Others have their turn all along.
 
     The first record is taken before anybody else has it.
     """

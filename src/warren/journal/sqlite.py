@@ -181,7 +181,7 @@ class SqliteJournal:
             transaction.execute("UPDATE turn SET number = ?, after = ?", (turn, after))
 
     def _in_force(self) -> tuple[int, int]:
-        """Give the number of the last rewrite, and the last row of the journal that it replaces."""
+        """Return the number of the last rewrite, and the last row that it replaces."""
         turn, after = self._connection.execute("SELECT number, after FROM turn").fetchone()
         return turn, after
 

@@ -64,7 +64,7 @@ class Admission(Protocol):
     """Decides on writes."""
 
     async def admit(self, review: Review) -> Object | None:
-        """Give the object as it is to be stored: `review.new`, or another one. Raises Denied."""
+        """Return the object as it is to be stored: `review.new`, or another one. Raises Denied."""
         ...
 
 

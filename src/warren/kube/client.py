@@ -76,17 +76,17 @@ class Client(Protocol):
     """
 
     async def get(self, kind: Kind, key: Key) -> Object:
-        """Give one object. Raises NotFound."""
+        """Return one object. Raises NotFound."""
         ...
 
     async def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
-        """Give the objects of a namespace, or of all, that carry all the labels."""
+        """Return the objects of a namespace, or of all, that carry all the labels."""
         ...
 
     def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
-        """Give changes after version `since`, until the API ends the watch. Raises Expired."""
+        """Return changes after version `since`, until the API ends the watch. Raises Expired."""
         ...
 
     async def create(self, kind: Kind, obj: Object) -> Object:

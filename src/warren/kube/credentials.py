@@ -63,7 +63,7 @@ class Source(Protocol):
         ...
 
     def ask(self) -> Identity:
-        """Give who we are from now on. Raises UserMistake, and Unavailable."""
+        """Return who we are from now on. Raises UserMistake, and Unavailable."""
         ...
 
 
@@ -71,11 +71,11 @@ class Credentials(Protocol):
     """Who we are, at any time."""
 
     async def current(self) -> Identity:
-        """Give who we are now. Raises UserMistake, and Unavailable."""
+        """Return who we are now. Raises UserMistake, and Unavailable."""
         ...
 
     async def renewed(self, refused: Identity) -> Identity:
-        """Give who we are, now that the API has refused `refused`: the same if nothing is new."""
+        """Return who we are, now that the API has refused `refused`: the same if nothing is new."""
         ...
 
 
@@ -339,7 +339,7 @@ class Official:
 
 
 def bearer(token: str, origin: str) -> str:
-    """Give the header of a token. Raises UserMistake for what can be none."""
+    """Return the header of a token. Raises UserMistake for what can be none."""
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise UserMistake(f"{origin}: the token has characters that no token has.")
     return f"Bearer {token}"

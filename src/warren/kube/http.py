@@ -44,11 +44,11 @@ class HttpClient:
         self._chance = chance or random.Random()
 
     def speaking(self, versions: Mapping[str, str]) -> "HttpClient":
-        """Give a client over the same connections that speaks these versions."""
+        """Return a client over the same connections that speaks these versions."""
         return HttpClient(self._transport, versions, self._chance)
 
     async def read(self, path: str) -> dict[str, Any]:
-        """Give a document of the API. Raises NotFound."""
+        """Return a document of the API. Raises NotFound."""
         return await self._transport.ask("GET", path)
 
     async def get(self, kind: Kind, key: Key) -> Object:
@@ -155,7 +155,7 @@ async def connect(
     clock: Clock | None = None,
     seconds: float = SECONDS,
 ) -> AsyncIterator[HttpClient]:
-    """Give a client for the length of a block.
+    """Return a client for the length of a block.
 
     The API's log knows us by the name of `component`. No request takes longer than
     `seconds`, with all its tries.

@@ -121,7 +121,7 @@ class Informer:
         await self._synced.wait()
 
     def sync_state(self) -> SyncState:
-        """Give how far it is, as of now."""
+        """Return how far it is, as of now."""
         heard, now = self._heard, asyncio.get_running_loop().time()
         return SyncState(
             synced=self._synced.is_set(),
@@ -132,19 +132,19 @@ class Informer:
         )
 
     def get(self, key: Key) -> Object | None:
-        """Give an object, as of now."""
+        """Return an object, as of now."""
         return self._objects.get(key)
 
     def all(self) -> list[Object]:
-        """Give all objects, as of now."""
+        """Return all objects, as of now."""
         return list(self._objects.values())
 
     def keys(self) -> list[Key]:
-        """Give the keys of all objects, as of now."""
+        """Return the keys of all objects, as of now."""
         return list(self._objects)
 
     def by(self, index: str, value: str) -> list[Object]:
-        """Give the objects that an index files under `value`, in the order of their keys."""
+        """Return the objects that an index files under `value`, in the order of their keys."""
         return [self._objects[key] for key in sorted(self._indexes[index].get(value, ()))]
 
     async def run(self) -> None:
@@ -229,7 +229,7 @@ class Informer:
             self._remember(key, event.object)
 
     def _outdated(self, key: Key, event: Event, version: str) -> bool:
-        """Tell whether more than this event says is known already."""
+        """Return whether more than this event says is known already."""
         known = self._objects.get(key)
         if known is None:
             return 0 <= _number(version) <= max(self._floor, self._gone.get(key, -1))
@@ -290,12 +290,12 @@ def _version(obj: Object) -> str:
 
 
 def _number(version: str) -> int:
-    """Give a version as a number that can be compared; -1 for one that cannot."""
+    """Return a version as a number that can be compared; -1 for one that cannot."""
     return int(version) if version.isdecimal() else -1
 
 
 def _older(version: str, than: str) -> bool:
-    """Tell whether a version is certainly older than another one."""
+    """Return whether a version is certainly older than another one."""
     return 0 <= _number(version) < _number(than)
 
 
@@ -311,13 +311,13 @@ class Informers:
         self._informers: dict[Kind, Informer] = {}
 
     def of(self, kind: Kind) -> Informer:
-        """Give the informer of a kind."""
+        """Return the informer of a kind."""
         if kind not in self._informers:
             self._informers[kind] = Informer(self._client, kind, self._namespace, self._indexes)
         return self._informers[kind]
 
     def known(self) -> list[Informer]:
-        """Give the informers that somebody has asked for."""
+        """Return the informers that somebody has asked for."""
         return list(self._informers.values())
 
     async def run(self) -> None:

@@ -58,11 +58,11 @@ class Access:
     """Where it stands written, for sentences."""
 
     def credentials(self, clock: Clock) -> Credentials:
-        """Give who we are in this cluster."""
+        """Return who we are in this cluster."""
         return Fixed(self._identity()) if self.source is None else Renewed(self.source, clock)
 
     def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
-        """Give a context that trusts the cluster's authority and nobody else.
+        """Return a context that trusts the cluster's authority and nobody else.
 
         It shows the certificate of `identity`, or else the one that is fixed. Raises
         UserMistake where a certificate is none.
@@ -114,7 +114,7 @@ def find(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = _SERVICE_ACCOUNT,
 ) -> Access:
-    """Give the way in that was named, or that kubectl would take, or a pod.
+    """Return the way in that was named, or that kubectl would take, or a pod.
 
     That is the file at `path`, those that KUBECONFIG lists, the pod's service account,
     or the file in the home directory. Raises UserMistake, with what is wrong and where.
@@ -225,18 +225,18 @@ class _Place:
         return f"{self.path}: {self.name}"
 
     def read(self, shape: type[T]) -> T:
-        """Give what it says, in its shape. Raises UserMistake."""
+        """Return what it says, in its shape. Raises UserMistake."""
         try:
             return msgspec.convert(self.fields, shape)
         except msgspec.ValidationError as error:
             raise UserMistake(f"{self}: {error}.") from error
 
     def file(self, name: str) -> Path:
-        """Give the file of that name: it is relative to the one that names it."""
+        """Return the file of that name: it is relative to the one that names it."""
         return self.path.parent.absolute() / name
 
     def material(self, field: str) -> bytes | Path:
-        """Give what a field embeds, or else the file that it names. Raises UserMistake."""
+        """Return what a field embeds, or else the file that it names. Raises UserMistake."""
         data = self.fields.get(f"{field}-data")
         if not data:
             name = self.fields.get(field)
@@ -247,7 +247,7 @@ class _Place:
             raise UserMistake(f"{self}/{field}-data: {error}.") from error
 
     def content(self, field: str, material: bytes | Path) -> bytes:
-        """Give what a field embeds, or what is in its file. Raises UserMistake."""
+        """Return what a field embeds, or what is in its file. Raises UserMistake."""
         if isinstance(material, bytes):
             return material
         try:
@@ -314,7 +314,7 @@ def _place(documents: _Documents, section: str, name: str) -> _Place:
 
 
 def _reached(place: _Place) -> Access:
-    """Give how to reach a cluster, for nobody yet."""
+    """Return how to reach a cluster, for nobody yet."""
     cluster = place.read(_Cluster)
     if not cluster.server.startswith(("https://", "http://")):
         raise UserMistake(f"{place}/server: {cluster.server!r} does not begin with https://.")
@@ -337,7 +337,7 @@ def _reached(place: _Place) -> Access:
 def _known(
     place: _Place, cluster: _Place, paths: tuple[Path, ...], context: str
 ) -> tuple[Given, Source | None]:
-    """Give what a user says plainly, and where the rest comes from if that is not all."""
+    """Return what a user says plainly, and where the rest comes from if that is not all."""
     user = place.read(_User)
     for name in _IMPERSONATION:
         if place.fields.get(name):

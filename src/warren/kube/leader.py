@@ -92,7 +92,7 @@ async def lead(
 
 
 async def _together(candidate: "_Candidate", part: Callable[[], Awaitable[None]]) -> bool:
-    """Run a part while the Lease is renewed; tell whether it had to end because that failed."""
+    """Run a part while the Lease is renewed; return whether it had to end because that failed."""
     async with asyncio.TaskGroup() as tasks:
         renewing = tasks.create_task(candidate.keep(), name="lease")
         leading = tasks.create_task(_living(part), name="leader")
@@ -153,7 +153,7 @@ class _Candidate:
         log.error("the lease is lost", lease=str(self._name), holder=_holder(self._seen))
 
     async def attempt(self) -> bool:
-        """Take the Lease if it is to be had, or renew it; tell whether it is ours now."""
+        """Take the Lease if it is to be had, or renew it; return whether it is ours now."""
         try:
             async with asyncio.timeout(self._timing.renew_deadline):
                 ours = await self._attempt()
@@ -184,7 +184,7 @@ class _Candidate:
             log.info("lease not released", lease=str(self._name), reason=str(error))
 
     async def _found(self) -> str | None:
-        """Give the version of the Lease, if it is ours."""
+        """Return the version of the Lease, if it is ours."""
         lease = await self._client.get(LEASE, self._name)
         ours = _holder(lease.get("spec") or {}) == self._identity
         return lease["metadata"]["resourceVersion"] if ours else None

@@ -120,13 +120,13 @@ class Metrics:
         self._state.informers.append(informers)
 
     def leading(self, name: Key) -> Callable[[bool], None]:
-        """Give what `leader.lead` is to tell about the Lease `name`."""
+        """Return what `leader.lead` is to tell about the Lease `name`."""
         gauge = self._leading.labels(str(name))
         gauge.set(0)
         return lambda leads: gauge.set(leads)
 
     def client(self, client: Client) -> Client:
-        """Give a client that does what `client` does, and counts it."""
+        """Return a client that does what `client` does, and counts it."""
         return _CountingClient(client, self._requests, self._latencies)
 
 

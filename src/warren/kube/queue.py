@@ -26,7 +26,7 @@ _SPREAD: Final = 0.25
 
 
 def backoff(delay: float, failures: int, chance: float, longest: float = LONGEST) -> float:
-    """Give the seconds to wait after so many `failures` in a row, of which the last asks `delay`.
+    """Return the seconds to wait after so many `failures` in a row, of which the last asks `delay`.
 
     Never less than was asked for. `chance`, from 0 to 1, is the luck of this one.
     """
@@ -46,7 +46,7 @@ class Budget:
         """When the next deed would be due if they were spaced evenly."""
 
     def wait(self, now: float) -> float:
-        """Give the seconds until one more is allowed."""
+        """Return the seconds until one more is allowed."""
         return max(0.0, self._next - self._slack - now)
 
     def spend(self, now: float) -> None:
@@ -107,7 +107,7 @@ class WorkQueue(Generic[K]):
         self._observer = observer
 
     def load(self) -> Load:
-        """Give what there is to do, as of now."""
+        """Return what there is to do, as of now."""
         now = asyncio.get_running_loop().time()
         return Load(
             depth=len(self._waiting),
@@ -153,7 +153,7 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """Give how often in a row `key` has failed."""
+        """Return how often in a row `key` has failed."""
         return self._failures.get(key, 0)
 
     async def take(self) -> K:

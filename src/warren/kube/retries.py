@@ -32,7 +32,7 @@ class Failure:
 
 
 def pause(method: str, failure: Failure, tried: int, chance: random.Random) -> float | None:
-    """Give the seconds to wait before the next try; None if there should be none.
+    """Return the seconds to wait before the next try; None if there should be none.
 
     Waits double with each try, and each is a random part of that ("full jitter"), so
     that those who failed together do not come back together.

@@ -86,7 +86,7 @@ class Reconciler(Generic[K]):
         self._queue.observe(observer.waited)
 
     def load(self) -> Load:
-        """Give what there is to do, as of now."""
+        """Return what there is to do, as of now."""
         return self._queue.load()
 
     async def run(self) -> None:

@@ -27,7 +27,7 @@ without ECDHE a stolen key opens what was recorded before. TLS 1.3 has nothing t
 
 
 def tls_server(certificate: PathLike[str], key: PathLike[str]) -> ssl.SSLContext:
-    """Give the TLS context of a server that shows a certificate.
+    """Return the TLS context of a server that shows a certificate.
 
     Raises OSError where the files cannot be read or do not belong together.
     """

@@ -96,7 +96,7 @@ class Transport:
         body: Any = None,
         content: str = "application/json",
     ) -> dict[str, Any]:
-        """Ask, and give the answer. Raises every error of the port."""
+        """Ask, and return the answer. Raises every error of the port."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._seconds
         options: dict[str, Any] = {"params": query}
@@ -118,7 +118,7 @@ class Transport:
         raise AssertionError("it is tried until there is an end")
 
     async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """Give an answer line by line, until the API ends it. Raises every error of the port.
+        """Return an answer line by line, until the API ends it. Raises every error of the port.
 
         It may take for ever, but not be silent for ever.
         """
@@ -224,7 +224,7 @@ class Transport:
 
 
 async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Give the lines of a stream, and what stands after the last."""
+    """Return the lines of a stream, and what stands after the last."""
     begun: list[bytes] = []
     size = 0
     async for chunk in content.iter_any():
@@ -269,7 +269,7 @@ def failure(code: int, answer: bytes) -> WarrenError:
 
 
 def _sentence(status: Mapping[str, Any]) -> str:
-    """Give the message of a Status, with the causes that it leaves out."""
+    """Return the message of a Status, with the causes that it leaves out."""
     message = str(status.get("message") or "")
     causes = (status.get("details") or {}).get("causes") or ()
     left_out = [
@@ -281,6 +281,6 @@ def _sentence(status: Mapping[str, Any]) -> str:
 
 
 def _words(error: object) -> str:
-    """Give what an error says, on one line."""
+    """Return what an error says, on one line."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said[:_LONGEST_WORDS]

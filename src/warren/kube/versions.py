@@ -24,12 +24,12 @@ class Api(Protocol):
     """Documents of an API."""
 
     async def read(self, path: str) -> Any:
-        """Give the document at a path. Raises NotFound, Refused and Unavailable."""
+        """Return the document at a path. Raises NotFound, Refused and Unavailable."""
         ...
 
 
 async def choose(api: Api, spoken: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Give for each group the first of its versions that the API serves.
+    """Return for each group the first of its versions that the API serves.
 
     `spoken` has the versions that we speak, the one we like best first. Raises NotSpoken
     for all groups together that have none, and what the API raises.
@@ -60,7 +60,7 @@ async def chosen(
     seconds: float,
     chance: Callable[[], float] = random.random,
 ) -> dict[str, str]:
-    """Give what `choose` gives, asked again for so many seconds while we may not ask.
+    """Return what `choose` gives, asked again for so many seconds while we may not ask.
 
     A server that has just started refuses everybody. Raises Forbidden when that is over.
     """

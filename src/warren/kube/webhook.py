@@ -34,7 +34,7 @@ _GRACE: Final = 3.0
 
 
 def path(deed: Literal["mutate", "validate"], kind: Kind) -> str:
-    """Give the path that a webhook configuration names for a kind."""
+    """Return the path that a webhook configuration names for a kind."""
     return f"/{deed}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
 
@@ -194,7 +194,7 @@ def _review(request: _Request) -> Review:
 
 
 def _named(obj: dict[str, Any] | None, key: Key) -> Object | None:
-    """Give an object with a name and a namespace, where it waits for the API to give them."""
+    """Return an object with a name and a namespace, where it waits for the API to give them."""
     if obj is None:
         return None
     place = {"namespace": key.namespace} if key.namespace else {}
@@ -205,7 +205,7 @@ def _named(obj: dict[str, Any] | None, key: Key) -> Object | None:
 
 
 def rotating(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Give a TLS context that shows, to who comes, what is in the two files by then.
+    """Return a TLS context that shows, to who comes, what is in the two files by then.
 
     They may be replaced at any time, as cert-manager does; while they cannot be read or do
     not belong together, what they held before is shown. Raises OSError where

@@ -50,7 +50,7 @@ class Once:
 
 
 def chosen(names: Iterable[Any]) -> list[str]:
-    """Give the attributes that names stand for. Raises BadFormat for a name of none."""
+    """Return the attributes that names stand for. Raises BadFormat for a name of none."""
     found: list[str] = []
     for name in names:
         if name == ALL:
@@ -63,7 +63,7 @@ def chosen(names: Iterable[Any]) -> list[str]:
 
 
 def described(each: Listed, names: Iterable[str]) -> dict[str, Any]:
-    """Give a job's id and attributes. What is not known is left out.
+    """Return a job's id and attributes. What is not known is left out.
 
     So is what would come of a record that cannot be read any more; `damage` says why, then.
     """
@@ -88,7 +88,7 @@ def _reason(error: Exception) -> str:
 
 
 def passes(each: Listed, test: Callable[[Listed], bool]) -> bool:
-    """Tell whether a job passes a test; one whose records cannot be read for it does not."""
+    """Return whether a job passes a test; one whose records cannot be read for it does not."""
     try:
         return test(each)
     except _UNREADABLE:
@@ -96,35 +96,35 @@ def passes(each: Listed, test: Callable[[Listed], bool]) -> bool:
 
 
 def moment(each: Listed, name: str) -> float | None:
-    """Give when a job was last in a state, by the attribute's name: `t_run`."""
+    """Return when a job was last in a state, by the attribute's name: `t_run`."""
     return each.job.times.get(_MOMENTS[name])
 
 
 def nodes(each: Listed) -> list[str]:
-    """Give the names of the nodes that a job has or had."""
+    """Return the names of the nodes that a job has or had."""
     return [] if each.r is None else resource_set.nodelist(each.r)
 
 
 def ranks(each: Listed) -> frozenset[int]:
-    """Give the ranks that a job has or had."""
+    """Return the ranks that a job has or had."""
     if each.r is None:
         return frozenset()
     return frozenset(rank.rank for rank in resource_set.decode(each.r))
 
 
 def name(each: Listed) -> str:
-    """Give a job's name."""
+    """Return a job's name."""
     return jobspecs.name(each.jobspec)
 
 
 def queue(each: Listed) -> str | None:
-    """Give the queue that a job is in; None where there are no queues."""
+    """Return the queue that a job is in; None where there are no queues."""
     found: str | None = jobspecs.system(each.jobspec).get("queue")
     return found
 
 
 def returncode(result: Result, status: int | None) -> int:
-    """Give the return code of a job that is over, as Flux computes it.
+    """Return the return code of a job that is over, as Flux computes it.
 
     The exit code, or minus the signal that ended it. A job that never ran, or whose tasks had
     succeeded when an exception ended it, has -128 if it was canceled, and 1 otherwise.

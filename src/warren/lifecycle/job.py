@@ -155,7 +155,7 @@ def update(job: Job, event: Event) -> Job:
 
 
 def replay(job: JobId, events: Iterable[Event]) -> Job:
-    """Give the job that these events, the first of which is `submit`, have made."""
+    """Return the job that these events, the first of which is `submit`, have made."""
     remaining = iter(events)
     first = next(remaining, None)
     if first is None:
@@ -167,7 +167,7 @@ def replay(job: JobId, events: Iterable[Event]) -> Job:
 
 
 def settled(job: Job, status: int) -> int:
-    """Give the wait status to finish a job with, whose tasks have ended with `status`.
+    """Return the wait status to finish a job with, whose tasks have ended with `status`.
 
     A fatal exception that knows better has the last word, spelled as a shell would: 128 and
     the signal. A job that one has come over has not succeeded, whatever its tasks say.
@@ -291,7 +291,7 @@ def _released(job: Job, ranks: str, *, final: bool) -> Job:
 
 
 def _but(job: Job, **changes: Any) -> Job:
-    """Give the job with some fields changed, as `dataclasses.replace` does.
+    """Return the job with some fields changed, as `dataclasses.replace` does.
 
     That calls for every field by name, which is most of the cost of an event.
     """
@@ -323,7 +323,7 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _DEEPES
 
 
 def annotated(job: Job, new: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a job's annotations with new ones, as a scheduler says them: null takes one away."""
+    """Return a job's annotations with new ones, as a scheduler says them: null takes one away."""
     merged: Mapping[str, Any] = _merged(job.annotations, new)
     return merged
 

@@ -22,7 +22,7 @@ class KillAction(Enum):
 
 
 def escalation(kill_timeout: float, attempts: int) -> Iterator[tuple[float, KillAction]]:
-    """Give what to do to a job that was sent its first signal, each after so many seconds.
+    """Return what to do to a job that was sent its first signal, each after so many seconds.
 
     The shells are killed `attempts` times, with pauses that double.
     """

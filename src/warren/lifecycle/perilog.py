@@ -74,7 +74,7 @@ _UNKNOWN: Final = 1
 
 
 def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
-    """Give what is to be done for a job, in whatever state it is found."""
+    """Return what is to be done for a job, in whatever state it is found."""
     match job.state:
         case State.RUN:
             return _before(job, settings, under_way)

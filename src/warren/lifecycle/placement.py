@@ -20,7 +20,7 @@ CONSTRAINTS: Final = f"{SYSTEM}.constraints"
 
 
 def queue_of(spec: Mapping[str, Any]) -> str | None:
-    """Give the queue that a checked jobspec names."""
+    """Return the queue that a checked jobspec names."""
     queue: str | None = spec["attributes"]["system"].get("queue")
     return queue
 
@@ -28,14 +28,14 @@ def queue_of(spec: Mapping[str, Any]) -> str | None:
 def limits_of(
     spec: Mapping[str, Any], queue_limits: Mapping[str | None, QueueLimits]
 ) -> QueueLimits:
-    """Give what holds in the queue of a checked jobspec. Raises UserMistake if there is none."""
+    """Return what holds in the queue of a checked jobspec. Raises UserMistake if there is none."""
     return _named(queue_of(spec), queue_limits)
 
 
 def placed(
     spec: Any, queue_limits: Mapping[str | None, QueueLimits], default: str | None
 ) -> Mapping[str, Any]:
-    """Give a jobspec with what its queue adds to it.
+    """Return a jobspec with what its queue adds to it.
 
     Nothing of it needs to be right: of what is read here, the place of a mistake is told.
     Raises UserMistake for a queue that is not there.
@@ -70,7 +70,7 @@ def remade(
     asked: Mapping[str, Any],
     queue_limits: Mapping[str | None, QueueLimits],
 ) -> dict[str, Any]:
-    """Give what updates of a job come to, by dotted paths: those that are asked for, and more.
+    """Return what updates of a job come to, by dotted paths: those that are asked for, and more.
 
     What a job's old queue required of its nodes goes, and what the new one requires comes, also
     where only the constraints are updated. Whether the updated jobspec is within the limits is a
@@ -92,7 +92,7 @@ def remade(
 
 
 def requiring(own: Constraint, properties: Sequence[str]) -> Constraint:
-    """Give a constraint that also requires `properties`; the same one if it does already."""
+    """Return a constraint that also requires `properties`; the same one if it does already."""
     known = _required(own)
     missing = [name for name in properties if name not in known]
     if not missing:
@@ -116,7 +116,7 @@ def lifted(own: Constraint, properties: Sequence[str]) -> Constraint:
 
 
 def _required(own: Constraint) -> frozenset[str]:
-    """Give the properties without which no node meets a constraint, as far as one sees it."""
+    """Return the properties without which no node meets a constraint, as far as one sees it."""
     if "properties" in own:
         return frozenset(own["properties"])
     return frozenset().union(*map(_required, own.get("and", ())))

@@ -116,7 +116,7 @@ class Queue(Table, frozen=True):
 
 
 def own_property(queue: str) -> str:
-    """Give the property that the nodes of a queue with `hosts` have."""
+    """Return the property that the nodes of a queue with `hosts` have."""
     return f"+{queue}"
 
 
@@ -150,7 +150,7 @@ class QueueLimits:
 
 
 def queue_limits(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None, QueueLimits]:
-    """Give what holds in each queue; where none is configured, in the anonymous one."""
+    """Return what holds in each queue; where none is configured, in the anonymous one."""
     if not queues:
         return {None: _queue_limits([policy])}
     found: dict[str | None, QueueLimits] = {}
@@ -167,7 +167,7 @@ def queue_limits(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None
 
 
 def default_queue(queues: Mapping[str, Queue], policy: Policy) -> str | None:
-    """Give the queue of jobs that name none: the one that is configured, or the only one."""
+    """Return the queue of jobs that name none: the one that is configured, or the only one."""
     default = policy.jobspec.defaults.system.queue
     return next(iter(queues)) if default is None and len(queues) == 1 else default
 

@@ -33,7 +33,7 @@ Change = Callable[[QueueState], QueueState]
 
 
 def initial(queue: str | None) -> QueueState:
-    """Give a queue as it is at first: the anonymous one is started, as with Flux, and no other."""
+    """Return a queue as it is at first: only the anonymous one is started, as with Flux."""
     if queue is None:
         return QueueState()
     return QueueState(start=False, stop_reason="it was never started")
@@ -57,7 +57,7 @@ def changed(states: QueueStates, names: Iterable[str | None], change: Change) ->
 
 
 def chosen(states: QueueStates, name: str | None, *, all_: bool) -> list[str | None]:
-    """Give the queues that a request is about. Raises UserMistake where it is not clear."""
+    """Return the queues that a request is about. Raises UserMistake where it is not clear."""
     if name is not None:
         return [found(states, name)]
     if None not in states and not all_:
@@ -66,7 +66,7 @@ def chosen(states: QueueStates, name: str | None, *, all_: bool) -> list[str | N
 
 
 def found(states: QueueStates, name: str | None) -> str | None:
-    """Give a queue's name back if there is such a queue. Raises UserMistake otherwise."""
+    """Return a queue's name back if there is such a queue. Raises UserMistake otherwise."""
     if name in states:
         return name
     if name is None:
@@ -86,7 +86,7 @@ def refusal(states: QueueStates, queue: str | None) -> str | None:
 def eligible(
     states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
 ) -> bool:
-    """Tell whether a queue's jobs are for the scheduler now.
+    """Return whether a queue's jobs are for the scheduler now.
 
     Those of a virtual queue are if its parent is started, too. Those of a queue that the
     configuration no longer has wait, as with Flux: they may be brought into another one.
@@ -101,7 +101,7 @@ def eligible(
 def status(
     states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
 ) -> dict[str, Any]:
-    """Give a queue as `job-manager.queue-status` tells of it: started if its jobs are eligible."""
+    """Return a queue as `job-manager.queue-status` shows it: started if its jobs are eligible."""
     state, parent = states[queue], queue_limits[queue].parent
     blocked = state.start and parent is not None and not states[parent].start
     told: dict[str, Any] = {"enable": state.enable, "start": state.start and not blocked}
@@ -135,7 +135,7 @@ def encode(states: QueueStates) -> dict[str, Any]:
 
 
 def decode(checkpoint: Any, queues: Iterable[str | None]) -> QueueStates:
-    """Give the queues of a configuration as a checkpoint has them, and new ones as at first.
+    """Return the queues of a configuration as a checkpoint has them, and new ones as at first.
 
     What is in it of queues that are no more is forgotten. Raises BadFormat.
     """
@@ -171,7 +171,7 @@ def _entry(entry: Any) -> tuple[str | None, QueueState]:
 def properties(
     queues: Mapping[str, Queue], given: Mapping[str, str], hosts: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    """Give the hosts that have each property: what is `given` by hostlists, and `+NAME` of queues.
+    """Return the hosts that have each property: those `given` by hostlists, and `+NAME` of queues.
 
     `hosts` are all there are. Raises UserMistake with the path for one that is not among them.
     """

@@ -69,7 +69,7 @@ class Selection:
         """The states that selected jobs can be in, as bits."""
 
     def selects(self, each: Listed) -> bool:
-        """Tell whether a job is selected. Raises TooManyComparisons when none is left."""
+        """Return whether a job is selected. Raises TooManyComparisons when none is left."""
         return self._test(each)
 
     def _read(self, constraint: Any, path: str, depth: int) -> _Part:
@@ -259,7 +259,7 @@ _LEAVES: Final[Mapping[str, Callable[[str, list[Any], str], _Part]]] = {
 
 
 def states(name: str) -> int:
-    """Give the bits that a name of states stands for: `RUN`, `r`, `pending`.
+    """Return the bits that a name of states stands for: `RUN`, `r`, `pending`.
 
     Raises BadFormat for a name of none.
     """
@@ -273,7 +273,7 @@ def states(name: str) -> int:
 
 
 def results(name: str) -> int:
-    """Give the bit of a result's name or abbreviation. Raises BadFormat for a name of none."""
+    """Return the bit of a result's name or abbreviation. Raises BadFormat for a name of none."""
     for result in Result:
         if name.upper() in (result.value, result.abbreviation):
             return result.bit

@@ -38,7 +38,7 @@ Duration = str | float
 
 
 def seconds(value: Duration) -> float:
-    """Give a length of time in seconds, perhaps infinitely many. Raises BadFormat."""
+    """Return a length of time in seconds, perhaps infinitely many. Raises BadFormat."""
     if isinstance(value, str):
         return duration.parse(value)
     if not value >= 0:
@@ -83,7 +83,7 @@ def decode(text: str, name: str) -> Mapping[str, Any]:
 
 
 def told(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
-    """Give the problem, and the path, which msgspec names last and with a `$`."""
+    """Return the problem, and the path, which msgspec names last and with a `$`."""
     problem, _, path = str(error).partition(" - at `$.")
     place = path.removesuffix("`")
     unknown = _UNKNOWN.fullmatch(problem)
@@ -96,7 +96,7 @@ def told(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
 
 
 def _keys(shape: Any, place: str) -> list[str]:
-    """Give the keys that a table may have, at a path as msgspec writes it."""
+    """Return the keys that a table may have, at a path as msgspec writes it."""
     # Of several in a row, `[0]` or `[...]`, each is of the same kind.
     for name in filter(None, re.sub(r"\[[^]]*\]", "", place).split(".")):
         shape = next(field.type for field in fields(_table(shape)) if field.encode_name == name)

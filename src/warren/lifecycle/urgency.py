@@ -14,7 +14,7 @@ GREATEST: Final = 2**32 - 1
 
 
 def priority(urgency: int, answered: int | None) -> int:
-    """Give a job's priority, from what a plugin has answered, or None if there is none.
+    """Return a job's priority, from what a plugin has answered, or None if there is none.
 
     A job that is held or expedited is so whatever a plugin says.
     """

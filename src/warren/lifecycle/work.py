@@ -72,7 +72,7 @@ Work = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | Fr
 
 
 def act(job: Job, under_way: UnderWay) -> list[Work]:
-    """Give what is to be done now. Same job, same work."""
+    """Return what is to be done now. Same job, same work."""
     match job.state:
         case State.DEPEND:
             ready = not job.dependencies and not under_way.events & {"dependency-add", "depend"}
@@ -128,7 +128,7 @@ def _clean_up(job: Job, under_way: UnderWay) -> list[Work]:
 
 
 def _give_back(job: Job, ranks: frozenset[int], under_way: UnderWay) -> list[Work]:
-    """Give those of the nodes back that were not given back before."""
+    """Return those of the nodes back that were not given back before."""
     left = ranks - job.freed
     if not left or not job.allocated or "partial-free" in under_way.events:
         return []

@@ -48,15 +48,15 @@ class Disk(Protocol):
         ...
 
     async def capacity(self) -> int:
-        """Give how many bytes there are in all."""
+        """Return how many bytes there are in all."""
         ...
 
     def volumes(self) -> Mapping[str, Found]:
-        """Give the volumes by name. It may block: for those who look at the whole disk."""
+        """Return the volumes by name. It may block: for those who look at the whole disk."""
         ...
 
     async def find(self, name: str) -> Found | None:
-        """Give a volume, if it is there."""
+        """Return a volume, if it is there."""
         ...
 
     async def reserve(self, volume: Volume) -> Found:
@@ -64,7 +64,7 @@ class Disk(Protocol):
         ...
 
     async def device(self, name: str) -> str:
-        """Give a volume's device, attached and ready for use."""
+        """Return a volume's device, attached and ready for use."""
         ...
 
     async def devices(self, name: str) -> list[str]:

@@ -34,7 +34,7 @@ class Failed(NodeTrouble):
 
 
 async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False) -> str:
-    """Run a command and give what it printed, complaints too if `merged`.
+    """Run a command and return what it printed, complaints too if `merged`.
 
     Raises NodeTrouble with its own words if it fails.
     """
@@ -46,7 +46,7 @@ async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = F
 
 
 async def perform(argv: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> str:
-    """Run somebody else's command in an environment, and give the last of what it printed.
+    """Run somebody else's command in an environment, and return the last of what it printed.
 
     It may print as much as it likes. Raises NodeTrouble with its last words if it fails.
     """
@@ -63,7 +63,7 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
 
 
 async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
-    """Run a command for as long as it takes and give its lines as they come.
+    """Run a command for as long as it takes and return its lines as they come.
 
     Raises Failed, with the last of its complaints, if it fails. Closing the iterator
     ends the command.
@@ -120,7 +120,7 @@ class _Tail:
             os.close(self.writer)
 
     def words(self) -> bytes:
-        """Give the last of what has been written until now."""
+        """Return the last of what has been written until now."""
         self._read()
         return bytes(self._said)
 

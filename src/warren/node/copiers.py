@@ -8,7 +8,7 @@ from warren.node import commands, copying
 
 
 async def run(copy: Copy, enter: Sequence[str] = ()) -> AsyncIterator[Progress]:
-    """Copy, and give the progress as the copier tells it; `enter` leads to where paths are known.
+    """Copy, and return the progress as the copier tells it; `enter` leads to where paths are known.
 
     Raises CopyFailed with what the copier could not copy, and NodeTrouble for a copier that has
     ended in any other way. Closing the iterator ends the copier, also one that is stopped.

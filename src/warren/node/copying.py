@@ -43,7 +43,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def command(copy: Copy) -> list[str]:
-    """Give the argument vector of a copier."""
+    """Return the argument vector of a copier."""
     return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy))]
 
 
@@ -78,7 +78,7 @@ class _Copier:
         self._total_bytes = self._total_files = 0
 
     def run(self) -> bool:
-        """Copy everything; tell whether all went well."""
+        """Copy everything; return whether all went well."""
         done = threading.Event()
         teller = threading.Thread(target=self._tell_until, args=(done,), daemon=True)
         try:

@@ -62,7 +62,7 @@ class Directories:
         return found
 
     def place(self, group: str, name: str) -> Path:
-        """Give where a volume's files are."""
+        """Return where a volume's files are."""
         return self._volume(group, name) / "files"
 
     def _volume(self, group: str, name: str) -> Path:

@@ -48,12 +48,12 @@ class Space:
 
 
 def left(taken: Iterable[Extent], space: Space) -> int:
-    """Give how many bytes are free, wherever they are."""
+    """Return how many bytes are free, wherever they are."""
     return space.capacity - sum(extent.size for extent in taken)
 
 
 def place(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
-    """Give offset and size of a free extent of `size` or a little more; None if there is none."""
+    """Return offset and size of a free extent of `size` or a little more; None if there is none."""
     taken = sorted(taken, key=lambda extent: extent.offset)
     size = -(-size // UNIT) * UNIT
     if size > left(taken, space):
@@ -75,19 +75,19 @@ class Extents:
         self._directory = directory
 
     def all(self) -> Mapping[str, Extent]:
-        """Give the extents by the names of their volumes."""
+        """Return the extents by the names of their volumes."""
         names = [path.stem for path in self._directory.glob("*.json")]
         found = {name: self.get(name) for name in names}
         return {name: extent for name, extent in found.items() if extent is not None}
 
     def get(self, name: str) -> Extent | None:
-        """Give a volume's extent, if it has one."""
+        """Return a volume's extent, if it has one."""
         with suppress(FileNotFoundError):
             return msgspec.json.decode(self._path(name).read_bytes(), type=Extent)
         return None
 
     def take(self, volume: Volume, space: Space) -> Extent:
-        """Give a volume's extent, taken now if it has none.
+        """Return a volume's extent, taken now if it has none.
 
         Raises NodeTrouble if none is free: for good, unless what is free is in pieces.
         """

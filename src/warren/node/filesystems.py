@@ -59,7 +59,7 @@ def _kind(name: str) -> FileSystem:
 
 
 def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[str]], str]:
-    """Give the commands that make a volume's file system, and the text of their file `proto`.
+    """Return the commands that make a volume's file system, and the text of their file `proto`.
 
     Raises NodeTrouble for a kind that is not made here.
     """
@@ -72,7 +72,7 @@ def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[st
 
 
 def source(file_system: str, device: str) -> Source:
-    """Give how a device with a file system is mounted. The bare device is bound over a file."""
+    """Return how a device with a file system is mounted. The bare device is bound over a file."""
     kind = _kind(file_system)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)

@@ -24,7 +24,7 @@ class Flash(Protocol):
     """
 
     async def capacity(self, group: str) -> int:
-        """Give how many bytes a rabbit has in all."""
+        """Return how many bytes a rabbit has in all."""
         ...
 
     async def raw_volumes(self, group: str) -> RawVolumes:
@@ -40,16 +40,16 @@ class Flash(Protocol):
         ...
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
-        """Give what is to be mounted, ready for it."""
+        """Return what is to be mounted, ready for it."""
         ...
 
     def volumes(self, group: str) -> Mapping[str, int]:
-        """Give the volumes of a rabbit and their sizes in bytes, as they are on disk."""
+        """Return the volumes of a rabbit and their sizes in bytes, as they are on disk."""
         ...
 
 
 def component(name: str) -> str:
-    """Give a name that is safe as part of a path. Raises NodeTrouble."""
+    """Return a name that is safe as part of a path. Raises NodeTrouble."""
     if not name or name.startswith(".") or "/" in name:
         raise NodeTrouble(f"{name!r} is no name of a volume or group", fatal=True)
     return name

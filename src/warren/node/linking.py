@@ -66,7 +66,7 @@ class LinkingMachine:
 
 
 def own_path(root: Path, prefix: Path, path: str) -> str:
-    """Give where a node without a mount namespace has what jobs know as `path`."""
+    """Return where a node without a mount namespace has what jobs know as `path`."""
     if path == str(prefix) or path.startswith(f"{prefix}/"):
         return f"{root}{path}"
     return path

@@ -68,13 +68,13 @@ class Loop:
 
 
 def attached(backing: Path) -> list[Loop]:
-    """Give the loop devices on a file or block device, and on one removed from there."""
+    """Return the loop devices on a file or block device, and on one removed from there."""
     path = _path(backing)
     return [loop for loop in _all() if loop.backing in (path, f"{path}{_REMOVED}")]
 
 
 def _path(backing: Path) -> str:
-    """Give the kernel's word for a file: it does not know by which links it was found."""
+    """Return the kernel's word for a file: it does not know by which links it was found."""
     return os.path.realpath(backing)
 
 
@@ -105,7 +105,7 @@ def available() -> str | None:
 
 
 async def attach(backing: Path, offset: int, size: int) -> str:
-    """Give the device of a part, attached now if it was not. One caller at a time for a part."""
+    """Return the device of a part, attached now if it was not. One caller at a time for a part."""
     path = _path(backing)
     for loop in _all():
         if (loop.backing, loop.offset, loop.size) == (path, offset, size):

@@ -73,7 +73,7 @@ class Namespace:
             await self._ensured.wait()
 
     async def ensure(self) -> int:
-        """Start a holder if there is none, and give its process id. Raises NodeTrouble."""
+        """Start a holder if there is none, and return its process id. Raises NodeTrouble."""
         holder = await self._found_or_started()
         self._ensured.set()
         return holder
@@ -111,7 +111,7 @@ class Namespace:
         )
 
     async def enter(self) -> list[str]:
-        """Give the words to put before a command that is to run in the namespace."""
+        """Return the words to put before a command that is to run in the namespace."""
         target = f"--target={await self.ensure()}"
         if os.geteuid() == 0:
             return ["nsenter", target, "--mount"]
@@ -124,7 +124,7 @@ class Namespace:
         return None if holder is None else Path(f"/proc/{holder}/root")
 
     def mounts(self) -> set[str]:
-        """Give the mount points of the namespace; none if it is not held."""
+        """Return the mount points of the namespace; none if it is not held."""
         holder = self.holder
         if holder is None:
             return set()
@@ -187,7 +187,7 @@ def processes(namespaces: Iterable[Namespace]) -> list[int]:
 
 
 def mount_points(process: int) -> set[str]:
-    """Give the mount points that a process sees. The kernel writes blanks as octal."""
+    """Return the mount points that a process sees. The kernel writes blanks as octal."""
     return {mount.point for mount in _mount_table(process)}
 
 
@@ -232,7 +232,7 @@ def _holder(directory: Path) -> int | None:
 
 
 def _holds_lock(process: int, lock: Path) -> bool:
-    """Tell whether a process has the lock file open, which a recycled process id has not."""
+    """Return whether a process has the lock file open, which a recycled process id has not."""
     try:
         wanted = lock.stat()
         for entry in Path(f"/proc/{process}/fd").iterdir():

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def in_thread(deed: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a deed in a thread and give its result.
+    """Do a deed in a thread and return its result.
 
     A caller that is cancelled leaves only when the deed is done: what it does next, or
     lets others do, must not meet a thread that is still at it.

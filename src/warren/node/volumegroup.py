@@ -110,7 +110,7 @@ class VolumeGroup:
         }
 
     async def _left(self, known: Mapping[str, Found]) -> int:
-        """Give how many bytes this rabbit may still take."""
+        """Return how many bytes this rabbit may still take."""
         (row,) = await _report("vgs", "vg", "vg_free", self._name)
         return min(int(row["vg_free"]), self._capacity - sum(each.size for each in known.values()))
 
@@ -119,7 +119,7 @@ class VolumeGroup:
 
 
 async def names() -> set[str]:
-    """Give the volume groups of this machine. Raises NodeTrouble."""
+    """Return the volume groups of this machine. Raises NodeTrouble."""
     return {row["vg_name"] for row in await _report("vgs", "vg", "vg_name")}
 
 

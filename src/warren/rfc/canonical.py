@@ -18,7 +18,7 @@ _DEEPEST: Final = 100
 
 
 def check(spec: Any) -> Mapping[str, Any]:
-    """Give `spec` back if it is a canonical jobspec.
+    """Return `spec` back if it is a canonical jobspec.
 
     Raises BadFormat with the path of the mistake: `jobspec: resources[0].with[1].count ...`.
     System attributes that nobody knows are left alone.
@@ -49,7 +49,7 @@ def demand(condition: bool, path: str, problem: str) -> None:
 
 
 def whole(value: Any) -> bool:
-    """Tell whether `value` is a whole number."""
+    """Return whether `value` is a whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

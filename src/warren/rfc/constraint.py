@@ -34,18 +34,18 @@ Matcher = Callable[[Node], bool]
 
 
 def implied(properties: Iterable[str]) -> frozenset[str]:
-    """Give a node's properties with those that they bring along: `fast@gpu` brings `fast`."""
+    """Return a node's properties with those that they bring along: `fast@gpu` brings `fast`."""
     found = set(properties)
     return frozenset(found | {name.partition("@")[0] for name in found if "@" in name})
 
 
 def matches(constraint: Constraint, node: Node) -> bool:
-    """Tell whether a node meets a constraint. For many nodes, ask its `matcher`."""
+    """Return whether a node meets a constraint. For many nodes, ask its `matcher`."""
     return matcher(constraint)(node)
 
 
 def check(constraint: Any, path: str = "constraints") -> Constraint:
-    """Give `constraint` back if it is one.
+    """Return `constraint` back if it is one.
 
     Raises BadFormat with the path of the mistake, which starts with `path`:
     `constraints.and[1].ranks[0] ...`.

@@ -28,7 +28,7 @@ class Choice:
         return self.numbers[0]
 
     def most(self, limit: int) -> int | None:
-        """Give the greatest of the numbers up to `limit`; None where all are greater."""
+        """Return the greatest of the numbers up to `limit`; None where all are greater."""
         place = bisect_right(self.numbers, limit)
         return self.numbers[place - 1] if place else None
 

@@ -147,7 +147,7 @@ def check(entries: Any, path: str = "dependencies") -> list[Dependency]:
 
 
 def description(dependency: Dependency) -> str:
-    """Give the description for `dependency-add`: `after-success=ƒuZZybuNNy`.
+    """Return the description for `dependency-add`: `after-success=ƒuZZybuNNy`.
 
     Raises BadFormat for a scheme that is not served.
     """

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"\+?(?:[0-9]*\.?[0-9]*)(?:(?<=[0-9.])[eE][+-]?[0-9]*)?")
 
 
 def parse(text: str) -> float:
-    """Give seconds; `inf` and `infinity` give infinity.
+    """Return seconds; `inf` and `infinity` give infinity.
 
     Raises BadFormat for what is no number and unit, for less than nothing, for NaN, and
     for a number that is finite in the text and not as a float.

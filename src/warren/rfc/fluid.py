@@ -75,7 +75,7 @@ def dothex(job: int) -> str:
 
 
 def kvs(job: int) -> str:
-    """Give the job's directory in the KVS: `job.0017.e9fb.8df1.6c2e`."""
+    """Return the job's directory in the KVS: `job.0017.e9fb.8df1.6c2e`."""
     return "job." + dothex(job)
 
 

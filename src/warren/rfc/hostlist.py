@@ -32,7 +32,7 @@ _NUMBERING = 18
 
 
 def decode(text: str, *, limit: int = MOST) -> list[str]:
-    """Give the hosts in order. Raises BadFormat where RFC 29 is not met, and for too many."""
+    """Return the hosts in order. Raises BadFormat where RFC 29 is not met, and for too many."""
     hosts: list[str] = []
     position = 0
     while position < len(text):
@@ -192,7 +192,7 @@ class _Group:
 
 
 def unique(hosts: Iterable[str]) -> list[str]:
-    """Give each host once, by name and then by number: `n2` before `n10`."""
+    """Return each host once, by name and then by number: `n2` before `n10`."""
     return sorted(set(hosts), key=_order)
 
 

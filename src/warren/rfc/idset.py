@@ -19,7 +19,7 @@ _ELEMENT = re.compile(f"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def decode(text: str, *, limit: int = MOST) -> tuple[int, ...]:
-    """Give the ids in ascending order; none for the empty text and for `[]`.
+    """Return the ids in ascending order; none for the empty text and for `[]`.
 
     Raises BadFormat for anything RFC 22 forbids: ids that descend or repeat, leading
     zeros, blanks, a bracket alone. Also for more than `limit` ids.

@@ -138,7 +138,7 @@ def document(texts: Iterable[Text]) -> bytes:
 
 
 def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:
-    """Give the vertices in order. Raises BadFormat where the graph cannot be Fluxion's."""
+    """Return the vertices in order. Raises BadFormat where the graph cannot be Fluxion's."""
     for index, node in enumerate(_nodes(scheduling)):
         try:
             metadata = node["metadata"].copy()
@@ -154,7 +154,7 @@ def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:
 
 
 def edges(scheduling: Mapping[str, Any]) -> Iterator[Edge]:
-    """Give the edges in order. Raises BadFormat for one that names no vertex of the graph."""
+    """Return the edges in order. Raises BadFormat for one that names no vertex of the graph."""
     ids: set[str] = set()
     for index, node in enumerate(_nodes(scheduling)):
         number = node.get("id") if isinstance(node, Mapping) else None

@@ -70,7 +70,7 @@ def make(
 
 
 def check(spec: Any) -> Jobspec:
-    """Give `spec` back if it is a jobspec that can be run; else say where it is not.
+    """Return `spec` back if it is a jobspec that can be run; else say where it is not.
 
     What the RFCs let be written, and no more, is for `canonical.check` and `version1.check`.
     """
@@ -146,7 +146,7 @@ def _positive(value: Any) -> bool:
 
 
 def _least(resource: Mapping[str, Any], path: str) -> int:
-    """Give the least that a count allows."""
+    """Return the least that a count allows."""
     count = resource.get("count")
     if type(count) is int and count >= 1:
         return count
@@ -209,7 +209,7 @@ def summary(spec: Jobspec) -> Summary:
 
 
 def per_resource(spec: Jobspec) -> tuple[str, int] | None:
-    """Give how many tasks there are for each node or core, where a jobspec says it that way."""
+    """Return how many tasks there are for each node or core, where a jobspec says it that way."""
     shell = system(spec).get("shell")
     options = shell.get("options") if isinstance(shell, Mapping) else None
     given = options.get("per-resource") if isinstance(options, Mapping) else None
@@ -229,7 +229,7 @@ def _tasks(spec: Jobspec, slots: int, cores: int, nodes: int | None) -> int:
 
 
 def tasks_of(spec: Jobspec, slots: int) -> int:
-    """Give how many tasks there are in so many slots."""
+    """Return how many tasks there are in so many slots."""
     count = spec["tasks"][0]["count"]
     return int(count.get("total", slots * count.get("per_slot", 1)))
 
@@ -243,19 +243,19 @@ def _walk(
 
 
 def system(spec: Jobspec) -> Mapping[str, Any]:
-    """Give the system attributes."""
+    """Return the system attributes."""
     return spec["attributes"]["system"]  # type: ignore[no-any-return]
 
 
 def name(spec: Jobspec) -> str:
-    """Give the job's name: the one it asked for, or that of its program."""
+    """Return the job's name: the one it asked for, or that of its program."""
     given = system(spec).get("job", {}).get("name")
     program: str = spec["tasks"][0]["command"][0]
     return str(given) if given else program.rsplit("/", 1)[-1]
 
 
 def without_environment(spec: Jobspec) -> dict[str, Any]:
-    """Give the jobspec as the KVS keeps it: environments stay in J alone, the tasks' too."""
+    """Return the jobspec as the KVS keeps it: environments stay in J alone, the tasks' too."""
     kept = {key: value for key, value in system(spec).items() if key != "environment"}
     return {
         **spec,

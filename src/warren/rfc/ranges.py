@@ -56,7 +56,7 @@ class Range:
             raise BadFormat("range: the min of ^ is not at least 2")
 
     def counts(self, limit: int) -> Sequence[int]:
-        """Give the acceptable counts up to `limit`, in ascending order."""
+        """Return the acceptable counts up to `limit`, in ascending order."""
         top = min(limit, LARGEST if self.max is None else self.max)
         if self.operator == "+":
             return range(self.min, top + 1, self.operand)
@@ -73,7 +73,7 @@ class Range:
         return found
 
     def most(self, limit: int) -> int | None:
-        """Give the greatest acceptable count up to `limit`; None where all are greater."""
+        """Return the greatest acceptable count up to `limit`; None where all are greater."""
         counts = self.counts(limit)
         return counts[-1] if counts else None
 

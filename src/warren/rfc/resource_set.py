@@ -116,7 +116,7 @@ def decode(r: Mapping[str, Any]) -> list[Rank]:
 
 
 def nodelist(r: Mapping[str, Any]) -> list[str]:
-    """Give R's hosts, in ascending order of their ranks."""
+    """Return R's hosts, in ascending order of their ranks."""
     return _hosts(_execution(r))
 
 
@@ -133,12 +133,12 @@ def _hosts(execution: Mapping[str, Any]) -> list[str]:
 
 
 def without_scheduling(r: Mapping[str, Any]) -> dict[str, Any]:
-    """Give R as everyone but the scheduler sees it."""
+    """Return R as everyone but the scheduler sees it."""
     return {key: value for key, value in r.items() if key != "scheduling"}
 
 
 def ranks_text(ranks: Iterable[Rank]) -> str:
-    """Give the ranks as an idset."""
+    """Return the ranks as an idset."""
     return idset.encode(rank.rank for rank in ranks)
 
 
@@ -199,7 +199,7 @@ def write(resources: ResourceSet) -> dict[str, Any]:
 
 
 def writer(scheduling: Mapping[str, Any]) -> tuple[str, str]:
-    """Give who has written R's `scheduling`, as scheme and rest of a URI; fluxion's if not told."""
+    """Return the writer of R's `scheduling`, as scheme and rest of a URI; by default fluxion's."""
     found = scheduling.get("writer", "fluxion")
     if not isinstance(found, str):
         raise BadFormat(f"R: scheduling.writer is {found!r}, not a URI")
@@ -273,7 +273,7 @@ def _time(execution: Mapping[str, Any], key: str) -> float:
 
 
 def union(one: ResourceSet, other: ResourceSet) -> ResourceSet:
-    """Give what is in either. Times are those of `one`; slots are not known.
+    """Return what is in either. Times are those of `one`; slots are not known.
 
     Raises BadFormat where the two know a rank by different hosts.
     """
@@ -288,7 +288,7 @@ def union(one: ResourceSet, other: ResourceSet) -> ResourceSet:
 
 
 def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
-    """Give what is in `one` and not in `other`; a node of which nothing is left is not in it.
+    """Return what is in `one` and not in `other`; a node of which nothing is left is not in it.
 
     Raises BadFormat where the two know a rank by different hosts.
     """
@@ -297,7 +297,7 @@ def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
 
 
 def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
-    """Give what is in both; a node that has nothing in common is not in it.
+    """Return what is in both; a node that has nothing in common is not in it.
 
     Raises BadFormat where the two know a rank by different hosts.
     """
@@ -312,7 +312,7 @@ def without_ranks(resources: ResourceSet, ranks: Iterable[int]) -> ResourceSet:
 
 
 def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> ResourceSet:
-    """Give the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
+    """Return the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
 
     So an instance inside a job takes over the R of its parent. `scheduling` is kept: it
     goes by host names. Raises BadFormat for a node without a new rank, or with another's.
@@ -368,7 +368,7 @@ def _by_rank(
 
 
 def _kept(resources: ResourceSet, ranks: Iterable[Rank]) -> ResourceSet:
-    """Give a part of a set: the nodes that still have something, with their properties."""
+    """Return a part of a set: the nodes that still have something, with their properties."""
     kept = tuple(rank for rank in ranks if rank.cores or rank.gpus)
     known = {rank.rank for rank in kept}
     narrowed = {

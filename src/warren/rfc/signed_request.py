@@ -148,7 +148,7 @@ def _claims(header: bytes) -> tuple[int, str]:
 
 
 def proof(signed: str) -> bytes:
-    """Give what a credential over HEADER.PAYLOAD carries: the kind of digest, and the digest."""
+    """Return what a credential over HEADER.PAYLOAD carries: the kind of digest, and the digest."""
     return _SHA256 + hashlib.sha256(signed.encode()).digest()
 
 

@@ -106,7 +106,7 @@ def _ranks(rank: Ranks) -> str:
 
 
 def read(events: Iterable[Event]) -> Iterator[Output]:
-    """Give what was written, in order; each copy of what was written several times over.
+    """Return what was written, in order; each copy of what was written several times over.
 
     Without the header's word a stream is UTF-8. Raises BadFormat where an event is malformed.
     """
@@ -134,7 +134,7 @@ def read(events: Iterable[Event]) -> Iterator[Output]:
 
 
 def streams(events: Iterable[Event]) -> tuple[int, int]:
-    """Give how many streams were opened and how many are closed so far.
+    """Return how many streams were opened and how many are closed so far.
 
     A stream that was redirected has no more events, and counts as closed. Each closing is
     counted, as each task has it once in a log; "all" closes as many as the header has opened.

@@ -53,12 +53,12 @@ class Submission:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Give the words as a command line has them."""
+        """Return the words as a command line has them."""
         return tuple(word.text for word in self.words)
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Give what `-S` and `--setattr` set, as the jobspec's `attributes` have it.
+        """Return what `-S` and `--setattr` set, as the jobspec's `attributes` have it.
 
         Raises BadDirective where a setting is none.
         """
@@ -237,7 +237,7 @@ class _Words:
 
 
 def _settings(words: tuple[Word, ...]) -> Iterator[Word]:
-    """Give the words after `-S` and `--setattr`, or what stands in them."""
+    """Return the words after `-S` and `--setattr`, or what stands in them."""
     following = iter(words)
     for word in following:
         if word.text in ("-S", "--setattr"):

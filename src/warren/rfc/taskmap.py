@@ -97,17 +97,17 @@ def _checked(blocks: Iterable[Block]) -> list[Block]:
 
 
 def total(blocks: Iterable[Block]) -> int:
-    """Give how many tasks there are."""
+    """Return how many tasks there are."""
     return sum(block.tasks for block in blocks)
 
 
 def nodes(blocks: Iterable[Block]) -> int:
-    """Give how many nodes there are, those without tasks before the last one included."""
+    """Return how many nodes there are, those without tasks before the last one included."""
     return max((block.first + block.nodes for block in blocks), default=0)
 
 
 def node_of(blocks: Iterable[Block], rank: int) -> int:
-    """Give the node of a task. Raises BadFormat for a rank that the map does not have."""
+    """Return the node of a task. Raises BadFormat for a rank that the map does not have."""
     left = rank
     for first, length, per_node, repeat in blocks:
         size = length * per_node
@@ -118,7 +118,7 @@ def node_of(blocks: Iterable[Block], rank: int) -> int:
 
 
 def ranks_of(blocks: Iterable[Block], node: int) -> Iterator[int]:
-    """Give the tasks of a node, ascending; none for a node that the map does not have."""
+    """Return the tasks of a node, ascending; none for a node that the map does not have."""
     base = 0
     for block in blocks:
         if block.first <= node < block.first + block.nodes:

@@ -40,7 +40,7 @@ def blobref(blob: bytes, algorithm: Algorithm = "sha1") -> str:
 
 
 def check_blobref(ref: Any, where: str = "blobref") -> str:
-    """Give a blobref back. Raises BadFormat for what is none."""
+    """Return a blobref back. Raises BadFormat for what is none."""
     if not isinstance(ref, str):
         raise BadFormat(f"{where} is {ref!r}, not a blobref")
     algorithm, _, digits = ref.partition("-")
@@ -57,7 +57,7 @@ def check_blobref(ref: Any, where: str = "blobref") -> str:
 
 
 def check_blob(ref: str, blob: bytes) -> bytes:
-    """Give a blob back. Raises BadFormat when it is not the one that `ref` names."""
+    """Return a blob back. Raises BadFormat when it is not the one that `ref` names."""
     algorithm = check_blobref(ref).partition("-")[0]
     found = hashlib.new(algorithm, blob, usedforsecurity=False).hexdigest()
     if ref[len(algorithm) + 1 :] != found:

@@ -20,7 +20,7 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def check(spec: Any) -> Mapping[str, Any]:
-    """Give `spec` back if it is a version 1 jobspec.
+    """Return `spec` back if it is a version 1 jobspec.
 
     Raises BadFormat with the path of the mistake: `jobspec: resources[0].with[1].count ...`.
     """

@@ -67,7 +67,7 @@ class Bus:
         self._services.pop(service, None)
 
     def topics(self) -> dict[str, bool]:
-        """Give what is answered in this process, and whether more than once."""
+        """Return what is answered in this process, and whether more than once."""
         return {
             f"{service}.{name}": isinstance(method, StreamingMethod)
             for service, methods in self._services.items()
@@ -76,7 +76,7 @@ class Bus:
         }
 
     def handle(self, userid: int | None = None) -> "Loopback":
-        """Give a connection in this process: the owner's, or another user's."""
+        """Return a connection in this process: the owner's, or another user's."""
         userid = self.owner if userid is None else userid
         return Loopback(self, Cred(userid, userid == self.owner))
 
@@ -122,7 +122,7 @@ class Bus:
 
 
 def may_serve(cred: Cred, service: str) -> bool:
-    """Tell whether a service of this name is for a user to offer, and to ask, from outside."""
+    """Return whether a service of this name is for a user to offer, and to ask, from outside."""
     return cred.owner or service.startswith(f"{cred.userid}-")
 
 

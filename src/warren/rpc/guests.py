@@ -33,7 +33,7 @@ BOUNDLESS: Final = Limits(
 
 
 def limits() -> Limits:
-    """Give the limits that suit what this process may have open; a quarter is the owner's."""
+    """Return the limits that suit what this process may have open; a quarter is the owner's."""
     quarter = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
     return Limits(connections=quarter, all_connections=3 * quarter)
 
@@ -76,7 +76,7 @@ class Share:
             self.give_back(count)
 
     def has_room(self, count: int) -> bool:
-        """Tell whether so many more bytes may wait."""
+        """Return whether so many more bytes may wait."""
         return self.waiting + count <= self._limits.waiting
 
     def take(self, count: int) -> None:

@@ -96,7 +96,7 @@ def unpack(payload: msgspec.Raw) -> Payload:
 
 
 def too_many_values(data: bytes) -> bool:
-    """Tell whether a JSON text holds more values than guests may send, without reading it."""
+    """Return whether a JSON text holds more values than guests may send, without reading it."""
     if _marks(data) <= MOST_VALUES:
         return False
     # Those within strings are none; that many strings are too many by themselves.
@@ -123,9 +123,9 @@ class Handle(Protocol):
     """A connection to the services of an instance, as its user sees it."""
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        """Ask, and give the answer. Raises RpcError."""
+        """Ask, and return the answer. Raises RpcError."""
         ...
 
     def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        """Ask, and give the answers until there are no more. Raises RpcError."""
+        """Ask, and return the answers until there are no more. Raises RpcError."""
         ...

@@ -122,7 +122,7 @@ class Peer(Forwarder):
             self._writer.close()
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
-        """Give the lines that come. Raises RpcError for one that is too long."""
+        """Return the lines that come. Raises RpcError for one that is too long."""
         begun = bytearray()
         held = 0
         try:

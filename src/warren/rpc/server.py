@@ -158,7 +158,7 @@ async def _attend(
 def _share(
     user: int, owner: bool, doors: Doors, guests: Guests
 ) -> AbstractContextManager[Share | None]:
-    """Give what a user may take while it is connected. Raises RpcError for who may not be."""
+    """Return what a user may take while it is connected. Raises RpcError for who may not be."""
     if owner:
         return nullcontext()
     if not doors.guests:

@@ -12,7 +12,7 @@ _PEERCRED = struct.Struct("3i")
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Give a name of `path` that fits into a socket address, which holds 107 bytes."""
+    """Return a name of `path` that fits into a socket address, which holds 107 bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -56,7 +56,7 @@ def connect(path: Path) -> socket.socket:
 
 
 def is_served(path: Path) -> bool:
-    """Tell whether somebody listens at a path. Raises OSError where that cannot be told."""
+    """Return whether somebody listens at a path. Raises OSError where that cannot be told."""
     try:
         with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
             # One whose queue is full would let us wait; so it says so at once.
@@ -70,7 +70,7 @@ def is_served(path: Path) -> bool:
 
 
 def peer(connection: socket.socket) -> int:
-    """Give the user id of the process at the other end, as the kernel knows it."""
+    """Return the user id of the process at the other end, as the kernel knows it."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
     _, uid, _ = _PEERCRED.unpack(data)
     return int(uid)

@@ -125,7 +125,7 @@ class _Course:
         """What did not fit. There has only become less since."""
 
     def consider(self, waiting: Waiting) -> Start | Blocked | None:
-        """Give what there is to say of one who waits, after all who come before him."""
+        """Return what there is to say of one who waits, after all who come before him."""
         request = waiting.request
         if request in self._refused:
             return None
@@ -209,7 +209,7 @@ def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: flo
 
 
 def _after(graph: Graph, ended: Iterable[Running]) -> Graph:
-    """Give the graph as it will be when some have ended."""
+    """Return the graph as it will be when some have ended."""
     shadow = graph.shadow()
     shadow.give_back(*(each.allocation for each in ended))
     return shadow

@@ -61,7 +61,7 @@ class AsBefore(UserMistake):
 
 
 def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> State:
-    """Give the state of a node: the one of them that lasts the longest."""
+    """Return the state of a node: the one of them that lasts the longest."""
     if excluded:
         return State.EXCLUDED
     if drained:
@@ -101,7 +101,7 @@ def drain(
     mode: str | None,
     excluded: Collection[int] = (),
 ) -> dict[str, Any]:
-    """Give the context of the event `drain`.
+    """Return the context of the event `drain`.
 
     Raises AsBefore where nodes are drained already, and no mode says what becomes of them;
     UserMistake for nodes that no job gets anyway.
@@ -125,7 +125,7 @@ def drain(
 def undrain(
     drains: Drains, hosts: Hosts, ranks: Sequence[int], reason: str, mode: str | None
 ) -> dict[str, Any]:
-    """Give the context of the event `undrain`.
+    """Return the context of the event `undrain`.
 
     Raises AsBefore where nodes are not drained, unless the mode is `force`.
     """
@@ -163,7 +163,7 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
 
 
 def offline(gone: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
-    """Give the nodes that are gone after an event of the log, of those that were before.
+    """Return the nodes that are gone after an event of the log, of those that were before.
 
     Their ranks are those of this life: with `restart`, all is told anew. Raises BadFormat.
     """
@@ -194,7 +194,7 @@ def _combined(known: Drain | None, new: Drain, overwrite: object) -> Drain:
 
 
 def _ranks(event: Event, hosts: Hosts) -> list[int]:
-    """Give the ranks that an event is about, by the names of its nodes."""
+    """Return the ranks that an event is about, by the names of its nodes."""
     names = event.context.get("nodelist")
     if not isinstance(names, str):
         raise BadFormat(f"the event {event.name!r} at {event.timestamp} has no nodelist")

@@ -47,27 +47,27 @@ class Flash(Protocol):
         ...
 
     def units(self, gib: int) -> int:
-        """Give how many units make up so much flash; 0 where there is none at all."""
+        """Return how many units make up so much flash; 0 where there is none at all."""
         ...
 
     def common(self, one: int, other: int) -> int:
-        """Give what is in both of two shares."""
+        """Return what is in both of two shares."""
         ...
 
     def count(self, share: int) -> int:
-        """Give how many units there are in a share."""
+        """Return how many units there are in a share."""
         ...
 
     def some(self, share: int, units: int) -> int:
-        """Give so many units of a share, which has as many."""
+        """Return so many units of a share, which has as many."""
         ...
 
     def has(self, free: int, share: int) -> bool:
-        """Tell whether all of a share is free."""
+        """Return whether all of a share is free."""
         ...
 
     def less(self, free: int, share: int) -> int:
-        """Give what is left without a share."""
+        """Return what is left without a share."""
         ...
 
     def plus(self, free: int, share: int) -> int:
@@ -75,7 +75,7 @@ class Flash(Protocol):
         ...
 
     def ssds(self, share: int) -> Iterator[tuple[int, int]]:
-        """Give the ssds that a share is in a graph: the id and the GiB of each."""
+        """Return the ssds that a share is in a graph: the id and the GiB of each."""
         ...
 
     def read(self, vertices: Sequence[Vertex]) -> int:
@@ -199,7 +199,7 @@ class Quanta:
 
 
 def of(path: str, properties: dict[str, str], ssds: Sequence[Vertex]) -> Flash:
-    """Give the flash of a chassis whose graph has these ssds. Raises BadFormat."""
+    """Return the flash of a chassis whose graph has these ssds. Raises BadFormat."""
     if properties.get(KIND) == POOL:
         return Pool(gib=sum(ssd.size for ssd in ssds), up=sum(ssd.size for ssd in ssds if ssd.up))
     sizes = {ssd.size for ssd in ssds}

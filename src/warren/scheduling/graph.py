@@ -58,7 +58,7 @@ class Graph:
         self._states: dict[str, str] = {}
 
     def shadow(self) -> "Graph":
-        """Give another graph of the same system, as it is now, to try things on."""
+        """Return another graph of the same system, as it is now, to try things on."""
         other = Graph.__new__(Graph)
         other.__dict__ |= self.__dict__
         other._room = self._room.copy()
@@ -117,7 +117,7 @@ class Graph:
     # What is there
 
     def use(self) -> list[Use]:
-        """Give all nodes by rank, with how much of each is taken."""
+        """Return all nodes by rank, with how much of each is taken."""
         found = []
         for place, node in enumerate(self._inventory.nodes):
             cores, gpus = self._room.taken(place)
@@ -134,7 +134,7 @@ class Graph:
         return found
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Give what there is for jobs, what they have, and what is kept from them, each as R."""
+        """Return what there is for jobs, what they have, and what is kept from them, each as R."""
         nodes = self._inventory.nodes
         there, down, taken = [], [], []
         for place, node in enumerate(nodes):
@@ -153,16 +153,16 @@ class Graph:
         }
 
     def meeting(self, constraint: Mapping[str, Any]) -> list[int]:
-        """Give the ranks of the nodes that meet a constraint. Raises BadFormat."""
+        """Return the ranks of the nodes that meet a constraint. Raises BadFormat."""
         nodes = self._inventory.nodes
         return [nodes[place].rank for place in ids(self._inventory.meeting(constraint))]
 
     def possible(self, request: Request) -> int:
-        """Give the nodes that a request could ever get, as bits."""
+        """Return the nodes that a request could ever get, as bits."""
         return self._whole.able(request, self._view(request).offered)
 
     def overlap(self, one: Request, other: Request) -> bool:
-        """Tell whether two requests may ever want the same."""
+        """Return whether two requests may ever want the same."""
         mine, others = self.possible(one), self.possible(other)
         if mine & others:
             return True
@@ -173,11 +173,11 @@ class Graph:
     # Matching
 
     def fits(self, request: Request) -> bool:
-        """Tell whether there is room for a request now."""
+        """Return whether there is room for a request now."""
         return self._room.fits(request, self._view(request).usable)
 
     def hopeless(self, request: Request) -> bool:
-        """Tell whether a request would not fit though all jobs ended: nodes are kept back."""
+        """Return whether a request would not fit though all jobs ended: nodes are kept back."""
         return not self._whole.fits(request, self._view(request).usable)
 
     def match(self, request: Request) -> Allocation | Refusal:
@@ -224,7 +224,7 @@ class Graph:
         return self._inventory.encode(allocation, starttime, expiration)
 
     def text(self, allocation: Allocation, r: Mapping[str, Any]) -> bytes:
-        """Give the text of R with the part of the graph that was allocated."""
+        """Return the text of R with the part of the graph that was allocated."""
         scheduling = self._inventory.scheduling(allocation)
         if scheduling is None:
             return orjson.dumps(r)

@@ -198,7 +198,7 @@ class Inventory:
                 node.properties = frozenset(mine)
 
     def meeting(self, wanted: Mapping[str, Any]) -> int:
-        """Give the places of the nodes that meet a constraint."""
+        """Return the places of the nodes that meet a constraint."""
         meets = constraint.matcher(wanted)
         return bits(place for place, node in enumerate(self.nodes) if meets(node.known_by))
 
@@ -284,7 +284,7 @@ class Inventory:
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:
-        """Give the shares of flash of an R by chassis."""
+        """Return the shares of flash of an R by chassis."""
         found: dict[int, list[Vertex]] = {}
         for vertex in jgf.decode(r["scheduling"]) if "scheduling" in r else ():
             if vertex.type != "ssd":
@@ -297,7 +297,7 @@ class Inventory:
 
 
 def bits(numbers: Iterable[int]) -> int:
-    """Give a set of numbers as bits."""
+    """Return a set of numbers as bits."""
     found = 0
     for number in numbers:
         found |= 1 << number
@@ -305,7 +305,7 @@ def bits(numbers: Iterable[int]) -> int:
 
 
 def ids(given: int) -> Iterator[int]:
-    """Give the numbers that a few bits stand for, ascending."""
+    """Return the numbers that a few bits stand for, ascending."""
     while given:
         low = given & -given
         yield low.bit_length() - 1

@@ -178,7 +178,7 @@ class _Reader:
             )
 
     def _cores(self, holder: Vertex, path: str) -> tuple[int, int]:
-        """Give the least numbers of cores and gpus that something holds."""
+        """Return the least numbers of cores and gpus that something holds."""
         parts = _children(holder, path, ("core", "gpu"))
         if "core" not in parts:
             raise BadFormat(f"jobspec: {path}.with holds no core")
@@ -186,7 +186,7 @@ class _Reader:
         return cores, self._count("gpus", *parts["gpu"]) if "gpu" in parts else 0
 
     def _count(self, part: Part, vertex: Vertex, path: str) -> int:
-        """Give the least of what a count allows, and keep in mind what else it does."""
+        """Return the least of what a count allows, and keep in mind what else it does."""
         count = vertex["count"]
         if type(count) is int:
             return count
@@ -223,7 +223,7 @@ def _open(count: Count) -> bool:
 
 
 def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tuple[Vertex, str]]:
-    """Give what something holds, with its paths, by type; each type once."""
+    """Return what something holds, with its paths, by type; each type once."""
     found: dict[str, tuple[Vertex, str]] = {}
     for index, child in enumerate(holder.get("with", ())):
         kind, place = child["type"], f"{path}.with[{index}]"

@@ -125,13 +125,13 @@ class Room:
         self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
 
     def not_ready(self, chassis: int) -> bool:
-        """Tell whether there is flash of which nothing can be used."""
+        """Return whether there is flash of which nothing can be used."""
         return not self._ready[chassis] and bool(self._inventory.chassis[chassis].flash.whole)
 
     # Looking
 
     def lacks(self, pieces: Iterable[Piece]) -> Piece | None:
-        """Give the first of the pieces that is not free together with those before it."""
+        """Return the first of the pieces that is not free together with those before it."""
         taken: dict[int, int] = {}
         for piece in pieces:
             place = self._inventory.places[piece.rank]
@@ -146,17 +146,17 @@ class Room:
         return None
 
     def taken(self, place: int) -> tuple[int, int]:
-        """Give the cores and gpus of a node that are taken, as bits."""
+        """Return the cores and gpus of a node that are taken, as bits."""
         node = self._inventory.nodes[place]
         return node.cores & ~self._cores[place], node.gpus & ~self._gpus[place]
 
     def widest(self, usable: int) -> tuple[int, int]:
-        """Give the most cores that are free on a node, and the most gpus."""
+        """Return the most cores that are free on a node, and the most gpus."""
         counts = [count for count, nodes in self._alike.items() if nodes & usable]
         return max((c for c, _ in counts), default=0), max((g for _, g in counts), default=0)
 
     def total(self, usable: int) -> tuple[int, int]:
-        """Give how many cores and gpus are free on some nodes together."""
+        """Return how many cores and gpus are free on some nodes together."""
         cores = gpus = 0
         for (each_cores, each_gpus), nodes in self._alike.items():
             count = (nodes & usable).bit_count()
@@ -165,7 +165,7 @@ class Room:
         return cores, gpus
 
     def able(self, request: Request, usable: int) -> int:
-        """Give the nodes with room for what is asked of each; flash is not looked at.
+        """Return the nodes with room for what is asked of each; flash is not looked at.
 
         Where nodes do not matter, these are the nodes with room for a slot.
         """
@@ -181,7 +181,7 @@ class Room:
         return found & self._idle if request.exclusive else found
 
     def slots(self, request: Request, usable: int) -> int:
-        """Give how many slots there is room for, where nodes do not matter."""
+        """Return how many slots there is room for, where nodes do not matter."""
         return sum(
             (nodes & usable).bit_count() * each
             for (cores, gpus), nodes in self._alike.items()
@@ -189,7 +189,7 @@ class Room:
         )
 
     def fits(self, request: Request, usable: int) -> bool:
-        """Tell whether there is room for the least that is asked for."""
+        """Return whether there is room for the least that is asked for."""
         if request.nodes is None:
             return self.slots(request, usable) >= request.slots
         able = self.able(request, usable)
@@ -300,14 +300,14 @@ class Room:
                 yield Reach(index, nodes, most, units, free, chassis.flash.unit)
 
     def _share(self, request: Request, place: int) -> tuple[int, int]:
-        """Give the cores and gpus of one node that are to be allocated."""
+        """Return the cores and gpus of one node that are to be allocated."""
         cores, gpus = self._cores[place], self._gpus[place]
         if request.exclusive:
             return cores, gpus
         return lowest(cores, request.node_cores), lowest(gpus, request.node_gpus)
 
     def _beside_flash(self, able: int, gib: int) -> Iterator[tuple[int, int, int]]:
-        """Give nodes that can have flash, the number of their chassis, and each node's units."""
+        """Return nodes that can have flash, the number of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
             units = chassis.flash.units(gib)
             nodes = able & chassis.places
@@ -320,12 +320,12 @@ class Room:
                 yield nodes, index, units
 
     def _usable(self, index: int) -> int:
-        """Give the flash of a chassis that is free and ready."""
+        """Return the flash of a chassis that is free and ready."""
         flash = self._inventory.chassis[index].flash
         return flash.common(self._ssds[index], self._ready[index])
 
     def _bound(self, part: Part) -> int:
-        """Give what no number of such parts exceeds here."""
+        """Return what no number of such parts exceeds here."""
         if part == "nodes":
             return len(self._cores)
         if part == "gpus":
@@ -347,13 +347,13 @@ def _with(request: Request, part: Part, number: int) -> Request:
 
 
 def _slots_of(cores: int, gpus: int, request: Request) -> int:
-    """Give how many slots a node with so much free has room for."""
+    """Return how many slots a node with so much free has room for."""
     slots = cores // request.cores
     return min(slots, gpus // request.gpus) if request.gpus else slots
 
 
 def _places(nodes: int) -> Iterator[int]:
-    """Give the numbers that many bits stand for, ascending."""
+    """Return the numbers that many bits stand for, ascending."""
     if not nodes:
         return
     start = ((nodes & -nodes).bit_length() - 1) // 8
@@ -366,7 +366,7 @@ def _places(nodes: int) -> Iterator[int]:
 
 
 def _set(places: list[int]) -> int:
-    """Give the bits of some places: of many without going over all bits for each."""
+    """Return the bits of some places: of many without going over all bits for each."""
     if len(places) < 8:
         found = 0
         for place in places:

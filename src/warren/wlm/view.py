@@ -15,7 +15,7 @@ from warren.wlm.codec import DEPENDENCY, EPILOG, PROLOG
 
 
 def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Give a job's directives, one in each string; None if it has no `dw` attribute."""
+    """Return a job's directives, one in each string; None if it has no `dw` attribute."""
     system = jobspecs.system(spec)
     if "dw" not in system:
         return None
@@ -25,7 +25,7 @@ def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def failure_tolerance(spec: Mapping[str, Any]) -> int:
-    """Give how many of its nodes a job may lose to failing storage. Raises UserMistake."""
+    """Return how many of its nodes a job may lose to failing storage. Raises UserMistake."""
     given = jobspecs.system(spec).get("dw_failure_tolerance", 0)
     if type(given) is not int or given < 0:
         raise UserMistake(
@@ -38,7 +38,7 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
 def of(
     job: lifecycle.Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, groupid: int
 ) -> Job:
-    """Give the conductor's view of a job."""
+    """Return the conductor's view of a job."""
     return Job(
         id=job.id,
         phase=phase(job),
@@ -56,7 +56,7 @@ def of(
 
 
 def phase(job: lifecycle.Job) -> Phase:
-    """Give where a job is, as far as its storage is concerned."""
+    """Return where a job is, as far as its storage is concerned."""
     if EPILOG in job.epilogs:
         return Phase.ENDING
     if job.state is State.INACTIVE or EPILOG in job.ever_epilogs:

@@ -17,7 +17,7 @@ def socket(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def configure(tmp_path: Path, socket: Path) -> Configure:
-    """Give what writes a configuration: half a second for each request, and other tunables."""
+    """Return what writes a configuration: half a second for each request, and other tunables."""
 
     def configured(**tunables: Any) -> Path:
         path = tmp_path / "PBS_cray_atom.CF"

@@ -25,7 +25,7 @@ NODE = "cmp17"
 
 @cache
 def played_hook() -> Path:
-    """Give the hook's file as it is played: the real one, but for where it asks unless told."""
+    """Return the hook's file as it is played: the real one, but for where it asks unless told."""
     source = HOOK.read_text()
     assert source.count(SOCKET) == 1
     directory = tempfile.TemporaryDirectory()

@@ -19,7 +19,7 @@ CODE = rehearsal.read(str(moms.played_hook()))
 
 
 def played(told: rehearsal.Scenario) -> tuple[str, str, str]:
-    """Give the outcome, the message and the log of a run in this process."""
+    """Return the outcome, the message and the log of a run in this process."""
     happenings: list[dict[str, Any]] = []
     rehearsal.Stage(told, happenings.append).play(CODE)
     log = [each["log"][1] for each in happenings if "log" in each]

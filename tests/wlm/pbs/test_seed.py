@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 
 
 def citations() -> Iterator[tuple[str, str]]:
-    """Give what tests cite, each with its test."""
+    """Return what tests cite, each with its test."""
     for folder in ("wlm/pbs", "interop", "atom"):
         for path in sorted((ROOT / "tests" / folder).glob("test_*.py")):
             for node in ast.walk(ast.parse(path.read_text())):

@@ -142,7 +142,7 @@ def _signal(process: asyncio.subprocess.Process, signum: int) -> None:
 
 
 async def _pipe() -> tuple[_Output, int]:
-    """Make a pipe, and give what it brings and the end that is written to."""
+    """Make a pipe, and return what it brings and the end that is written to."""
     # Ours, not asyncio's: a process with pipes of asyncio's own is not over for asyncio
     # before they are closed, and what it leaves behind may keep them open.
     reading, writing = os.pipe()

@@ -14,7 +14,7 @@ Drain = Callable[[Iterable[int], str], Awaitable[None]]
 
 
 def drainer(handle: Handle) -> Drain:
-    """Give a `Drain` that asks the `resource` service.
+    """Return a `Drain` that asks the `resource` service.
 
     A node that cannot be drained, since it is excluded for example, stays as it is: there is
     nobody who could do more about it than read so in the log.

@@ -55,7 +55,7 @@ class Shells(Protocol):
         ...
 
     async def wait(self, job: JobId, rank: int) -> int:
-        """Wait for a shell's end, and give its wait status. Raises ShellsLost, or ShellStuck."""
+        """Wait for a shell's end, and return its wait status. Raises ShellsLost, or ShellStuck."""
         ...
 
     async def kill(self, job: JobId, signum: int) -> None:
@@ -67,7 +67,7 @@ class Launcher(Shells, Protocol):
     """Starts shells on nodes, and outlives the instance."""
 
     async def known(self) -> Mapping[JobId, frozenset[int]]:
-        """Give the jobs, and their shells' ranks, that were started and are not forgotten."""
+        """Return the jobs, and their shells' ranks, that were started and are not forgotten."""
         ...
 
     async def forget(self, job: JobId) -> None:
@@ -112,7 +112,7 @@ class _Running:
         return f"{fluid.f58plain(self.job)}-"
 
     def active(self) -> list[int]:
-        """Give the ranks of the nodes whose shells have not ended."""
+        """Return the ranks of the nodes whose shells have not ended."""
         return [node.rank for index, node in enumerate(self.nodes) if index not in self.statuses]
 
 
@@ -274,7 +274,7 @@ class JobExec:
         return await self._accompany(running, past, show, reattach=reattach)
 
     def _show(self, running: _Running) -> testexec.Show | None:
-        """Tell whether a job is executed for show only. Raises UserMistake."""
+        """Return whether a job is executed for show only. Raises UserMistake."""
         show = testexec.wanted(running.jobspec)
         if show is not None and running.userid != self._kvs.owner(PRIMARY):
             raise UserMistake("attributes.system.exec.test is for the instance's owner only.")
@@ -319,7 +319,7 @@ class JobExec:
         return status
 
     async def _collect(self, running: _Running, past: Past, ends: _Ends) -> list[Entry]:
-        """Wait until all shells have ended or are given up; give what is still to be logged."""
+        """Wait until all shells have ended or are given up; return what is still to be logged."""
         entries: list[Entry] = []
         while len(running.statuses) < len(running.nodes):
             ended = await ends.get()
@@ -390,7 +390,7 @@ class JobExec:
                     ends.put_nowait(None)
 
     async def _doom(self, running: _Running) -> str:
-        """Wait until a job is to end early, and give the type of the exception."""
+        """Wait until a job is to end early, and return the type of the exception."""
         while running.exception is None:
             left = running.expiration - self._clock.now() if running.expiration else None
             running.news.clear()
@@ -444,6 +444,6 @@ def _leader_exit(running: _Running) -> Entry:
 
 
 def _said(running: _Running, words: str) -> Entry:
-    """Give the entry that tells the job's user what execution has to say."""
+    """Return the entry that tells the job's user what execution has to say."""
     rank = str(running.nodes[0].rank)
     return "log", {"component": "job-exec", "stream": "stderr", "rank": rank, "data": words}

@@ -62,7 +62,7 @@ class Guest:
         return past
 
     async def open(self) -> float:
-        """Make the namespace, and give the moment. What is started now can be found again."""
+        """Make the namespace, and return the moment. What is started now can be found again."""
         now = self._clock.now()
         begun = [Event(now, name) for name in ("init", "starting", "recoverable")]
         await self._kvs.commit(

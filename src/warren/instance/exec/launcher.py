@@ -41,7 +41,7 @@ class RemoteLauncher:
         self._greeted = asyncio.Event()
 
     def methods(self) -> Methods:
-        """Give the `job-exec` service, where the parent tells what it has."""
+        """Return the `job-exec` service, where the parent tells what it has."""
         return {"hello": Method(self._hello), "exited": Method(self._exited)}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:

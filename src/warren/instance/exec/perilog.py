@@ -67,7 +67,7 @@ class Command(Protocol):
     """A running command."""
 
     async def wait(self) -> int:
-        """Wait for its end, and give its wait status."""
+        """Wait for its end, and return its wait status."""
         ...
 
     def signal(self, signum: int) -> None:

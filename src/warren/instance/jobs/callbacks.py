@@ -47,7 +47,7 @@ class Stack:
             self._callbacks.setdefault(topic, []).append(_Callback(plugin.name, callback))
 
     def serves(self, topic: str) -> bool:
-        """Tell whether anybody has a callback on a topic."""
+        """Return whether anybody has a callback on a topic."""
         return topic in self._callbacks
 
     def tell(self, topic: str, entry: Entry) -> None:
@@ -69,7 +69,7 @@ class Stack:
             pass
 
     def ask(self, topic: str, entry: Entry, *arguments: Any) -> Iterator[Any]:
-        """Give everybody's answer. Raises Rejected at the first objection, or failure."""
+        """Return everybody's answer. Raises Rejected at the first objection, or failure."""
         for callback in self._callbacks.get(topic, ()):
             before, self.about = self.about, entry
             try:
@@ -92,7 +92,7 @@ class Stack:
                 self._report(callback.plugin, "job.inactive-remove", each.id, error)
 
     def query(self, plugin: str) -> Any:
-        """Give what a plugin tells of itself."""
+        """Return what a plugin tells of itself."""
         for callback in self._callbacks.get("plugin.query", ()):
             if callback.plugin == plugin:
                 return callback.call()

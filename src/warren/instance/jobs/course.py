@@ -275,7 +275,7 @@ class Course:
     # Priorities
 
     def priority(self, entry: Entry) -> Priority:
-        """Give the priority that a job is to have, if that can be said now."""
+        """Return the priority that a job is to have, if that can be said now."""
         wanted = entry.job.urgency
         fixed = wanted in (urgency.HOLD, urgency.EXPEDITE)
         if fixed or not self.stack.serves("job.priority.get"):
@@ -308,6 +308,6 @@ def changed(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> Mapping[s
 
 
 def expiration(r: Mapping[str, Any], duration: float) -> float:
-    """Give when a job's time is up, which has `r`; 0 for never."""
+    """Return when a job's time is up, which has `r`; 0 for never."""
     start: float = r.get("execution", {}).get("starttime", 0.0)
     return start + duration if duration else 0.0

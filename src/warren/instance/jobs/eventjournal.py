@@ -92,7 +92,7 @@ class EventJournal:
             reader.offer(told)
 
     async def follow(self, wanted: Wanted) -> AsyncIterator[Payload]:
-        """Give what a reader wants: of jobs that are over, of active ones, and from now on.
+        """Return what a reader wants: of jobs that are over, of active ones, and from now on.
 
         What the module promises. A job whose log cannot be read any more is left out. Ends
         with EOVERFLOW for a reader that does not keep up.

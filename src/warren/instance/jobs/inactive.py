@@ -77,14 +77,14 @@ class Ended:
         self._commits.then(left)
 
     def read(self, job: JobId) -> Inactive | None:
-        """Give a job that is over from its summary; None if it has none that can be read."""
+        """Return a job that is over from its summary; None if it has none that can be read."""
         short = self._stored.summary(job)
         if short is None or summary.decode(short) is None:
             return None
         return self._short(job, short)
 
     def shorten(self, entry: Entry) -> Inactive:
-        """Give a job that was over before there were summaries; its own is written later."""
+        """Return a job that was over before there were summaries; its own is written later."""
         job = entry.job.id
         self._unwritten[job] = summary.encode(entry.job, entry.jobspec, entry.r)
         return self._short(job, self._unwritten[job])
@@ -132,13 +132,13 @@ class Ended:
         self._commits.then(gone)
 
     def purgeable(self, kept: Limits, most: int = AT_ONCE) -> list[JobId]:
-        """Give the jobs that are beyond what is to be kept, the oldest first."""
+        """Return the jobs that are beyond what is to be kept, the oldest first."""
         over = (each for each in self._known.inactive.values() if self._settled(each.id))
         total = len(self._known.inactive) - len(self._going)
         return due(over, total, kept, self._clock.now(), most)
 
     async def purge(self, jobs: Sequence[JobId]) -> int:
-        """Remove jobs that are over, for good; give how many. Others are left alone."""
+        """Remove jobs that are over, for good; return how many. Others are left alone."""
         chosen = [job for job in dict.fromkeys(jobs) if self._settled(job)]
         if not chosen:
             return 0

@@ -111,35 +111,35 @@ class Jobtap(Protocol):
     """
 
     def lookup(self, job: JobId) -> Arguments:
-        """Give what is known of an active job."""
+        """Return what is known of an active job."""
         ...
 
     def job(self, job: JobId) -> Job | None:
-        """Give a job, active or over; None if there is none, or none any more."""
+        """Return a job, active or over; None if there is none, or none any more."""
         ...
 
     def jobspec(self, job: JobId) -> Mapping[str, Any]:
-        """Give a job's jobspec as it is now, without its environment."""
+        """Return a job's jobspec as it is now, without its environment."""
         ...
 
     def resources(self, job: JobId) -> Mapping[str, Any] | None:
-        """Give a job's R without `scheduling`, if it has resources."""
+        """Return a job's R without `scheduling`, if it has resources."""
         ...
 
     def foreseen(self, job: JobId) -> Job | None:
-        """Give an active job as it will be when everything that is posted has been applied."""
+        """Return an active job as it will be when everything that is posted has been applied."""
         ...
 
     def executing(self, job: JobId) -> bool:
-        """Tell whether execution has been asked to run the job, and has not let go of it."""
+        """Return whether execution has been asked to run the job, and has not let go of it."""
         ...
 
     def event_posted(self, job: JobId, name: str) -> bool:
-        """Tell whether an active job has met an event of this name, in this life or before."""
+        """Return whether an active job has met an event of this name, in this life or before."""
         ...
 
     def result(self, job: JobId) -> Result:
-        """Give how a job ends or has ended. Raises RpcError(EINVAL) before CLEANUP."""
+        """Return how a job ends or has ended. Raises RpcError(EINVAL) before CLEANUP."""
         ...
 
     def dependency_add(self, job: JobId, description: str) -> None:
@@ -217,7 +217,7 @@ class Jobtap(Protocol):
         ...
 
     def aux_get(self, job: JobId, name: str) -> Any:
-        """Give what was kept; None if nothing was."""
+        """Return what was kept; None if nothing was."""
         ...
 
     def reprioritize_job(self, job: JobId, priority: int) -> None:
@@ -229,7 +229,7 @@ class Jobtap(Protocol):
         ...
 
     def call(self, job: JobId, topic: str, *arguments: Any) -> list[Any]:
-        """Call the callbacks of all plugins on a topic for an active job; give their answers."""
+        """Call the callbacks of all plugins on a topic for an active job; return their answers."""
         ...
 
     def register(self, methods: Methods) -> None:
@@ -256,7 +256,7 @@ class Plugin(Protocol):
     def name(self) -> str: ...
 
     def load(self, tap: Jobtap) -> Callbacks:
-        """Take the interface, and give the callbacks by topic.
+        """Take the interface, and return the callbacks by topic.
 
         A callback on `job.event.NAME` hears of all jobs, and after a restart, too.
         """

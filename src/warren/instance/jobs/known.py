@@ -42,7 +42,7 @@ class Entry:
     """What plugins keep with the job, by plugin and name."""
 
     def foreseen(self) -> Job:
-        """Give the job as it will be when all queued events are applied."""
+        """Return the job as it will be when all queued events are applied."""
         job = self.job
         for event in self.queue:
             with suppress(UserMistake):
@@ -96,11 +96,11 @@ class Inactive:
         return self._read(lambda: self._stored.r(self.job))
 
     def events(self) -> list[Event]:
-        """Give the whole log."""
+        """Return the whole log."""
         return self._read(lambda: self._stored.events(self.id))
 
     def waited_for(self) -> bytes:
-        """Give the summary that says that nobody may wait for the job any more."""
+        """Return the summary that says that nobody may wait for the job any more."""
         return summary.waited_for(self._short)
 
     def _read(self, read: Callable[[], T], *, vital: bool = False) -> T:

@@ -107,7 +107,7 @@ class JobManager:
     # What others see
 
     def jobs(self) -> Iterator[Entry | Inactive]:
-        """Give all jobs that are known."""
+        """Return all jobs that are known."""
         return self._known.all()
 
     def find(self, job: JobId) -> Entry | Inactive | None:
@@ -115,15 +115,15 @@ class JobManager:
         return self._known.find(job)
 
     def active(self) -> list[Entry]:
-        """Give the jobs that are not over."""
+        """Return the jobs that are not over."""
         return list(self._known.active.values())
 
     def inactive(self) -> list[Inactive]:
-        """Give the jobs that are over, in the order in which they ended."""
+        """Return the jobs that are over, in the order in which they ended."""
         return list(self._known.inactive.values())
 
     def found(self, job: JobId) -> Entry:
-        """Give an active job. Raises RpcError(ENOENT) for any other."""
+        """Return an active job. Raises RpcError(ENOENT) for any other."""
         entry = self._known.active.get(job)
         if entry is None:
             known = "job is inactive" if job in self._known.inactive else "unknown job id"
@@ -131,21 +131,21 @@ class JobManager:
         return entry
 
     def latest(self) -> JobId:
-        """Give the greatest id that there ever was; 0 if there were none."""
+        """Return the greatest id that there ever was; 0 if there were none."""
         return max((*self._known.active, *self._known.inactive, self._stored.greatest()))
 
     def plugins(self) -> list[str]:
-        """Give the names of the plugins, in the order in which they are asked."""
+        """Return the names of the plugins, in the order in which they are asked."""
         return self._stack.plugins
 
     def query(self, plugin: str) -> Any:
-        """Give what a plugin tells of itself. Raises RpcError(ENOENT)."""
+        """Return what a plugin tells of itself. Raises RpcError(ENOENT)."""
         if plugin not in self._stack.plugins:
             raise RpcError(errno.ENOENT, f"there is no plugin {plugin}")
         return self._stack.query(plugin)
 
     def counts(self) -> dict[str, Any]:
-        """Give how much there is of what."""
+        """Return how much there is of what."""
         return {
             "journal": {"listeners": self._journal.readers},
             "active_jobs": len(self._known.active),
@@ -154,7 +154,7 @@ class JobManager:
         }
 
     def allocations(self) -> dict[str, Any]:
-        """Give as R what jobs have of that which the scheduler gives."""
+        """Return as R what jobs have of that which the scheduler gives."""
         return shares.together(
             shares.left(entry.r, entry.job.freed)
             for entry in self._known.active.values()
@@ -369,7 +369,7 @@ class JobManager:
     # Serving
 
     def journal(self, wanted: Wanted | None = None) -> AsyncIterator[Payload]:
-        """Give all events of active jobs, a sentinel, and every event from then on."""
+        """Return all events of active jobs, a sentinel, and every event from then on."""
         return self._journal.follow(wanted or Wanted())
 
     async def ask(self, topic: str, payload: Payload) -> Payload:
@@ -398,7 +398,7 @@ class JobManager:
         self._timers.at(moment, deed)
 
     def methods(self) -> Methods:
-        """Give the methods that plugins and others have registered."""
+        """Return the methods that plugins and others have registered."""
         return self._methods
 
     def serve(self, methods: Methods) -> None:

@@ -21,13 +21,13 @@ class Limits:
     number: int | None = None
 
     def over(self, ended: float, now: float, number: int) -> bool:
-        """Tell whether the oldest job of so many is to go."""
+        """Return whether the oldest job of so many is to go."""
         if self.number is not None and number > self.number:
             return True
         return self.age is not None and now - ended >= self.age
 
     def wait(self, oldest: float, now: float) -> float | None:
-        """Give the seconds until the oldest job is too old; None if it never will be."""
+        """Return the seconds until the oldest job is too old; None if it never will be."""
         return None if self.age is None or self.age == inf else max(oldest + self.age - now, 0.0)
 
 
@@ -39,7 +39,7 @@ def limits(age: str | float | None, number: int | None) -> Limits:
 def due(
     ended: Iterable[Inactive], total: int, limits: Limits, now: float, most: int = AT_ONCE
 ) -> list[JobId]:
-    """Give the jobs that are to go, the oldest first; `ended` is in the order of their ends."""
+    """Return the jobs that are to go, the oldest first; `ended` is in the order of their ends."""
     chosen: list[JobId] = []
     for each in ended:
         if len(chosen) == most or not limits.over(each.ended, now, total - len(chosen)):

@@ -127,7 +127,7 @@ def read(request: Request, wanted: type[T]) -> T:
 
 
 def visible(manager: JobManager, request: Request) -> Entry | Inactive:
-    """Give the job that a request is about, if the user may act on it.
+    """Return the job that a request is about, if the user may act on it.
 
     Raises RpcError: ENOENT, also for what is no id, or EPERM.
     """
@@ -142,7 +142,7 @@ def visible(manager: JobManager, request: Request) -> Entry | Inactive:
 
 
 def own(manager: JobManager, request: Request, inactive: int = errno.ENOENT) -> Entry:
-    """Give the active job that a request is about.
+    """Return the active job that a request is about.
 
     Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an `inactive` one.
     """
@@ -153,7 +153,7 @@ def own(manager: JobManager, request: Request, inactive: int = errno.ENOENT) -> 
 
 
 def growing(manager: JobManager, request: Request, over: int = errno.ENOENT) -> Entry:
-    """Give the active job that a request adds to the log of. Raises RpcError as `own` does.
+    """Return the active job that a request adds to the log of. Raises RpcError as `own` does.
 
     And as `demand_room` does.
     """
@@ -179,12 +179,12 @@ def demand_small(request: Request) -> None:
 
 
 def full(entry: Entry) -> bool:
-    """Tell whether a job's log is as long as its user may make it."""
+    """Return whether a job's log is as long as its user may make it."""
     return len(entry.events) + len(entry.queue) >= _MOST_EVENTS
 
 
 def running(manager: JobManager, request: Request) -> Entry:
-    """Give the active job that is to change its course. Raises RpcError: EINVAL, or EPERM."""
+    """Return the active job that is to change its course. Raises RpcError: EINVAL, or EPERM."""
     try:
         return own(manager, request, errno.EINVAL)
     except RpcError as error:
@@ -194,14 +194,14 @@ def running(manager: JobManager, request: Request) -> Entry:
 
 
 def signal(given: int) -> int:
-    """Give a signal that there is. Raises RpcError(EINVAL)."""
+    """Return a signal that there is. Raises RpcError(EINVAL)."""
     if not 1 <= given <= _GREATEST_SIGNAL:
         raise RpcError(errno.EINVAL, f"{given} is no signal: they are 1 to {_GREATEST_SIGNAL}")
     return given
 
 
 def chosen(manager: JobManager, request: Request, many: Many) -> list[Entry]:
-    """Give the active jobs of the user that a request names. Raises RpcError(EPERM)."""
+    """Return the active jobs of the user that a request names. Raises RpcError(EPERM)."""
     userid = request.cred.userid if many.userid is None else many.userid
     if userid != request.cred.userid and not request.cred.owner:
         raise RpcError(errno.EPERM, "guests can only act on their own jobs")

@@ -52,7 +52,7 @@ def _check_state(entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
 def _allowed(
     manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred
 ) -> tuple[dict[str, Any], bool, bool]:
-    """Ask about each key; give all changes, whether they are validated, and to be feasible."""
+    """Ask about each key; return all changes, whether they are validated, and to be feasible."""
     stack = manager.course.stack
     wanted = dict(updates)
     validated, feasibility = True, False
@@ -74,7 +74,7 @@ def _allowed(
 def _checked(
     manager: JobManager, entry: Entry, updates: Mapping[str, Any], *, validated: bool
 ) -> Mapping[str, Any]:
-    """Give the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""
+    """Return the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""
     before = entry.jobspec
     try:
         spec = jobspecs.check(changed(before, updates))

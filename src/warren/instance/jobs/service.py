@@ -240,7 +240,7 @@ class JobManagerService:
         return {"name": asked.name, **self._manager.query(asked.name)}
 
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
-        """Give the events of jobs; from which moment on, `eventjournal` promises."""
+        """Return the events of jobs; from which moment on, `eventjournal` promises."""
         asked = read(request, requests.Journal)
         wanted = Wanted(
             full=asked.full,
@@ -261,7 +261,7 @@ def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> d
 
 
 def _ends(entry: Entry, asked: requests.Raise | requests.RaiseAll) -> bool:
-    """Tell whether an exception ends a job: that must not fail."""
+    """Return whether an exception ends a job: that must not fail."""
     return asked.severity == 0 and entry.job.fatal is None
 
 

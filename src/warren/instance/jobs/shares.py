@@ -8,24 +8,24 @@ from warren.rfc.resource_set import Rank, ResourceSet
 
 
 def part(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
-    """Give these nodes of an R, without what only the scheduler knows. Others are ignored."""
+    """Return these nodes of an R, without what only the scheduler knows. Others are ignored."""
     return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank in ranks)
 
 
 def left(r: Mapping[str, Any], freed: Collection[int]) -> Mapping[str, Any]:
-    """Give an R without the nodes that were given back: the same, if there were none."""
+    """Return an R without the nodes that were given back: the same, if there were none."""
     if not freed:
         return r
     return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank not in freed)
 
 
 def ranks(r: Mapping[str, Any]) -> frozenset[int]:
-    """Give the ranks of an R."""
+    """Return the ranks of an R."""
     return frozenset(rank.rank for rank in resource_set.decode(r))
 
 
 def together(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Give all that is in any of them, as R."""
+    """Return all that is in any of them, as R."""
     cores: dict[int, set[int]] = {}
     gpus: dict[int, set[int]] = {}
     hosts: dict[int, str] = {}
@@ -42,5 +42,5 @@ def together(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def expiring(r: Mapping[str, Any], expiration: float) -> dict[str, Any]:
-    """Give an R whose time is up at another moment."""
+    """Return an R whose time is up at another moment."""
     return {**r, "execution": {**r["execution"], "expiration": expiration}}

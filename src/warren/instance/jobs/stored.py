@@ -33,7 +33,7 @@ class Stored:
         self._kvs = kvs
 
     def ids(self) -> Iterator[JobId]:
-        """Give the ids of all jobs, in order."""
+        """Return the ids of all jobs, in order."""
         groups = ["job"]
         for _ in range(4):
             groups = [f"{group}.{name}" for group in groups for name in self._kvs.names(group)]
@@ -44,13 +44,13 @@ class Stored:
                 log.error("no job has such a key", key=group)
 
     def greatest(self) -> JobId:
-        """Give the greatest id among the jobs that are not there any more; 0 if all are."""
+        """Return the greatest id among the jobs that are not there any more; 0 if all are."""
         purged = self._kvs.get(_GREATEST)
         lost = map(fluid.parse, self._kvs.names(_LOST))
         return max((JobId(int(purged)) if purged else JobId(0), *lost))
 
     def summary(self, job: JobId) -> bytes | None:
-        """Give what is kept in short of a job that is over."""
+        """Return what is kept in short of a job that is over."""
         return self._kvs.get(keys.summary(job))
 
     def events(self, job: JobId) -> list[Event]:
@@ -88,7 +88,7 @@ class Stored:
         return r if job.expiration is None else shares.expiring(r, job.expiration)
 
     def replayed(self, job: JobId) -> tuple[Job, list[Event]]:
-        """Give a job as its log tells it."""
+        """Return a job as its log tells it."""
         events = self.events(job)
         known = replay(job, events)
         if known.state is State.NEW:

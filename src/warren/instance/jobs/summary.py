@@ -89,12 +89,12 @@ def decode(data: bytes) -> Summary | None:
 
 
 def waited_for(data: bytes) -> bytes:
-    """Give the summary of a job that nobody may wait for any more."""
+    """Return the summary of a job that nobody may wait for any more."""
     return _encode(msgspec.structs.replace(_decode(data), waitable=False))
 
 
 def job_of(summary: Summary, job: JobId) -> Job:
-    """Give the whole job, whose id is that of its directory. Raises BadFormat."""
+    """Return the whole job, whose id is that of its directory. Raises BadFormat."""
     try:
         known = _decode_job(summary.job)
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -188,7 +188,7 @@ def _owners(method: Method | StreamingMethod) -> Method | StreamingMethod:
 
 
 def _ends(event: Event) -> bool:
-    """Tell whether an event has brought a job to CLEANUP, as the first of its kind does."""
+    """Return whether an event has brought a job to CLEANUP, as the first of its kind does."""
     return event.name == "finish" or (
         event.name == "exception" and event.context.get("severity") == 0
     )

@@ -67,7 +67,7 @@ class Copied:
         self._left = _LARGEST
 
     def node(self, obj: Mapping[str, Any], depth: int = DEEPEST) -> Any:
-        """Give a value, a link as (target, namespace), or a directory of such."""
+        """Return a value, a link as (target, namespace), or a directory of such."""
         match obj["type"]:
             case "val":
                 return treeobj.read_val(obj)
@@ -85,7 +85,7 @@ class Copied:
         raise RpcError(errno.EINVAL, f"directories of type {obj['type']} are not known here")
 
     def behind(self, ref: str, depth: int = DEEPEST) -> dict[str, Any]:
-        """Give the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""
+        """Return the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""
         try:
             obj = treeobj.decode(self._blob(ref))
         except BadFormat:
@@ -95,7 +95,7 @@ class Copied:
         return self.directory(obj, depth)
 
     def directory(self, obj: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Give what is in a `dir`."""
+        """Return what is in a `dir`."""
         if depth <= 0:
             raise RpcError(errno.EINVAL, f"a directory is more than {DEEPEST} names deep")
         return {name: self.node(each, depth - 1) for name, each in obj["data"].items()}

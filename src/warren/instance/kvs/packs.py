@@ -64,7 +64,7 @@ class Open:
             self._size -= len(oldest.blob)
 
     def entries(self, packed: Pack) -> dict[str, Any]:
-        """Give what is in a pack. It is not to be changed."""
+        """Return what is in a pack. It is not to be changed."""
         found = self._open.get(packed)
         if found is None:
             found = msgspec.msgpack.decode(zlib.decompress(packed.blob))

@@ -22,7 +22,7 @@ class Past:
     def find(
         self, root: Mapping[str, Any], names: Sequence[str], *, follow: bool
     ) -> Mapping[str, Any]:
-        """Give the tree object of a key; a link at its very end is followed if `follow`."""
+        """Return the tree object of a key; a link at its very end is followed if `follow`."""
         for _ in range(LINKS + 1):
             found = root
             for depth, name in enumerate(names):
@@ -40,7 +40,7 @@ class Past:
         raise RpcError(errno.ELOOP)
 
     def entries(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Give what is in a directory. Raises RpcError(ENOTDIR) where it is none."""
+        """Return what is in a directory. Raises RpcError(ENOTDIR) where it is none."""
         if obj["type"] == "dirref":
             try:
                 obj = treeobj.decode(self._blob(obj["data"][0]))
@@ -52,7 +52,7 @@ class Past:
         return entries
 
     def value(self, obj: Mapping[str, Any]) -> bytes:
-        """Give a value. Raises RpcError(EISDIR) for a directory."""
+        """Return a value. Raises RpcError(EISDIR) for a directory."""
         if obj["type"] == "val":
             return treeobj.read_val(obj)
         if obj["type"] != "valref":

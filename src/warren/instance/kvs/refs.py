@@ -73,13 +73,13 @@ class Refs:
     # Blobs
 
     def store(self, blob: bytes) -> str:
-        """Keep a client's blob, and give its name."""
+        """Keep a client's blob, and return its name."""
         ref = treeobj.blobref(blob, self.algorithm)
         self._stored.keep(ref, blob)
         return ref
 
     def load(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
-        """Give a blob, or None; `roots` are where directories are looked for."""
+        """Return a blob, or None; `roots` are where directories are looked for."""
         for kept in (self._stored, self._made):
             found = kept.find(ref)
             if found is not None:
@@ -113,7 +113,7 @@ class Refs:
         return None
 
     def _unpacked(self, packed: Pack, name: str) -> bytes:
-        """Give the blob of a directory in a pack, and keep those of all that is below it."""
+        """Return the blob of a directory in a pack, and keep those of all that is below it."""
         place = thawed(self._packs.entries(packed)[name], 0, 0)
         assert isinstance(place, Directory)
         self.ref_now(place)
@@ -122,7 +122,7 @@ class Refs:
     # Tree objects
 
     async def ref(self, root: Directory) -> str:
-        """Give the blobref of a directory as it is now. Others have their turn meanwhile."""
+        """Return the blobref of a directory as it is now. Others have their turn meanwhile."""
         for _ in range(_PASSES):
             began = asyncio.get_running_loop().time()
             for _ in self._hashing(root):
@@ -135,25 +135,25 @@ class Refs:
         return self.ref_now(root)
 
     def ref_now(self, root: Directory) -> str:
-        """Give the blobref of a directory at once."""
+        """Return the blobref of a directory at once."""
         for _ in self._hashing(root):
             pass
         assert root.ref is not None
         return self._named(root.ref)
 
     async def object(self, node: Any) -> dict[str, Any]:
-        """Give the tree object of a node: a directory is a dirref."""
+        """Return the tree object of a node: a directory is a dirref."""
         if isinstance(node, Directory):
             return treeobj.dirref(await self.ref(node))
         return self._small(node)
 
     async def listed(self, place: Directory) -> dict[str, Any]:
-        """Give the tree object of a directory with what is in it."""
+        """Return the tree object of a directory with what is in it."""
         await self.ref(place)
         return {"ver": 1, "type": "dir", "data": self._entries(place)}
 
     def value(self, found: bytes | bytearray) -> dict[str, Any]:
-        """Give the tree object of a value: in itself, or by its blobs."""
+        """Return the tree object of a value: in itself, or by its blobs."""
         return self._small(found)
 
     def _named(self, digest: bytes) -> str:
@@ -195,7 +195,7 @@ class Refs:
         packed.refs = {name: self._cold(each) for name, each in self._packs.entries(packed).items()}
 
     def _cold(self, entries: Mapping[str, Any]) -> bytes:
-        """Give the digest of a directory that is as packs have it."""
+        """Return the digest of a directory that is as packs have it."""
         objects: dict[str, Any] = {}
         for name, node in entries.items():
             if isinstance(node, dict):
@@ -208,7 +208,7 @@ class Refs:
         return _text({"ver": 1, "type": "dir", "data": self._entries(place)})
 
     def _entries(self, place: Directory) -> dict[str, Any]:
-        """Give the tree objects in a directory, whose directories have their digests."""
+        """Return the tree objects in a directory, whose directories have their digests."""
         objects: dict[str, Any] = {}
         for name, node in place.items():
             if isinstance(node, Directory | Pack):
@@ -220,7 +220,7 @@ class Refs:
         return objects
 
     def _small(self, node: Any, *, keep: bool = True) -> dict[str, Any]:
-        """Give the tree object of a value or a link."""
+        """Return the tree object of a value or a link."""
         if isinstance(node, Link):
             return treeobj.symlink(node.target, node.namespace or None)
         if 4 * ((len(node) + 2) // 3) <= INLINE:

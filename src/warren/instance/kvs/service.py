@@ -210,7 +210,7 @@ class Asked:
         return self._kvs.find(names, self.namespace, follow=follow, permitted=self._may)
 
     async def object(self, found: Found) -> dict[str, Any]:
-        """Give what was found as the tree object that was asked for. Raises RpcError."""
+        """Return what was found as the tree object that was asked for. Raises RpcError."""
         # Both is what names the directory, not what lists it.
         if self.flags & READDIR and not self.flags & TREEOBJ:
             return await self._kvs.refs.listed(self.directory(found))
@@ -222,7 +222,7 @@ class Asked:
         return treeobj.val(self.value(found))
 
     def value(self, found: Found) -> bytes:
-        """Give the value that was found. Raises RpcError."""
+        """Return the value that was found. Raises RpcError."""
         node = self.there(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
@@ -231,14 +231,14 @@ class Asked:
         return bytes(node)
 
     def directory(self, found: Found) -> Directory:
-        """Give the directory that was found. Raises RpcError."""
+        """Return the directory that was found. Raises RpcError."""
         node = self.there(found)
         if not isinstance(node, Directory):
             raise RpcError(errno.ENOTDIR)
         return node
 
     def there(self, found: Found) -> Any:
-        """Give the node that was found. Raises RpcError."""
+        """Return the node that was found. Raises RpcError."""
         if found.node is None:
             raise found.refusal or RpcError(errno.ENOENT)
         if self._directory and not isinstance(found.node, Directory):
@@ -246,7 +246,7 @@ class Asked:
         return found.node
 
     def below(self, rootdir: Any) -> dict[str, Any]:
-        """Give the tree object of the key below a root that was given out. Raises RpcError."""
+        """Return the tree object of the key below a root that was given out. Raises RpcError."""
         try:
             treeobj.check(rootdir)
         except BadFormat as error:
@@ -264,7 +264,7 @@ class Asked:
 
 
 def permitted(kvs: Kvs, request: Request) -> str:
-    """Give the namespace of a request. Raises RpcError: EPROTO, ENOTSUP, or EPERM."""
+    """Return the namespace of a request. Raises RpcError: EPROTO, ENOTSUP, or EPERM."""
     name = request.payload.get("namespace", PRIMARY)
     if not isinstance(name, str):
         raise RpcError(errno.EPROTO, "the namespace is not a string")

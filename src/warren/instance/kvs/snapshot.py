@@ -148,7 +148,7 @@ class Snapshot:
             ]
 
     def _cold(self, place: Directory) -> Iterator[dict[str, Any]]:
-        """Give the directories in one that are to be packed, as many at once as go into a pack."""
+        """Return the directories in one that are to be packed, as many as go into a pack."""
         self._thin(place)
         entries: dict[str, Any] = {}
         room = self._largest
@@ -176,7 +176,7 @@ class Snapshot:
                     place[name] = thawed(entries[name], 0, 0)
 
     def _left(self, node: Any, room: int) -> int:
-        """Give what is left of some room with a node in it; less than nothing if it is not cold."""
+        """Return what is left of some room with a node in it; negative if it is not cold."""
         if isinstance(node, Directory) and (
             node.written == self._turn or node.changed >= self._turn - 1
         ):
@@ -196,7 +196,7 @@ def _joined(path: str, name: str) -> str:
 
 
 def _packs(place: Directory) -> dict[Pack, list[str]]:
-    """Give the packs that a directory has, with the names for which it has them."""
+    """Return the packs that a directory has, with the names for which it has them."""
     found: dict[Pack, list[str]] = {}
     for name, node in place.items():
         if isinstance(node, Pack):

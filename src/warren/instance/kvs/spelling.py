@@ -45,7 +45,7 @@ def changeable(key: Any) -> str:
 
 
 def resolved(kvs: Kvs, names: Sequence[str], namespace: str) -> Sequence[str]:
-    """Give the names by which the store knows a key: those of a job's directory for its id."""
+    """Return the names by which the store knows a key: those of a job's directory for its id."""
     if namespace != PRIMARY or len(names) < 2 or names[0] not in ("job", "jobs"):
         return names
     if all(map(_GROUP.fullmatch, names[1:5])) and len(names) > 4:

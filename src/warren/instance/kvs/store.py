@@ -243,28 +243,28 @@ class Kvs:
     # Reading
 
     def lookup(self, key: str, namespace: str = PRIMARY) -> bytes:
-        """Give a value. Raises RpcError: ENOENT, ELOOP, or EISDIR for a directory."""
+        """Return a value. Raises RpcError: ENOENT, ELOOP, or EISDIR for a directory."""
         found = self.find(split(key), namespace)
         if isinstance(found.node, VALUE):
             return bytes(found.node)
         raise found.refusal or RpcError(errno.ENOENT if found.node is None else errno.EISDIR)
 
     def get(self, key: str, namespace: str = PRIMARY) -> bytes | None:
-        """Give a value, or None where there is none."""
+        """Return a value, or None where there is none."""
         found = self.find(split(key), namespace).node
         return bytes(found) if isinstance(found, VALUE) else None
 
     def names(self, key: str, namespace: str = PRIMARY) -> list[str]:
-        """Give the names in a directory, sorted; none if there is no such directory."""
+        """Return the names in a directory, sorted; none if there is no such directory."""
         found = self.find(split(key), namespace).node
         return sorted(found) if isinstance(found, Directory) else []
 
     def namespaces(self) -> list[str]:
-        """Give the names of all namespaces."""
+        """Return the names of all namespaces."""
         return list(self._spaces)
 
     def owner(self, namespace: str) -> int | None:
-        """Give who owns a namespace; None if there is none of that name."""
+        """Return who owns a namespace; None if there is none of that name."""
         found = self._spaces.get(namespace)
         return None if found is None else found.owner
 
@@ -276,19 +276,19 @@ class Kvs:
         space.taken += count
 
     def version(self, namespace: str) -> int:
-        """Give how many transactions have changed a namespace. Raises RpcError(ENOTSUP)."""
+        """Return how many transactions have changed a namespace. Raises RpcError(ENOTSUP)."""
         return self._space(namespace).version
 
     def root(self, namespace: str) -> Directory:
-        """Give the root of a namespace. Raises RpcError(ENOTSUP)."""
+        """Return the root of a namespace. Raises RpcError(ENOTSUP)."""
         return self._space(namespace).root
 
     def blob(self, ref: str) -> bytes | None:
-        """Give a blob, or None."""
+        """Return a blob, or None."""
         return self.refs.load(ref, (space.root for space in self._spaces.values()))
 
     def waiter(self, *, wide: bool = False) -> Waiter:
-        """Give one who waits for places of `find`; `wide` for all that is below them, too."""
+        """Return one who waits for places of `find`; `wide` for all that is below them, too."""
         return Waiter(self._watches, wide=wide)
 
     async def follow(
@@ -299,7 +299,7 @@ class Kvs:
         final: Callable[[], bool] = lambda: False,
         also: str | None = None,
     ) -> AsyncIterator[bytes]:
-        """Give what is in a value, and whatever is appended to it, wherever its link leads.
+        """Return what is in a value, and whatever is appended to it, wherever its link leads.
 
         Waits for the key if it is not there. Ends when nothing is left to give and
         `final` says that nothing will come; it is asked at every change of the

@@ -62,14 +62,14 @@ class Witness:
 
 
 def raw(node: Any, packs: Open) -> Any:
-    """Give a node as packs have it: directories are plain, links are pairs."""
+    """Return a node as packs have it: directories are plain, links are pairs."""
     if isinstance(node, Directory):
         return {name: raw(each, packs) for name, each in unpacked(node, packs)}
     return node
 
 
 def unpacked(place: Directory, packs: Open) -> Iterator[tuple[str, Any]]:
-    """Give the entries of a directory; of those that are in packs, as packs have them."""
+    """Return the entries of a directory; of those that are in packs, as packs have them."""
     for name, node in place.items():
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
 
@@ -168,7 +168,7 @@ class Space:
         self.root = root
 
     def _made(self, path: str) -> Directory:
-        """Give a directory that is to change, which is made if it is not there."""
+        """Return a directory that is to change, which is made if it is not there."""
         witness = self._witness
         transaction, near, place = self._near
         if near == path and transaction == witness.records:
@@ -190,7 +190,7 @@ class Space:
         return place
 
     def _opened(self, place: Directory, name: str) -> Directory | None:
-        """Give a directory in a directory, out of its pack if it is in one."""
+        """Return a directory in a directory, out of its pack if it is in one."""
         found = place.get(name)
         if isinstance(found, Directory):
             return found
@@ -206,7 +206,7 @@ class Space:
         return opened
 
     def _enter(self, path: str, place: Directory, name: str, node: Any) -> Any:
-        """Let a directory have something under a name, or nothing; give what was there."""
+        """Let a directory have something under a name, or nothing; return what was there."""
         witness = self._witness
         before = place.get(name)
         if witness.snapshot is not None and not (before is None and isinstance(node, Directory)):
@@ -226,7 +226,7 @@ class Space:
     # What a strict transaction asks before each step
 
     def check(self, key: str, *, appended: bool = False) -> str:
-        """Give the key that is to be changed for a key, behind links of the same namespace.
+        """Return the key that is to be changed for a key, behind links of the same namespace.
 
         Raises RpcError: EINVAL where a link leads out of the namespace, ELOOP for links in a
         circle; and, where something is to be appended, EISDIR and EOPNOTSUPP for what is no value.
@@ -265,7 +265,7 @@ LINKS: Final = 10
 
 
 def split(key: str) -> list[str]:
-    """Give the names of a key as it is written here; none for the root, which is `.`."""
+    """Return the names of a key as it is written here; none for the root, which is `.`."""
     return key.split(".") if key and key != "." else []
 
 

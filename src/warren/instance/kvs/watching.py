@@ -107,7 +107,7 @@ class _Shown:
         self.begun = False
 
     async def news(self, found: Found) -> AsyncIterator[Payload]:
-        """Give what a reader is to see now. Raises RpcError where that is the end."""
+        """Return what a reader is to see now. Raises RpcError where that is the end."""
         flags = self._asked.flags
         if flags & (WATCH_APPEND | STREAM):
             for part in self._parts(found):
@@ -124,7 +124,7 @@ class _Shown:
         yield {"val": shown}
 
     def _parts(self, found: Found) -> Iterator[bytes]:
-        """Give a value in parts of which none is too large for a message."""
+        """Return a value in parts of which none is too large for a message."""
         node = self._asked.there(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)

@@ -32,7 +32,7 @@ class Cgroup:
         _write(self._path / "cgroup.procs", "0")
 
     def processes(self) -> list[int]:
-        """Give the processes that are in it, or below it."""
+        """Return the processes that are in it, or below it."""
         found: list[int] = []
         for place in self._below():
             with suppress(OSError):
@@ -48,7 +48,7 @@ class Cgroup:
                 _kill_one(place)
 
     def remove(self) -> bool:
-        """Remove it if nothing is left in it; tell whether it is gone."""
+        """Remove it if nothing is left in it; return whether it is gone."""
         try:
             os.rmdir(self._path)
         except FileNotFoundError:
@@ -63,14 +63,14 @@ class Cgroup:
         return True
 
     def inner(self) -> Iterator[tuple[str, "Cgroup"]]:
-        """Give the cgroups that are directly in it, by name."""
+        """Return the cgroups that are directly in it, by name."""
         with suppress(OSError):
             for entry in self._path.iterdir():
                 if entry.is_dir():
                     yield entry.name, Cgroup(entry)
 
     def _below(self) -> list[Path]:
-        """Give the cgroup and those in it, the innermost first."""
+        """Return the cgroup and those in it, the innermost first."""
         return [Path(place) for place, _, _ in os.walk(self._path, topdown=False)]
 
 
@@ -97,7 +97,7 @@ class Cgroups:
 
 
 def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
-    """Give the cgroups for a cluster's jobs; None where this process may not make any."""
+    """Return the cgroups for a cluster's jobs; None where this process may not make any."""
     for _, ours, needed in _hierarchies(proc):
         base = ours / _name(cluster)
         try:
@@ -113,7 +113,7 @@ def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | 
 
 
 def left(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
-    """Give the cgroups of a cluster's jobs, from wherever in the hierarchies they were made."""
+    """Return the cgroups of a cluster's jobs, from wherever in the hierarchies they were made."""
     return [
         Cgroup(Path(place) / name)
         for top in {top for top, _, _ in _hierarchies(proc)}
@@ -124,7 +124,7 @@ def left(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
 
 
 def jobs(cluster: str) -> dict[int, int]:
-    """Give the processes of a cluster's jobs, and the jobs: `make` had names `JOB-RANK`."""
+    """Return the processes of a cluster's jobs, and the jobs: `make` had names `JOB-RANK`."""
     return {
         process: int(job)
         for base in left(cluster)
@@ -139,7 +139,7 @@ def _name(cluster: str) -> str:
 
 
 def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
-    """Give the hierarchies that serve, the best first.
+    """Return the hierarchies that serve, the best first.
 
     Of each where it is mounted, where this process is in it, and a file that its cgroups have
     if this kernel can kill in them.

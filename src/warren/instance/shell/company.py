@@ -59,12 +59,12 @@ class Shells:
         """Set at the leader when all tasks of some other node have ended."""
 
     def service(self, rank: int) -> str:
-        """Give the name of a shell's service: the leader's is the job's."""
+        """Return the name of a shell's service: the leader's is the job's."""
         name = f"{self._userid}-shell-{self._label}"
         return name if rank == 0 else f"{name}-{rank}"
 
     def methods(self) -> Methods:
-        """Give what the leader answers."""
+        """Return what the leader answers."""
         return {
             "gathered": Method(self._serve_gathered, guest=True),
             "meet": Method(self._serve_meet, guest=True),
@@ -132,7 +132,7 @@ class Shells:
             await left.wait()
 
     async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
-        """Ask another shell, as the leader, and give its answer; None when it has left."""
+        """Ask another shell, as the leader, and return its answer; None when it has left."""
         asked = self._handle.rpc(f"{self.service(rank)}.{method}", payload)
         return await _first(asked, self._gone(rank), self._given_up())  # type: ignore[no-any-return]
 
@@ -180,7 +180,7 @@ class Shells:
         return {}
 
     def _permit(self, request: Request) -> int | None:
-        """Give the rank of the shell that asks, if it says a rank that there is."""
+        """Return the rank of the shell that asks, if it says a rank that there is."""
         if not request.cred.owner and request.cred.userid != self._userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         rank = request.payload.get("rank")
@@ -189,7 +189,7 @@ class Shells:
 
 
 async def _first(*asked: Coroutine[Any, Any, Any]) -> Any:
-    """Give what is there first, or raise it; the rest is given up."""
+    """Return what is there first, or raise it; the rest is given up."""
     tasks = [asyncio.ensure_future(each) for each in asked]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -59,7 +59,7 @@ class FirstExit(ShellPlugin):
             await shell.fail(words)
 
     async def _some_run(self, shell: RunningShell) -> bool:
-        """Tell whether tasks run here, or at the leader whether they do anywhere.
+        """Return whether tasks run here, or at the leader whether they do anywhere.
 
         Nodes are asked, and waited for: that one has not said that its tasks have ended may be
         because nobody could be reached.

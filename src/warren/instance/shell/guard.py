@@ -16,7 +16,7 @@ from warren.instance.shell.processes import adopt_orphans, descendants, end, kil
 
 
 def guarded(life: Callable[[], int], buried: Callable[[], None], patience: float = 10.0) -> int:
-    """Live a life in a child process and give its exit code, when nothing below is left.
+    """Live a life in a child process and return its exit code, when nothing below is left.
 
     SIGTERM and SIGINT are passed on to the child. `buried` is called in this process when the
     child has ended, while its number is not free yet. What does not die is told of after

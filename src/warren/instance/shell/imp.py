@@ -86,7 +86,7 @@ def account(userid: int) -> Account | None:
 
 
 def proven(token: str | None, userid: int, with_munge: Munge, *, now: float, ttl: float) -> bytes:
-    """Give the payload of a signed request, if it is this user's and all of it is proven.
+    """Return the payload of a signed request, if it is this user's and all of it is proven.
 
     Mechanism `none` proves nothing here. Raises Refused.
     """
@@ -156,7 +156,7 @@ def _set_no_capabilities() -> None:
 
 
 def _effective() -> int:
-    """Give the capabilities that this process has, as the kernel numbers them."""
+    """Return the capabilities that this process has, as the kernel numbers them."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     found = (ctypes.c_uint32 * 6)()
     if _libc.capget(header, found) != 0:

@@ -29,7 +29,7 @@ async def run(
     program: Any,
     uri: str,
 ) -> int:
-    """Run a job's own shell to its end, and give its exit code. Raises CannotRun.
+    """Run a job's own shell to its end, and return its exit code. Raises CannotRun.
 
     `begun` is called with the process that signals go to.
     """

@@ -66,14 +66,14 @@ class Shell(Protocol):
     """A shell's life, in a fresh process, which has nothing open but its standard streams."""
 
     def prepare(self, order: Order) -> bytes | None:
-        """Become whom the shell is to be run as; give what of the request is proven.
+        """Become whom the shell is to be run as; return what of the request is proven.
 
         Raises WarrenError or OSError where there can be no such shell.
         """
         ...
 
     def live(self, order: Order, request: bytes | None) -> int:
-        """Be the shell, and give its exit code. The signals HELD are blocked at first."""
+        """Be the shell, and return its exit code. The signals HELD are blocked at first."""
         ...
 
     def clean(self, order: Order) -> int | None:
@@ -101,7 +101,7 @@ class _Shell:
         return self.order.id, self.order.rank
 
     def end(self) -> dict[str, Any]:
-        """Give what is said of it."""
+        """Return what is said of it."""
         return {
             "id": self.order.id,
             "rank": self.order.rank,
@@ -191,7 +191,7 @@ class ShellParent:
         self._ending = True
 
     def _patience(self) -> float | None:
-        """Give how long nothing is to be done if nothing happens."""
+        """Return how long nothing is to be done if nothing happens."""
         waits = [] if self._connection is not None else [_RETRY]
         now = time.monotonic()
         waits += [max(0.0, dying.next - now) for dying in self._dying]
@@ -384,7 +384,7 @@ class ShellParent:
         return shell.status == 0 or not self._left(shell)
 
     def _left(self, shell: _Shell) -> list[int]:
-        """Give what is there of a shell."""
+        """Return what is there of a shell."""
         if shell.cgroup is not None:
             return shell.cgroup.processes()
         if shell.status is None:

@@ -108,7 +108,7 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
 
 
 def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the instance's jobspec with all that is the author's alone as he has signed it.
+    """Return the instance's jobspec with all that is the author's alone as he has signed it.
 
     Resources and the other attributes are the instance's to change. Raises CannotRun where
     there are other tasks than those that were signed.
@@ -127,7 +127,7 @@ def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, A
 def counted(
     spec: Mapping[str, Any], r: Mapping[str, Any], hosts: Sequence[str], options: Options
 ) -> list[int]:
-    """Give each node its number of tasks. Raises CannotRun, or BadFormat for a bad jobspec."""
+    """Return the number of tasks of each node. Raises CannotRun, or BadFormat for a bad jobspec."""
     count = spec["tasks"][0]["count"]
     for_each = options.per_resource or shell_options.per_resource(
         count.get("per_resource"), "tasks[0].count.per_resource"
@@ -147,7 +147,7 @@ def counted(
 
 
 def spread(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
-    """Give each node a task in turn, as long as it has cores for one; then go on regardless."""
+    """Return the tasks of each node, dealt in turn while it has cores, and then regardless."""
     given = [0] * len(cores)
     room = [max(number // cores_per_task, 0) for number in cores]
     left = tasks

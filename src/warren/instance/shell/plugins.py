@@ -39,18 +39,18 @@ class Company(Protocol):
     """Set at the leader when all tasks of some other node have ended."""
 
     def service(self, rank: int) -> str:
-        """Give the name of a shell's service."""
+        """Return the name of a shell's service."""
         ...
 
     async def meet(self, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Wait for all shells to come with what they give, and give what all have given.
+        """Wait for all shells to come with what they give, and return what all have given.
 
         Raises RpcError(ECANCELED) where one of them cannot come any more.
         """
         ...
 
     async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
-        """Ask another shell, as the leader, and give its answer; None when it has left."""
+        """Ask another shell, as the leader, and return its answer; None when it has left."""
         ...
 
 
@@ -164,7 +164,7 @@ class ShellPlugin:
 
 
 def at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
-    """Give what plugins do at a point, in their order; those that do nothing are left out."""
+    """Return what plugins do at a point, in their order; those that do nothing are left out."""
     nothing = getattr(ShellPlugin, point)
     return [
         getattr(plugin, point) for plugin in plugins if getattr(type(plugin), point) is not nothing

@@ -72,11 +72,11 @@ class KeyValues:
         return self._fresh.get(key, self._known.get(key))
 
     def at(self, index: int) -> tuple[str, str] | None:
-        """Give a pair by its place, of what everybody knows."""
+        """Return a pair by its place, of what everybody knows."""
         return next(islice(self._known.items(), index, None), None)
 
     def fresh(self) -> dict[str, str]:
-        """Give what was put here since the last exchange."""
+        """Return what was put here since the last exchange."""
         return dict(self._fresh)
 
     def learn(self, everything: Mapping[str, str]) -> None:
@@ -100,7 +100,7 @@ class Client:
         self.over = False
 
     def answer(self, line: bytes) -> str | None:
-        """Give the answer to a line, without its newline, if there is one now.
+        """Return the answer to a line, without its newline, if there is one now.
 
         Raises Broken, or Aborted.
         """

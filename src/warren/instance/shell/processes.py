@@ -22,7 +22,7 @@ _SOON, _LATE = 0.005, 0.1
 
 
 def parents() -> dict[int, int]:
-    """Give the parent of every living process; those that have ended and wait are not alive."""
+    """Return the parent of every living process; those that have ended and wait are not alive."""
     found: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -35,7 +35,7 @@ def parents() -> dict[int, int]:
 
 
 def descendants(ancestor: int, but: Collection[int] = ()) -> list[int]:
-    """Give the living processes below one, except for `but` and what is below those."""
+    """Return the living processes below one, except for `but` and what is below those."""
     known = parents()
     found: list[int] = []
     generation = [ancestor]
@@ -48,7 +48,7 @@ def descendants(ancestor: int, but: Collection[int] = ()) -> list[int]:
 
 
 def send(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
-    """Send a signal to the processes that `processes` gives, and give those that it went to.
+    """Send a signal to the processes that `processes` gives, and return those that it went to.
 
     It never goes to a process that has got the number of one that has ended: `processes` is
     asked again when there are handles. What has one of these numbers then, and still when
@@ -104,7 +104,7 @@ def end(
 
 
 def marked(marker: str) -> list[int]:
-    """Give the living processes, but for this one, that carry an environment entry `NAME=value`.
+    """Return the living processes, but for this one, that carry an environment entry `NAME=value`.
 
     Anybody can carry what anybody knows: what is found is to be killed only if the entry is a
     secret of those who start such processes.

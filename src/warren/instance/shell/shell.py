@@ -72,7 +72,7 @@ class Shell:
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> int:
-        """Run the part, and give the exit code."""
+        """Run the part, and return the exit code."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 try:
@@ -187,7 +187,7 @@ class Shell:
         return max((_code(status) for status in statuses), default=0)
 
     async def _tend(self, written: Output) -> list[int]:
-        """Start the tasks of this node, pass on what they print, and give their wait statuses."""
+        """Start the tasks of this node, pass on what they print, and return their wait statuses."""
         part = self.part
         async with asyncio.TaskGroup() as work:
             tended = []
@@ -241,7 +241,7 @@ class Shell:
         return start, task
 
     async def _tend_one(self, start: TaskStart, task: Task | None) -> int:
-        """Wait for the end of a task, and give its wait status."""
+        """Wait for the end of a task, and return its wait status."""
         status = 127 << 8 if task is None else await task.wait()
         await self._call("task_exit", start, status)
         return status
@@ -369,5 +369,5 @@ def _words(error: Exception) -> str:
 
 
 def _code(status: int) -> int:
-    """Give the exit code that a wait status amounts to."""
+    """Return the exit code that a wait status amounts to."""
     return os.waitstatus_to_exitcode(status) if status & 0x7F == 0 else 128 + (status & 0x7F)

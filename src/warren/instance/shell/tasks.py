@@ -51,11 +51,11 @@ class Task(Protocol):
     """A running task."""
 
     async def read(self, stream: str) -> bytes:
-        """Give what the task wrote to `stdout` or `stderr`; nothing at the end."""
+        """Return what the task wrote to `stdout` or `stderr`; nothing at the end."""
         ...
 
     async def wait(self) -> int:
-        """Wait for the end, and give the wait status."""
+        """Wait for the end, and return the wait status."""
         ...
 
     def signal(self, signum: int) -> None:
@@ -119,7 +119,7 @@ class ProcessTask:
             send(self._left_in_group, signum)
 
     def _left_in_group(self) -> list[int]:
-        """Give what the task has left in its group, which is below us as all that it starts."""
+        """Return what the task has left in its group, which is below us as all that it starts."""
         return [each for each in descendants(os.getpid()) if _group_of(each) == self._process]
 
     def end(self, status: int) -> None:
@@ -193,7 +193,7 @@ class ProcessSpawner:
             await asyncio.sleep(0.01)
 
     def _bury(self) -> bool:
-        """Take the statuses of children that have ended; tell whether others live.
+        """Take the statuses of children that have ended; return whether others live.
 
         If none does, then nothing does that they have started: it would be our child by now.
         """
@@ -274,12 +274,12 @@ def _bound(cpus: frozenset[int] | None) -> Iterator[None]:
 
 
 def _found(program: str, environment: Mapping[str, str]) -> str:
-    """Give the path of a program that is looked for as execvp does."""
+    """Return the path of a program that is looked for as execvp does."""
     return program if "/" in program else which(program, path=environment.get("PATH")) or program
 
 
 def _pipe() -> tuple[Reader, int]:
-    """Make a pipe, and give its reader and the end that is written to."""
+    """Make a pipe, and return its reader and the end that is written to."""
     reading, writing = os.pipe()
     return Reader(reading), writing
 

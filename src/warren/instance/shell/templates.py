@@ -44,7 +44,7 @@ class Variables(ShellPlugin):
 
 
 def shared(template: str) -> bool:
-    """Tell whether a template is the same text for all tasks of a job."""
+    """Return whether a template is the same text for all tasks of a job."""
     return not any(name in (*_OF_NODE, *_OF_TASK, *_OF_PLACE) for name in _TAG.findall(template))
 
 

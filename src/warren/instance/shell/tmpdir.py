@@ -56,7 +56,7 @@ class Tmpdir(ShellPlugin):
 
 
 def place(root: Path, job: int, rank: int) -> Path:
-    """Give where a shell's directory is."""
+    """Return where a shell's directory is."""
     return root / f"jobtmp-{rank}-{fluid.f58plain(job)}"
 
 
@@ -109,7 +109,7 @@ def _detach(path: Path) -> None:
 
 
 def _removal(path: Path) -> list[str]:
-    """Give the command by which root removes a tree of somebody else.
+    """Return the command by which root removes a tree of somebody else.
 
     He may be at work in it still, and make it as large and as deep as he likes.
     """

@@ -73,7 +73,7 @@ class Finalization:
         return None
 
     def _left(self, kind: Kind, key: Key) -> list[tuple[Kind, Object]]:
-        """Give what is in a namespace, or what a definition defines."""
+        """Return what is in a namespace, or what a definition defines."""
         return [*(self._inside(key.name) if kind == NAMESPACE else self._defined(key.name))]
 
     def _inside(self, namespace: str) -> Iterator[tuple[Kind, Object]]:

@@ -155,7 +155,7 @@ class Garbage:
             await self._delete(item, obj)
 
     def _exists(self, uid: str, dependent: Object) -> bool:
-        """Tell whether there is such an owner, where a dependent may have one."""
+        """Return whether there is such an owner, where a dependent may have one."""
         owner = self._owners.get(uid)
         if owner is None:
             return False
@@ -207,7 +207,7 @@ class Garbage:
 
 
 def _waits_for(obj: Object) -> str | None:
-    """Give the finalizer of ours that an object which is to go waits for."""
+    """Return the finalizer of ours that an object which is to go waits for."""
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp"):
         return None

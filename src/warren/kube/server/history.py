@@ -45,7 +45,7 @@ class Changed:
     _told: dict[str, Told] = field(default_factory=dict)
 
     def told(self, kind: Kind) -> Told:
-        """Give the event to all who watch the kind, in its version."""
+        """Return the event as watchers of the kind get it, in its version."""
         known = self._told.get(kind.version)
         if known is None:
             known = self._told[kind.version] = Told(self.type, spelled(kind, self.object))
@@ -83,7 +83,7 @@ class Subscription:
         self._news.set()
 
     async def batch(self, seconds: float | None = None) -> list[Changed]:
-        """Wait for changes, and give all that have come; none where none comes in time.
+        """Wait for changes, and return all that have come; none where none comes in time.
 
         Raises Expired where there will be no more.
         """
@@ -143,7 +143,7 @@ class History:
     def rewound(
         self, group_resource: GroupResource, objects: Mapping[Key, Object], version: int
     ) -> dict[Key, Object]:
-        """Give the objects of a resource, which are as they are now, as they were in a version.
+        """Return the objects of a resource, which are as they are now, as they were in a version.
 
         Raises Expired where that is not known any more.
         """
@@ -165,7 +165,7 @@ class History:
         return Expired(f"version {version} is too old: changes are known after {self.horizon}")
 
     async def follow(self, kind: Kind, start: int, namespace: str) -> AsyncIterator[Told]:
-        """Give the changes after a version.
+        """Return the changes after a version.
 
         Raises Expired where they are not known any more, where the reader does not keep up,
         and where the resource is not served any more.
@@ -185,7 +185,7 @@ class History:
 
 
 def spelled(kind: Kind, obj: Object) -> Object:
-    """Give an object in the version in which it was asked for; schemas are alike in all."""
+    """Return an object in the version in which it was asked for; schemas are alike in all."""
     if obj.get("apiVersion") == kind.api_version:
         return obj
     return {**obj, "apiVersion": kind.api_version}

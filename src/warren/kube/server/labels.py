@@ -25,7 +25,7 @@ class LabelIndex:
             self._keys.setdefault(label, set()).add(key)
 
     def find(self, labels: Mapping[str, str]) -> Iterable[Key]:
-        """Give the keys of the objects that carry all of these labels, of which there is one."""
+        """Return the keys of the objects that carry all of these labels, of which there is one."""
         found = sorted((self._keys.get(label, set()) for label in labels.items()), key=len)
         return found[0].intersection(*found[1:])
 

@@ -75,7 +75,7 @@ class Resource:
         told: Callable[[list[str]], None],
         old: Object | None = None,
     ) -> Object:
-        """Give an object without unknown fields, of which `told` is told, and with defaults.
+        """Return an object without unknown fields, of which `told` is told, and with defaults.
 
         What it shares with `old`, in whose place it comes, is known to be as it should be.
         Raises Invalid where it does not fit the schema.
@@ -96,7 +96,7 @@ class Resource:
         return whole
 
     def _conforms(self, old: Object, version: str) -> bool:
-        """Tell whether a stored object is known to fit this schema, and not another."""
+        """Return whether a stored object is known to fit this schema, and not another."""
         same = old["apiVersion"].rpartition("/")[2] == version
         return same and int(old["metadata"]["resourceVersion"]) > self.since
 
@@ -149,7 +149,7 @@ def _columns(version: Mapping[str, Any]) -> Iterator[Column]:
 
 
 def established(crd: Object, now: str) -> dict[str, Any]:
-    """Give the status of a definition that is served."""
+    """Return the status of a definition that is served."""
     conditions = [
         {
             "type": kind,

@@ -69,7 +69,7 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether an object with these labels is selected; None is no labels."""
+        """Return whether an object with these labels is selected; None is no labels."""
         own = labels or {}
         return all(requirement.matches(own) for requirement in self.requirements)
 
@@ -100,11 +100,11 @@ class FieldSelector:
     terms: tuple[FieldTerm, ...] = ()
 
     def wanted(self, path: str) -> str:
-        """Give the value that a field must have, or nothing where it may have several."""
+        """Return the value that a field must have, or nothing where it may have several."""
         return next((term.value for term in self.terms if term.path == path and term.equal), "")
 
     def matches(self, obj: Object) -> bool:
-        """Tell whether an object is selected; a field that is not there is the empty text."""
+        """Return whether an object is selected; a field that is not there is the empty text."""
         return all(term.matches(obj) for term in self.terms)
 
     def __str__(self) -> str:
@@ -211,7 +211,7 @@ class _Labels:
             raise self._mistake(f"'{token}'")
 
     def _advance(self) -> str:
-        """Go on to the next token; give the one that was read."""
+        """Go on to the next token; return the one that was read."""
         read = self._token
         found = _TOKEN.match(self._text, self._end)
         assert found is not None  # the pattern knows every character, and the end

@@ -107,7 +107,7 @@ class Store:
     # Reading
 
     def resources(self) -> list[Resource]:
-        """Give what is served now."""
+        """Return what is served now."""
         return list(self._resources.values())
 
     def resource(self, group: str, plural: str) -> Resource | None:
@@ -120,17 +120,17 @@ class Store:
         return str(self._durable)
 
     def get(self, kind: Kind, key: Key) -> Object:
-        """Give one object. Raises NotFound."""
+        """Return one object. Raises NotFound."""
         return spelled(kind, self._visible(kind, key))
 
     def absent(self, kind: Kind, key: Key) -> bool:
-        """Tell whether a write would find nothing there."""
+        """Return whether a write would find nothing there."""
         return self._newest((kind.group, kind.plural), key) is None
 
     def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
-        """Give the objects of a kind, sorted by key."""
+        """Return the objects of a kind, sorted by key."""
         objects, group_resource = self._table(kind), (kind.group, kind.plural)
         keys = (
             sorted(self._labels[group_resource].find(labels))
@@ -143,7 +143,7 @@ class Store:
         return Listing([spelled(kind, objects[key]) for key in keys], self.version)
 
     def list_at(self, version: int, kind: Kind, namespace: str = "") -> Listing:
-        """Give the objects of a kind as they were in a version, sorted by key.
+        """Return the objects of a kind as they were in a version, sorted by key.
 
         Raises Expired where that is not known any more.
         """
@@ -158,18 +158,18 @@ class Store:
             raise TooLarge(version, self._durable)
 
     def _sorted(self, group_resource: GroupResource) -> Sequence[Key]:
-        """Give the keys of a resource in order; lists in pages ask for them again and again."""
+        """Return the keys of a resource in order; lists in pages ask for them again and again."""
         known = self._keys.get(group_resource)
         if known is None:
             known = self._keys[group_resource] = sorted(self._objects[group_resource])
         return known
 
     def everything(self, kind: Kind) -> Iterable[Object]:
-        """Give the objects of a kind, if that kind is served."""
+        """Return the objects of a kind, if that kind is served."""
         return list(self._objects.get((kind.group, kind.plural), {}).values())
 
     def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
-        """Give the changes after `since`.
+        """Return the changes after `since`.
 
         Raises Expired where they are not known any more, and TooLarge where it is yet to come.
         """
@@ -180,7 +180,7 @@ class Store:
         return self._history.subscribe(kind, self._start(kind, since), namespace)
 
     def _start(self, kind: Kind, since: str) -> int:
-        """Give the version after which a watch begins: the newest where none is said."""
+        """Return the version after which a watch begins: the newest where none is said."""
         self._table(kind)
         start = int(since or self._durable)
         self.reach(start)
@@ -262,7 +262,7 @@ class Store:
     async def apply(
         self, kind: Kind, key: Key, configuration: Object, options: WriteOptions, *, force: bool
     ) -> tuple[Object, bool]:
-        """Make an object what its manager's configuration says; tell whether it is new.
+        """Make an object what its manager's configuration says; return whether it is new.
 
         Raises ApplyConflict where others own what would change, NotFound for the status of
         what is not there, and what `create` and `modify` raise.
@@ -291,7 +291,7 @@ class Store:
     def _tracked(
         self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
     ) -> Object:
-        """Give an object with the record of who owns its fields, if there is one."""
+        """Return an object with the record of who owns its fields, if there is one."""
         if old is not None and not old["metadata"].get("managedFields"):
             return new
         return tracked(
@@ -334,7 +334,7 @@ class Store:
         options: WriteOptions,
         track: Callable[[Resource, Kind, Object, Object, WriteOptions], Object],
     ) -> dict[str, Any] | None:
-        """Give what is to be written in an object's place; None where nothing changes."""
+        """Return what is to be written in an object's place; None where nothing changes."""
         resource, key, shown = self._resource(kind), key_of(old), spelled(kind, old)
         made = make(shown)
         given = made.get("metadata")
@@ -371,7 +371,7 @@ class Store:
     def _readdressed(
         self, kind: Kind, old: Object, made: Object, options: WriteOptions
     ) -> dict[str, Any]:
-        """Give what is to be written where metadata changes, too. Raises Refused, and Conflict."""
+        """Return what is to be written where metadata changes, too. Raises Refused, Conflict."""
         given = made.get("metadata")
         writing.check(given)
         assert isinstance(given, Mapping)
@@ -421,7 +421,7 @@ class Store:
     async def _commit(
         self, kind: Kind, key: Key, obj: dict[str, Any], event: str, options: WriteOptions
     ) -> Object:
-        """Give the object its version, and return once it is durable and visible."""
+        """Write an object with its new version; return it once it is durable and visible."""
         if options.dry_run:
             return spelled(kind, obj)
         version = self._version + 1
@@ -575,7 +575,7 @@ def _fits(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
 def _recorded(
     resource: Resource, kind: Kind, old: Object, new: Object, options: WriteOptions
 ) -> Object:
-    """Give an object that has been applied: its owners are recorded already."""
+    """Return an object that has been applied: its owners are recorded already."""
     return new
 
 
@@ -589,14 +589,14 @@ def _meant(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
 
 
 def _held(kind: Kind, obj: Object) -> bool:
-    """Tell whether something is still to be done before an object may go."""
+    """Return whether something is still to be done before an object may go."""
     if kind == NAMESPACE and obj.get("spec", {}).get("finalizers"):
         return True
     return bool(obj["metadata"].get("finalizers"))
 
 
 def _ending(kind: Kind, old: Object, options: WriteOptions, now: str) -> dict[str, Any] | None:
-    """Give an object as it waits for its end; None where it can go at once."""
+    """Return an object as it waits for its end; None where it can go at once."""
     metadata = old["metadata"]
     finalizers = list(metadata.get("finalizers") or ())
     if kind == CRD and not metadata.get("deletionTimestamp"):
@@ -614,7 +614,7 @@ def _ending(kind: Kind, old: Object, options: WriteOptions, now: str) -> dict[st
 def _replayed(
     version: int, group_resource: GroupResource, before: Object | None, after: Object | None
 ) -> Changed:
-    """Give a change that an earlier life has made."""
+    """Return a change that an earlier life has made."""
     if after is not None:
         return Changed(
             version, group_resource, "ADDED" if before is None else "MODIFIED", after, before

@@ -76,12 +76,12 @@ def _names_an_owner(reference: Any) -> bool:
 
 
 def strings(values: Iterable[Any]) -> bool:
-    """Tell whether all values are strings."""
+    """Return whether all values are strings."""
     return all(isinstance(value, str) for value in values)
 
 
 def allowed(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
-    """Give the object with what its writer may write; `apart`: whether status is a subresource."""
+    """Return the object with what its writer may write; `apart` if status is a subresource."""
     if status and apart:
         return _with(old, "status", made)
     new = {**made, "apiVersion": old["apiVersion"], "kind": old["kind"]}
@@ -89,7 +89,7 @@ def allowed(old: Object, made: Object, status: bool, apart: bool) -> dict[str, A
 
 
 def part(configuration: Object, status: bool, apart: bool) -> Object:
-    """Give the part of a configuration that its writer may write."""
+    """Return the part of a configuration that its writer may write."""
     if status and apart:
         names = ("apiVersion", "kind", "metadata", "status")
         return {name: configuration[name] for name in names if name in configuration}
@@ -97,7 +97,7 @@ def part(configuration: Object, status: bool, apart: bool) -> Object:
 
 
 def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
-    """Give an object with a field as it is in another one, or without it."""
+    """Return an object with a field as it is in another one, or without it."""
     new = {key: value for key, value in obj.items() if key != name}
     if name in source:
         new[name] = source[name]
@@ -125,7 +125,7 @@ _IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
-    """Give what is wrong with metadata that changes what never does. Nulls change nothing."""
+    """Return what is wrong with metadata that changes what never does. Nulls change nothing."""
     return [
         Cause(
             f"metadata.{name}",
@@ -138,20 +138,20 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
 
 
 def preserved(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the new metadata with what no writer may change as it was."""
+    """Return the new metadata with what no writer may change as it was."""
     kept = {name: value for name, value in new.items() if name not in _FIXED}
     kept.update((name, old[name]) for name in _FIXED if name in old)
     return kept
 
 
 def body(obj: Object, status: bool) -> dict[str, Any]:
-    """Give what counts for the generation: all but metadata, and status where it is apart."""
+    """Return what counts for the generation: all but metadata, and status where it is apart."""
     skipped = ("metadata", "status", "apiVersion") if status else ("metadata", "apiVersion")
     return {name: value for name, value in obj.items() if name not in skipped}
 
 
 def deleting(metadata: Mapping[str, Any], options: WriteOptions, now: str) -> dict[str, Any] | None:
-    """Give the metadata of an object that is marked for deletion; None if it can go at once."""
+    """Return the metadata of an object that is marked for deletion; None if it can go at once."""
     finalizers = list(metadata.get("finalizers") or ())
     if options.propagation is not None and not metadata.get("deletionTimestamp"):
         finalizers = [each for each in finalizers if each not in (FOREGROUND, ORPHAN)]

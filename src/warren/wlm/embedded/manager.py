@@ -221,7 +221,7 @@ class EmbeddedJobs:
     # Answering the plugin
 
     def methods(self) -> Methods:
-        """Give the `dws` service."""
+        """Return the `dws` service."""
         return {
             "create": Method(self._create),
             "setup": Method(self._setup),
@@ -275,7 +275,7 @@ class EmbeddedJobs:
 
 @lru_cache(maxsize=1024)
 def _group(userid: int) -> int:
-    """Give a user's primary group, for the storage to belong to.
+    """Return a user's primary group, for the storage to belong to.
 
     Asked at every look at a job, and slow where a directory service answers.
     """

@@ -51,7 +51,7 @@ Deed = Hold | HoldStart | LetStart | HoldEnd
 
 
 def decide(job: Job, *, executing: bool) -> list[Deed]:
-    """Give what is to be done for a job with directives, in whatever state it is found."""
+    """Return what is to be done for a job with directives, in whatever state it is found."""
     match job.state:
         case State.DEPEND if DEPENDENCY not in job.ever_depended:
             return [Hold()]

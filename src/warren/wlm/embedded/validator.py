@@ -58,7 +58,7 @@ class StorageValidator:
     def _rewritten(
         self, spec: Mapping[str, Any], directives: Sequence[Directive]
     ) -> Mapping[str, Any]:
-        """Give the jobspec as it will be when the storage side has rewritten it."""
+        """Return the jobspec as it will be when the storage side has rewritten it."""
         try:
             needs = [
                 need
@@ -72,7 +72,7 @@ class StorageValidator:
         return {**spec, "resources": changed} if changed is not None else spec
 
     def _needs(self, directive: Directive) -> Sequence[AllocationNeed]:
-        """Give what a jobdw needs. Raises Mistake where an argument is wrong, and Fault."""
+        """Return what a jobdw needs. Raises Mistake where an argument is wrong, and Fault."""
         profiles = self._profiles()
         try:
             return breakdown.needs_of(directive, profiles)

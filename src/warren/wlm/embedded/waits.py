@@ -14,7 +14,7 @@ _MOST = 1000
 def methods(
     job: Callable[[int], Job | None], waiting: Callable[[Iterable[int]], Mapping[int, str]]
 ) -> Methods:
-    """Give the topic. Users are told of their own jobs, the owner of all."""
+    """Return the topic. Users are told of their own jobs, the owner of all."""
 
     async def waits(request: Request) -> Payload:
         ids = request.payload.get("ids")

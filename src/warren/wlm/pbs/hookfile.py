@@ -19,7 +19,7 @@ _MARK: Final = b'"""PBS_cray_atom: tell ATOM'
 
 
 def _place() -> Path:
-    """Give the hook's files: beside the source, or installed with the program."""
+    """Return the hook's files: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
     for place in (package.parents[1] / "hooks" / "pbs", package / "hooks" / "pbs"):
         if (place / f"{SHIPPED}.PY").exists():
@@ -28,7 +28,7 @@ def _place() -> Path:
 
 
 def path() -> Path:
-    """Give the file of the hook."""
+    """Return the file of the hook."""
     return _place() / f"{SHIPPED}.PY"
 
 
@@ -41,7 +41,7 @@ def default_config() -> bytes:
 
 
 def attributes() -> Mapping[str, str]:
-    """Give the attributes of the .HK file, but for the type, which PBS gives."""
+    """Return the attributes of the .HK file, but for the type, which PBS gives."""
     lines = (_place() / f"{SHIPPED}.HK").read_text().split()
     told = dict(line.split("=", 1) for line in lines)
     del told["type"]
@@ -49,7 +49,7 @@ def attributes() -> Mapping[str, str]:
 
 
 def is_ours(content: bytes) -> bool:
-    """Tell whether some hook's source is this hook, perhaps of another version."""
+    """Return whether some hook's source is this hook, perhaps of another version."""
     return content.startswith(_MARK)
 
 
@@ -75,7 +75,7 @@ def demand_config(content: bytes, name: str) -> Mapping[str, Any]:
 
 
 def resolved(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapping[str, Any]:
-    """Give what a configuration says for a node of a type, by the hook's own rules."""
+    """Return what a configuration says for a node of a type, by the hook's own rules."""
     settings = _names()["resolved"](config, node, lambda: vntype.split(","))
     return dict(vars(settings))
 
@@ -101,7 +101,7 @@ def cut_short(config: Mapping[str, Any], alarm: float) -> list[str]:
 
 
 def _names() -> Mapping[str, Any]:
-    """Give what the hook's file defines: it is run for an event that is none of its own."""
+    """Return what the hook's file defines: it is run for an event that is none of its own."""
     scenario = rehearsal.Scenario(
         hook="", hook_name=NAME, event="", job=rehearsal.JobTold(id="", euser="", place=None),
         node="", vnodes=None, config=None, alarm=1.0,

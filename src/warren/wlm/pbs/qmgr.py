@@ -31,7 +31,7 @@ class NotHere(UserMistake):
 
 
 def settings() -> Mapping[str, str]:
-    """Give what PBS's own configuration on this machine says."""
+    """Return what PBS's own configuration on this machine says."""
     place = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf"))
     try:
         lines = place.read_text(errors="replace").splitlines()
@@ -42,7 +42,7 @@ def settings() -> Mapping[str, str]:
 
 
 def node() -> str:
-    """Give this node's name, as its mom has it."""
+    """Return this node's name, as its mom has it."""
     return settings().get("PBS_MOM_NODE_NAME") or socket.gethostname().partition(".")[0]
 
 
@@ -67,7 +67,7 @@ class Qmgr:
         self._program = program("qmgr")
 
     def tell(self, directive: str, content: bytes = b"") -> bytes:
-        """Give a directive, with what it reads as `-`, and return what is printed.
+        """Return a directive, with what it reads as `-`, and return what is printed.
 
         Raises Refused, and NotHere.
         """
@@ -92,7 +92,7 @@ class Qmgr:
         return ran.stdout
 
     def attributes(self, kind: str, name: str) -> Mapping[str, str] | None:
-        """Give the attributes of a hook, a `hook` of the site's or a `pbshook`; None without."""
+        """Return the attributes of a hook, a `hook` of the site's or a `pbshook`; None without."""
         try:
             listing = self.tell(f"list {kind} {name}")
         except Refused as refusal:
@@ -104,7 +104,7 @@ class Qmgr:
         return {key.strip(): value.strip().strip('"') for key, value in lines}
 
     def content(self, kind: str, name: str, what: str) -> bytes:
-        """Give what has been imported: `x-python` or `x-config`. Empty where nothing has."""
+        """Return what has been imported: `x-python` or `x-config`. Empty where nothing has."""
         return self.tell(f"export {kind} {name} application/{what} default")
 
 

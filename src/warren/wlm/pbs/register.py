@@ -53,7 +53,7 @@ def registered(qmgr: Qmgr, name: str) -> Registered | None:
 
 
 def shipped_is_on(qmgr: Qmgr) -> bool:
-    """Tell whether the hook that PBS brings along is enabled."""
+    """Return whether the hook that PBS brings along is enabled."""
     shipped = qmgr.attributes("pbshook", hookfile.SHIPPED)
     return shipped is not None and shipped.get("enabled") == "true"
 

@@ -81,7 +81,7 @@ class Stage:
         """What the hook defines. It is no main program, and has no file."""
 
     def module(self) -> types.ModuleType:
-        """Give the module `pbs` as a hook on a mom sees it."""
+        """Return the module `pbs` as a hook on a mom sees it."""
         event = _Event(self)
         reached = self.scenario["vnodes"] is not None
         pbs = types.ModuleType("pbs")

@@ -10,5 +10,5 @@ from warren.instance.jobs.plugins.updates import Updates
 
 
 def builtin(clock: Clock, owner: int) -> list[Plugin]:
-    """Give all of them, for an instance of this owner."""
+    """Return all of them, for an instance of this owner."""
     return [After(owner), BeginTime(clock), Singleton(), Updates(clock), AllocBypass(owner)]

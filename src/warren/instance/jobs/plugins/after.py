@@ -116,7 +116,7 @@ class After:
             self._tap.raise_exception(job, "dependency", 0, note)
 
     def _outstanding(self, job: JobId) -> Mapping[str, _Waits]:
-        """Give what still holds a job; nothing before it is validated, or once it is over."""
+        """Return what still holds a job; nothing before it is validated, or once it is over."""
         foreseen = self._tap.foreseen(job)
         if foreseen is None or foreseen.state is not State.DEPEND:
             return {}

@@ -28,7 +28,7 @@ class Alike:
         self.waiting: set[JobId] = set()
 
     def released(self) -> JobId | None:
-        """Give the job that may go on, if all of them wait."""
+        """Return the job that may go on, if all of them wait."""
         all_wait = self.waiting and len(self.waiting) == len(self.active)
         return min(self.waiting) if all_wait else None
 

@@ -50,7 +50,7 @@ ANONYMOUS: Final = User("system:anonymous", frozenset({UNAUTHENTICATED}))
 
 
 def service_account(namespace: str, name: str) -> User:
-    """Give the user as whom a ServiceAccount asks."""
+    """Return the user as whom a ServiceAccount asks."""
     all_of_them = "system:serviceaccounts"
     groups = frozenset({all_of_them, f"{all_of_them}:{namespace}", AUTHENTICATED})
     return User(account(namespace, name), groups)
@@ -89,7 +89,7 @@ class Authorizer:
         self._scopes.cache_clear()
 
     def allowed(self, user: User, attributes: Attributes) -> bool:
-        """Tell whether a user may do something."""
+        """Return whether a user may do something."""
         if MASTERS in user.groups:
             return True
         scopes = self._scopes(user)
@@ -119,7 +119,7 @@ class Authorizer:
         return "".join(f"RBAC: {each}" for each in missing)
 
     def rules(self, user: User, namespace: str) -> list[Rule]:
-        """Give all that a user may do in a namespace."""
+        """Return all that a user may do in a namespace."""
         if MASTERS in user.groups:
             return list(_EVERYTHING)
         # A path is in no namespace: what a namespace's binding says of paths it cannot grant.
@@ -134,7 +134,7 @@ class Authorizer:
     def escalates(
         self, user: User, kind: Kind, obj: Object, old: Object | None = None
     ) -> list[str]:
-        """Give what a user would hand out with a role or a binding without having it himself.
+        """Return what a user would hand out with a role or a binding without having it himself.
 
         `old` is what the object takes the place of. Objects of other kinds hand out nothing.
         Raises NotFound where the role is not there that is to be bound.
@@ -186,7 +186,7 @@ class Authorizer:
         return self._missing(user, namespace, rules)
 
     def _missing(self, user: User, namespace: str, rules: Iterable[Rule]) -> list[str]:
-        """Give what of these rules a user does not have in a namespace."""
+        """Return what of these rules a user does not have in a namespace."""
         scopes = self._scopes(user)
         held = [scopes[""]]
         if namespace and namespace in scopes:
@@ -204,7 +204,7 @@ class Authorizer:
         )
 
     def _compiled(self, user: User) -> Mapping[str, "_Scope"]:
-        """Give what a user may do by namespace, and under the empty name what he may everywhere."""
+        """Return what a user may do by namespace, and under the empty name everywhere."""
         rules: dict[str, list[Rule]] = {"": []}
         for grant in self._policy().grants(user.name, user.groups):
             rules.setdefault(grant.namespace, []).extend(grant.rules or ())
@@ -224,7 +224,7 @@ class _Verbs:
         self.named: dict[str, set[str]] = {}
 
     def allow(self, verb: str, name: str | None) -> bool:
-        """Tell whether a verb is allowed; without a name, whether it is for all objects."""
+        """Return whether a verb is allowed; without a name, whether it is for all objects."""
         if verb in self.all or "*" in self.all:
             return True
         named = None if name is None else self.named.get(name)
@@ -247,7 +247,7 @@ class _Scope:
         return self._touch(asked.verb, asked.group, asked.resource, asked.subresource, asked.name)
 
     def has(self, verb: str, part: Rule) -> bool:
-        """Tell whether all that a part of a rule says is allowed; a `*` is by a `*` alone."""
+        """Return whether all that a part of a rule says is allowed; a `*` is by a `*` alone."""
         if part.non_resource_urls:
             return self._reach(verb, part.non_resource_urls[0])
         resource, _, subresource = part.resources[0].partition("/")
@@ -302,14 +302,14 @@ def _policy(read: Reader) -> Policy:
 
 
 def _inside(kind: Kind, namespace: str, old: Object | None) -> str:
-    """Give the namespace of what is written, which is where it was if it was anywhere."""
+    """Return the namespace of what is written, which is where it was if it was anywhere."""
     if not kind.namespaced:
         return ""
     return str(old["metadata"]["namespace"]) if old is not None else namespace or "default"
 
 
 def _lasting(obj: Object | None) -> Any:
-    """Give an object without what says how long it is to be there, and who wrote it."""
+    """Return an object without what says how long it is to be there, and who wrote it."""
     if obj is None:
         return None
     passing = ("finalizers", "ownerReferences", "managedFields")

@@ -30,7 +30,7 @@ class Rule:
     non_resource_urls: tuple[str, ...] = ()
 
     def parts(self) -> Iterator["Rule"]:
-        """Give the same as rules of one resource of one group, or of one URL, each."""
+        """Return the same as rules of one resource of one group, or of one URL, each."""
         names: list[tuple[str, ...]] = [(name,) for name in self.resource_names] or [()]
         for group, resource, name in product(self.api_groups, self.resources, names):
             yield Rule(
@@ -117,13 +117,13 @@ class Policy:
                 self._file("RoleBinding", binding.namespace, binding)
 
     def grants(self, user: str, groups: Iterable[str]) -> list[Grant]:
-        """Give what is granted to a user, or to one of its groups; of the whole cluster first."""
+        """Return what is granted to a user, or to one of its groups; of the whole cluster first."""
         subjects: list[Subject] = [("User", user), *(("Group", group) for group in sorted(groups))]
         found = [grant for subject in subjects for grant in self._grants.get(subject, ())]
         return sorted(found, key=lambda grant: grant.namespace)
 
     def bound(self, binding: Binding, namespace: str) -> tuple[Rule, ...] | None:
-        """Give the rules of the role that a binding means in a namespace; None without a role."""
+        """Return the rules of the role that a binding means in a namespace; None without a role."""
         inside = namespace if binding.role_kind == "Role" else ""
         return self._roles.get((binding.role_kind, inside, binding.role_name))
 
@@ -144,7 +144,7 @@ class Policy:
 def _rules_by_place(
     roles: Iterable[Object], cluster_roles: Iterable[Object]
 ) -> Iterator[tuple[tuple[str, str, str], tuple[Rule, ...]]]:
-    """Give the rules of each role by its kind, namespace and name."""
+    """Return the rules of each role by its kind, namespace and name."""
     for obj in roles:
         role = read_role(obj)
         # One without a namespace is nobody's: a binding of the whole cluster would find it.
@@ -156,7 +156,7 @@ def _rules_by_place(
 
 
 def _gathered(role: Role, others: Iterable[Role]) -> tuple[Rule, ...]:
-    """Give the rules of a role, or of all those that it aggregates, which may aggregate others."""
+    """Return the rules of a role, or of all that it aggregates, which may aggregate others."""
     rules: dict[Rule, None] = {}
     waiting, seen = [role], {role.name}
     for each in waiting:
@@ -318,7 +318,7 @@ def _labels(form: dict[str, str | None] | None) -> dict[str, str]:
 
 
 def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subject, str] | None:
-    """Give whom a subject means, and how it is told; None for an account of no namespace."""
+    """Return whom a subject means, and how it is told; None for an account of no namespace."""
     match form:
         case _User():
             return ("User", form.name), f"User {quoted(form.name)}"
@@ -331,7 +331,7 @@ def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subje
 
 
 def account(namespace: str, name: str) -> str:
-    """Give the name of the user as whom a ServiceAccount asks."""
+    """Return the name of the user as whom a ServiceAccount asks."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 

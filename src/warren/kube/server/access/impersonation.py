@@ -27,7 +27,7 @@ class MayNot(Refused):
 
 
 def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
-    """Give as whom a request acts: as its user, or as the one that its headers name.
+    """Return as whom a request acts: as its user, or as the one that its headers name.
 
     Raises MayNot, and Refused for what makes no sense or is not done here.
     """

@@ -37,7 +37,7 @@ VERBS: Final = ("create",)
 
 
 def answered(plural: str, body: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
-    """Give a review that a user has posted, with its answer as its status.
+    """Return a review that a user has posted, with its answer as its status.
 
     `plural` is that of one of `KINDS`. A LocalSubjectAccessReview has its namespace in its
     metadata. Raises Invalid, which is Refused, for a review that does not have its form.
@@ -182,7 +182,7 @@ def _nothing(review: Object) -> list[Cause]:
 
 
 def _unclear(review: Object) -> list[Cause]:
-    """Give what is wrong with a review that asks for nothing, or for two things."""
+    """Return what is wrong with a review that asks for nothing, or for two things."""
     spec = review["spec"]
     match "resourceAttributes" in spec, "nonResourceAttributes" in spec:
         case True, True:
@@ -198,7 +198,7 @@ def _unclear(review: Object) -> list[Cause]:
 
 
 def _nobodys(review: Object) -> list[Cause]:
-    """Give what is wrong with a review that asks for nobody, or is unclear."""
+    """Return what is wrong with a review that asks for nobody, or is unclear."""
     spec = review["spec"]
     if spec.get("user") or spec.get("groups"):
         return _unclear(review)
@@ -207,7 +207,7 @@ def _nobodys(review: Object) -> list[Cause]:
 
 
 def _elsewhere(review: Object) -> list[Cause]:
-    """Give what is wrong with a review that asks for what is not in its namespace."""
+    """Return what is wrong with a review that asks for what is not in its namespace."""
     spec = review["spec"]
     namespace = (review.get("metadata") or {}).get("namespace", "")
     if "nonResourceAttributes" in spec:

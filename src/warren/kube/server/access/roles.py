@@ -35,7 +35,7 @@ _EDITED: Final = (
 
 
 def defaults() -> list[Object]:
-    """Give the ClusterRoles of a bare cluster, and after them its ClusterRoleBindings."""
+    """Return the ClusterRoles of a bare cluster, and after them its ClusterRoleBindings."""
     return [
         _role("cluster-admin", _resources("*", ["*"], ["*"]), _urls(["*"], ["*"])),
         _role("system:discovery", _urls(sorted((*_HEALTH, *_DISCOVERY)), ["get"])),

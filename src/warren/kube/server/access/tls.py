@@ -29,7 +29,7 @@ def ensure(
     now: datetime.datetime | None = None,
     renew: datetime.timedelta = datetime.timedelta(days=30),
 ) -> ssl.SSLContext:
-    """Give a TLS context for 127.0.0.1, with keys made in `directory` if it is not there.
+    """Return a TLS context for 127.0.0.1, with keys made in `directory` if it is not there.
 
     Clients may show a certificate of the same authority, and need not. What ends within
     `renew` is signed anew, for the same keys. Raises UserMistake where a file is damaged.
@@ -47,7 +47,7 @@ def ensure(
 
 
 def issue(directory: Path, user: str, groups: Iterable[str] = ()) -> tuple[bytes, bytes]:
-    """Give a client's certificate and key, as PEM: the user it names, and the user's groups."""
+    """Return a client's certificate and key, as PEM: the user it names, and the user's groups."""
     authority_key = _key(directory / "ca.key")
     issuer = x509.load_pem_x509_certificate(authority(directory)).subject
     key = ec.generate_private_key(ec.SECP256R1())
@@ -68,7 +68,7 @@ def issue(directory: Path, user: str, groups: Iterable[str] = ()) -> tuple[bytes
 
 
 def authority(directory: Path) -> bytes:
-    """Give the authority's certificate, which clients trust, as PEM."""
+    """Return the authority's certificate, which clients trust, as PEM."""
     return (directory / "ca.crt").read_bytes()
 
 
@@ -189,7 +189,7 @@ def _signed(
     server_key: ec.EllipticCurvePrivateKey,
     now: datetime.datetime,
 ) -> tuple[x509.Certificate, x509.Certificate]:
-    """Give the certificates of an authority, and of a server on loopback."""
+    """Return the certificates of an authority, and of a server on loopback."""
     issuer = _name("warren")
     ca = (
         _builder(issuer, issuer, ca_key.public_key(), now)

@@ -227,7 +227,7 @@ class ApiServer:
         return [*self._store.resources(), *REVIEWS]
 
     def _documents(self) -> Mapping[str, bytes]:
-        """Give the OpenAPI documents by place, written anew when what is served has changed."""
+        """Return the OpenAPI documents by place, written anew when what is served has changed."""
         resources = self._store.resources()
         if self._described != resources:
             self._described = resources
@@ -288,7 +288,7 @@ class ApiServer:
                 raise Bad(405, "MethodNotAllowed", f"{method} is not served here")
 
     def _view(self, request: web.Request, target: _Target) -> Callable[[Object], Object]:
-        """Give what makes of an object what the client wants to see of it."""
+        """Return what makes of an object what the client wants to see of it."""
         match wanted(request.headers.get("Accept", "")):
             case View.TABLE:
                 return lambda obj: self._table(
@@ -375,7 +375,7 @@ class ApiServer:
         return self._written(request, target, done, writing)
 
     def _patching(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
-        """Give the types of patches that a kind takes: of which lists merge, its API must know."""
+        """Return the types of patches that a kind takes: its API must know which lists merge."""
         if (target.kind.group, target.kind.plural) in _BUILT_IN:
             return _PATCHES
         return {name: make for name, make in _PATCHES.items() if name != _STRATEGIC}

@@ -112,7 +112,7 @@ class Bodies:
 
 
 def deeper(value: Any, levels: int) -> bool:
-    """Tell whether objects and lists are nested deeper than so many levels."""
+    """Return whether objects and lists are nested deeper than so many levels."""
     found = [value]
     for _ in range(levels):
         found = [

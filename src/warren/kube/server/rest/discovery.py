@@ -11,12 +11,12 @@ from warren.kube.server.rest import openapi
 
 
 def versions() -> dict[str, Any]:
-    """Give the versions of the core group (`/api`)."""
+    """Return the versions of the core group (`/api`)."""
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def groups(resources: Iterable[Resource]) -> dict[str, Any]:
-    """Give the API groups (`/apis`)."""
+    """Return the API groups (`/apis`)."""
     found: dict[str, list[str]] = {}
     for resource in resources:
         if resource.group:
@@ -30,7 +30,7 @@ def groups(resources: Iterable[Resource]) -> dict[str, Any]:
 
 
 def group(name: str, versions: list[str]) -> dict[str, Any]:
-    """Give one API group (`/apis/GROUP`)."""
+    """Return one API group (`/apis/GROUP`)."""
     listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {
         "kind": "APIGroup",
@@ -42,7 +42,7 @@ def group(name: str, versions: list[str]) -> dict[str, Any]:
 
 
 def resources_of(resources: Iterable[Resource], group: str, version: str) -> dict[str, Any]:
-    """Give the resources of a group in a version (`/apis/GROUP/VERSION`, `/api/v1`)."""
+    """Return the resources of a group in a version (`/apis/GROUP/VERSION`, `/api/v1`)."""
     listed: list[dict[str, Any]] = []
     for resource in resources:
         if resource.group != group or version not in resource.versions:
@@ -70,7 +70,7 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
 
 
 def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
-    """Give the OpenAPI documents of all groups and versions (`/openapi/v3/PLACE`), by place."""
+    """Return the OpenAPI documents of all groups and versions (`/openapi/v3/PLACE`), by place."""
     places = {(each.group, version) for each in resources for version in each.versions}
     found = {}
     for group, version in sorted(places):
@@ -85,7 +85,7 @@ def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
 
 
 def version() -> dict[str, str]:
-    """Give the server's version (`/version`): the API that it follows, and who it is."""
+    """Return the server's version (`/version`): the API that it follows, and who it is."""
     return {
         "major": "1",
         "minor": "32",

@@ -66,7 +66,7 @@ def of_watch(request: web.Request) -> Beginning:
 
 
 def _initial(request: web.Request) -> bool | None:
-    """Tell whether what is there is asked for; None where nothing is said."""
+    """Return whether what is there is asked for; None where nothing is said."""
     given = request.query.get(_INITIAL)
     return None if given is None else given.lower() not in ("false", "0")
 

@@ -35,7 +35,7 @@ _NOTHING: Final = ("2.0", "Warren")
 
 
 def nothing() -> bytes:
-    """Give a document of OpenAPI version 2 (`/openapi/v2`) that describes nothing, in protobuf.
+    """Return a document of OpenAPI version 2 (`/openapi/v2`) that describes nothing, in protobuf.
 
     kubectl checks the objects of a `kind: List` against it before it sends them, and passes
     over what is not in it. The server checks them anyway.
@@ -50,12 +50,12 @@ def _message(number: int, content: bytes) -> bytes:
 
 
 def place(group: str, version: str) -> str:
-    """Give the path of a group and version, below the root and below `/openapi/v3/` alike."""
+    """Return the path of a group and version, below the root and below `/openapi/v3/` alike."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def index(documents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Give the index (`/openapi/v3`) of encoded documents, which are named by their places.
+    """Return the index (`/openapi/v3`) of encoded documents, which are named by their places.
 
     Clients keep a document for as long as its address is the same: the hash is in it.
     """
@@ -72,7 +72,7 @@ def document(
     resources: Iterable[Resource],
     schemas: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Give the document of a group and version (`/openapi/v3/apis/GROUP/VERSION`).
+    """Return the document of a group and version (`/openapi/v3/apis/GROUP/VERSION`).
 
     `resources` may be of any group. `schemas` are those of this version, by plural; what has
     none may have any fields.
@@ -95,7 +95,7 @@ def document(
 
 
 def name_of(kind: Kind) -> str:
-    """Give the name of a kind's schema: `io.github.dataworkflowservices.v1alpha7.Workflow`."""
+    """Return the name of a kind's schema: `io.github.dataworkflowservices.v1alpha7.Workflow`."""
     domain = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
     return f"{domain}.{kind.version}.{kind.name}"
 
@@ -142,7 +142,7 @@ _VERBS: Final = {
 
 
 def _object(kind: Kind, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a kind's schema with what every object has, which definitions need not say."""
+    """Return a kind's schema with what every object has, which definitions need not say."""
     said = schema.get("properties", {})
     properties = {
         "apiVersion": {"type": "string", **said.get("apiVersion", {})},

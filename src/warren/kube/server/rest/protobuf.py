@@ -29,7 +29,7 @@ class UnknownKind(Malformed):
 
 
 def decoded(data: bytes) -> dict[str, Any]:
-    """Give the JSON object that a body stands for, with apiVersion and kind.
+    """Return the JSON object that a body stands for, with apiVersion and kind.
 
     What Go leaves out of JSON is left out, and so is what would be null: a time, an empty list.
     Fields that are not in the table are skipped, as the API server of Kubernetes does. Raises
@@ -64,7 +64,7 @@ _FIXED: Final = {1: 8, 5: 4}
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
-    """Give the fields of a message by number, in the order in which they are written."""
+    """Return the fields of a message by number, in the order in which they are written."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -88,7 +88,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number at a place, and give it with the place after it."""
+    """Read a number at a place, and return it with the place after it."""
     if at < len(data) and data[at] < 0x80:  # nearly all of them, and quickly
         return data[at], at + 1
     value = 0
@@ -182,7 +182,7 @@ def _int_or_string(found: Mapping[str, Any]) -> int | str:
 
 
 def _fields_v1(found: Mapping[str, Any]) -> Any:
-    """Give the set of fields, which is JSON within the protobuf."""
+    """Return the set of fields, which is JSON within the protobuf."""
     try:
         return orjson.loads(found.get("raw", "{}"))
     except orjson.JSONDecodeError:

@@ -23,7 +23,7 @@ class Bad(Exception):
 
 
 def flag(request: web.Request, parameter: str) -> bool:
-    """Tell whether a parameter is set to true."""
+    """Return whether a parameter is set to true."""
     return request.query.get(parameter) in _TRUE
 
 
@@ -56,7 +56,7 @@ class Writing:
         )
 
     def deleting(self, request: web.Request, options: Mapping[str, Any]) -> WriteOptions:
-        """Give how something is to be deleted: what the body's options say, and the parameters."""
+        """Return how something is to be deleted, by the body's options and the parameters."""
         policy = options.get("propagationPolicy") or request.query.get("propagationPolicy")
         if options.get("orphanDependents"):  # what older clients say
             policy = "Orphan"

@@ -37,7 +37,7 @@ class Selection:
         return self._fields.wanted("metadata.name")
 
     def equalities(self) -> dict[str, str]:
-        """Give the labels that are asked for by equality: the store finds those at once."""
+        """Return the labels that are asked for by equality: the store finds those at once."""
         return {
             each.key: each.values[0]
             for each in self._labels.requirements
@@ -54,7 +54,7 @@ class Selection:
     def page(
         self, items: list[Object], at: int | None = None
     ) -> tuple[list[Object], dict[str, Any]]:
-        """Give the objects of this page, and what the list's metadata says of those after it.
+        """Return the objects of this page, and what the list's metadata says of those after it.
 
         The objects are in order, and the pages after this one show them as they are then, or as
         they were in version `at`. How many come after is told where all are asked for.

@@ -34,12 +34,12 @@ class Failure(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Give what HTTP says of it."""
+        """Return what HTTP says of it."""
         seconds = self.details.get("retryAfterSeconds")
         return {"Retry-After": str(seconds)} if seconds else {}
 
     def status(self) -> dict[str, Any]:
-        """Give the Status object."""
+        """Return the Status object."""
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -53,7 +53,7 @@ class Failure(NamedTuple):
 
 
 def failure(error: Exception) -> Failure | None:
-    """Give the answer for what a request has raised; None for what is a bug of ours."""
+    """Return the answer for what a request has raised; None for what is a bug of ours."""
     match error:
         case web.HTTPException():
             reason = "RequestEntityTooLarge" if error.status == 413 else "BadRequest"
@@ -110,7 +110,7 @@ _TOO_LARGE: Final[Mapping[str, Any]] = {
 
 
 def deleted(kind: Kind, obj: Object) -> dict[str, Any]:
-    """Give the Status that tells of an object that it is gone."""
+    """Return the Status that tells of an object that it is gone."""
     metadata = obj["metadata"]
     group = {"group": kind.group} if kind.group else {}
     about = {"name": metadata["name"], **group, "kind": kind.plural, "uid": metadata["uid"]}

@@ -21,7 +21,7 @@ _NAME: Final = {
 def table(
     resource: Resource, version: str, items: Iterable[Object], list_version: str, now: float
 ) -> dict[str, Any]:
-    """Give objects as a Table."""
+    """Return objects as a Table."""
     columns = resource.columns.get(version) or (AGE,)
     # Whoever shows the name elsewhere shows it there.
     named = any(column.path == ".metadata.name" for column in columns)

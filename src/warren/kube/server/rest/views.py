@@ -25,7 +25,7 @@ _ASKED: Final = {
 
 
 def wanted(accept: str) -> View:
-    """Give the first form that a client accepts, among those that are written as JSON."""
+    """Return the first form that a client accepts, among those that are written as JSON."""
     for each in accept.split(","):
         media, *parameters = (part.strip() for part in each.split(";"))
         if media not in ("application/json", "application/*", "*/*"):
@@ -39,5 +39,5 @@ def wanted(accept: str) -> View:
 
 
 def described(obj: Object) -> dict[str, Any]:
-    """Give what describes an object: its metadata alone."""
+    """Return what describes an object: its metadata alone."""
     return {"kind": View.METADATA.value, "apiVersion": META, "metadata": obj["metadata"]}

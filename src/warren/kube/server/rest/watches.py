@@ -122,7 +122,7 @@ class Watch:
 
 
 def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> Told | None:
-    """Give a change as those see it who watch only what matches; None where they do not.
+    """Return a change as those see it who watch only what matches; None where they do not.
 
     An object that begins to match is new to them, and one that ceases to is gone.
     """

@@ -31,7 +31,7 @@ class Malformed(ValueError):
 
 
 def loaded(data: bytes, *, deepest: int) -> Any:
-    """Give the value that a document stands for; None for an empty one.
+    """Return the value that a document stands for; None for an empty one.
 
     Raises Malformed, also where values are nested deeper than that many levels.
     """
@@ -42,7 +42,7 @@ def loaded(data: bytes, *, deepest: int) -> Any:
 
 
 def _events(data: bytes) -> Iterator[yaml.Event]:
-    """Give the events between the start and the end of the only document."""
+    """Return the events between the start and the end of the only document."""
     documents = 0
     for event in yaml.parse(data, Loader=_LOADER):
         match event:
@@ -131,7 +131,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 
 def _resolved(text: str) -> str:
-    """Tell what a plain scalar looks like; what only YAML has, as dates, is a string."""
+    """Return what a plain scalar looks like; what only YAML has, as dates, is a string."""
     for tag, pattern in _implicit.get(text[:1], ()):
         if tag in _SCALARS and pattern.match(text):
             return str(tag)

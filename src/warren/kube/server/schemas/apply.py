@@ -109,7 +109,7 @@ def applied(
     schema: Schema | None,
     subresource: str = "",
 ) -> Object:
-    """Give the object that `manager` asks for, over the live one, with its owners.
+    """Return the object that `manager` asks for, over the live one, with its owners.
 
     What the manager asked for before and does not any more is removed, unless others own it.
     The live object itself comes back where nothing changes. Metadata that the server writes is
@@ -153,7 +153,7 @@ def tracked(
     schema: Schema | None,
     subresource: str = "",
 ) -> Object:
-    """Give `new` with its owners, after `manager` has written it by other means than apply.
+    """Return `new` with its owners, after `manager` has written it by other means than apply.
 
     What it changed is its own from now on, and nobody else's. `new` itself comes back where
     the owners stay as they are. Other owners that `new` names take their place, if they can be
@@ -181,12 +181,12 @@ def tracked(
 
 
 def _shape(schema: Schema | None) -> Schema:
-    """Give the schema of what can be owned. A whole object is never atomic."""
+    """Return the schema of what can be owned. A whole object is never atomic."""
     return {"properties": {**(schema or {}).get("properties", {}), "metadata": _METADATA}}
 
 
 def _body(obj: Object | None) -> dict[str, Any]:
-    """Give what of an object can be owned, with metadata in any case."""
+    """Return what of an object can be owned, with metadata in any case."""
     body = {name: value for name, value in (obj or {}).items() if name not in _TYPE}
     metadata = body.get("metadata", {})
     body["metadata"] = {name: metadata[name] for name in metadata if name not in _SERVERS}
@@ -196,7 +196,7 @@ def _body(obj: Object | None) -> dict[str, Any]:
 def _composed(
     configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
 ) -> Object:
-    """Give the whole object again: its type, what the server has written, and who owns what."""
+    """Return the whole object again: its type, what the server has written, and who owns what."""
     names = _SERVERS if live is not None else ("name", "namespace")
     written = (live if live is not None else configuration).get("metadata", {})
     metadata = {name: value for name, value in written.items() if name in names}
@@ -210,7 +210,7 @@ def _composed(
 
 
 def _recording(obj: Object, listed: Sequence[Object]) -> Object:
-    """Give an object with these managedFields: itself, if it has them; none, if they are empty."""
+    """Return an object with these managedFields: itself, if it has them; none if they are empty."""
     if obj["metadata"].get("managedFields", []) == listed:
         return obj
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
@@ -223,13 +223,13 @@ def _recording(obj: Object, listed: Sequence[Object]) -> Object:
 
 
 def _entries(obj: Object | None) -> dict[Owner, Object]:
-    """Give the entries of an object by their owners; none, if a client has written other things."""
+    """Return the entries of an object by their owners; none if a client wrote other things."""
     listed: Any = obj["metadata"].get("managedFields") if obj is not None else None
     return {_owner(entry): entry for entry in listed} if _readable(listed) else {}
 
 
 def _readable(listed: Any) -> bool:
-    """Tell whether somebody has given whole entries."""
+    """Return whether somebody has given whole entries."""
     return bool(listed) and isinstance(listed, list | tuple) and all(map(_whole, listed))
 
 
@@ -256,7 +256,7 @@ def _owner(entry: Object) -> Owner:
 def _entry(
     owner: Owner, version: str, fields: Fields, now: str, last: Object | None = None
 ) -> Object:
-    """Give an entry; the `last` one of its owner, if that says the same but for the time."""
+    """Return an entry; the `last` one of its owner, if that says the same but for the time."""
     entry = {
         "manager": owner.manager,
         "operation": owner.operation,
@@ -276,14 +276,14 @@ def _fields(entry: Object | None) -> Fields:
 
 
 def _asked(wanted: Object, shape: Schema) -> Fields:
-    """Give what a configuration asks for. Metadata alone is in every object."""
+    """Return what a configuration asks for. Metadata alone is in every object."""
     if not wanted["metadata"]:
         wanted = {name: value for name, value in wanted.items() if name != "metadata"}
     return stated(wanted, shape)
 
 
 def _before_first_apply(live: Object | None, shape: Schema, now: str) -> dict[Owner, Object]:
-    """Give the entry for an object of which nobody has recorded the owners."""
+    """Return the entry for an object of which nobody has recorded the owners."""
     change = compared(_body(None), _body(live), shape) or _NO_CHANGE
     if live is None or not change.changed:
         return {}
@@ -292,7 +292,7 @@ def _before_first_apply(live: Object | None, shape: Schema, now: str) -> dict[Ow
 
 
 def _without(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner, Object]:
-    """Give the entries without what has changed; those with nothing left vanish."""
+    """Return the entries without what has changed; those with nothing left vanish."""
     result: dict[Owner, Object] = {}
     for owner, entry in entries.items():
         fields = difference(difference(_fields(entry), change.changed), change.removed)
@@ -302,7 +302,7 @@ def _without(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner,
 
 
 def _listed(owners: Mapping[Owner, Object]) -> list[Object]:
-    """Give entries in the API's order: first what is applied, then by age."""
+    """Return entries in the API's order: first what is applied, then by age."""
     return [
         owners[owner]
         for owner in sorted(
@@ -312,7 +312,7 @@ def _listed(owners: Mapping[Owner, Object]) -> list[Object]:
 
 
 def _written_down(live: Object | None, shape: Schema) -> Fields:
-    """Give the fields that kubectl's client-side apply has noted as asked for.
+    """Return the fields that kubectl's client-side apply has noted as asked for.
 
     They are kubectl's in whosever name they were written, so that it can go over to applying on
     the server.

@@ -46,7 +46,7 @@ def mistyped(field: str, wanted: str, value: Any) -> Cause:
 
 
 def cause(error: ValidationError) -> Cause:
-    """Give the cause of what the validator found."""
+    """Return the cause of what the validator found."""
     field = dotted(error.instance_path)
     keyword, limit, value = error.kind.name, error.kind.value, error.instance
     if _beyond_format(keyword, limit):
@@ -128,12 +128,12 @@ def _too_many(field: str, limit: Any, value: Any) -> Cause:
 
 
 def _value(complaint: str) -> Callable[[str, Any, Any], Cause]:
-    """Give what makes causes that quote the value, and the limit where the complaint has `{}`."""
+    """Return what makes causes that quote the value, and the limit where the complaint has `{}`."""
     return lambda field, limit, value: _invalid(field, value, complaint.format(limit))
 
 
 def _count(complaint: str) -> Callable[[str, Any, Any], Cause]:
-    """Give what makes causes that tell how many there are."""
+    """Return what makes causes that tell how many there are."""
     return lambda field, limit, value: _invalid(field, len(value), complaint.format(limit))
 
 

@@ -13,7 +13,7 @@ _TOLD: Final = 3
 
 
 def warnings(crd: Object) -> list[str]:
-    """Give what the author of a definition is to be warned of."""
+    """Return what the author of a definition is to be warned of."""
     places = [*_places(crd)]
     if not places:
         return []
@@ -31,7 +31,7 @@ def _places(crd: Object) -> Iterator[str]:
 
 
 def _below(schema: Any, where: str) -> Iterator[str]:
-    """Give the places of rules in a schema, which is known to be one that can be served."""
+    """Return the places of rules in a schema, which is known to be one that can be served."""
     if not isinstance(schema, Mapping):
         return
     if schema.get(_RULES):

@@ -20,7 +20,7 @@ _ALONE: Final[Fields] = {SELF: {}}
 
 
 def union(one: Fields, other: Fields) -> Fields:
-    """Give what is in either."""
+    """Return what is in either."""
     result = dict(one)
     for name, under in other.items():
         if name in one and name != SELF:
@@ -31,7 +31,7 @@ def union(one: Fields, other: Fields) -> Fields:
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """Give what is in the first alone."""
+    """Return what is in the first alone."""
     result = dict(one)
     for name in one.keys() & other.keys():
         rest = difference(_opened(one[name]), _opened(other[name])) if name != SELF else {}
@@ -43,7 +43,7 @@ def difference(one: Fields, other: Fields) -> Fields:
 
 
 def intersection(one: Fields, other: Fields) -> Fields:
-    """Give what is in both."""
+    """Return what is in both."""
     result = {}
     for name, under in one.items():
         if name == SELF and name in other:
@@ -56,7 +56,7 @@ def intersection(one: Fields, other: Fields) -> Fields:
 
 
 def paths(fields: Fields) -> Iterator[Path]:
-    """Give everything in a set by its path."""
+    """Return everything in a set by its path."""
     for name, under in fields.items():
         if name == SELF:
             yield ()
@@ -84,7 +84,7 @@ def _shown(name: str) -> str:
 
 
 def _opened(under: Fields) -> Fields:
-    """Give what is under a name, and the name's own being in the set as a member as well."""
+    """Return what is under a name, and the name's own being in the set as a member as well."""
     return under or _ALONE
 
 

@@ -22,7 +22,7 @@ _ANNOTATIONS: Final = 256 * 2**10
 
 
 def violations(kind: Kind, metadata: Mapping[str, Any]) -> list[Cause]:
-    """Give what is wrong with the names in an object's metadata, which has the right types."""
+    """Return what is wrong with the names in an object's metadata, which has the right types."""
     return [*_name(kind, metadata), *_labels(metadata), *_annotations(metadata)]
 
 

@@ -21,7 +21,7 @@ _HELD: Final = ("data", "binaryData")
 
 
 def violations(kind: Kind, obj: Object, old: Object | None = None) -> list[Cause]:
-    """Give what is wrong with an object as it is written; what it has of `old` is not looked at."""
+    """Return what is wrong with an object as it is written; what it has of `old` is skipped."""
     names = _TEXTS.get((kind.group, kind.plural), ())
     before = old or {}
     return [
@@ -45,7 +45,7 @@ def _no_texts(name: str, values: Any, before: Any) -> Iterator[Cause]:
 
 
 def changes(kind: Kind, old: Object, new: Object) -> list[Cause]:
-    """Give what is wrong with an object in the place of another: what it may not change."""
+    """Return what is wrong with an object in the place of another: what it may not change."""
     if (kind.group, kind.plural) not in _TEXTS:
         return []
     found = []

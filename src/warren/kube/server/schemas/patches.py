@@ -23,7 +23,7 @@ _SENTENCE: Final = 200
 
 
 def json_patch(obj: Object, operations: Any) -> Object:
-    """Give the object after all operations; neither argument is modified, and nothing is shared.
+    """Return the object after all operations; neither argument is modified, and nothing is shared.
 
     Raises Refused with the number of the first operation (from 1) that cannot be done, for
     what is no list of operations, and for a result that is no object or cannot be written.
@@ -54,7 +54,7 @@ def json_patch(obj: Object, operations: Any) -> Object:
 
 
 def _copied(document: Any, operation: Any) -> int:
-    """Give the bytes by which an operation multiplies what is there already."""
+    """Return the bytes by which an operation multiplies what is there already."""
     match operation:
         case {"op": "copy", "from": str(source)}:
             return len(_written(jsonpointer.resolve_pointer(document, source)))

@@ -38,7 +38,7 @@ class Schema:
         self._validator = validator
 
     def pruned(self, obj: Any, known: Any = None) -> tuple[Any, list[str]]:
-        """Give the object without the fields that nobody specified, and their paths.
+        """Return the object without the fields that nobody specified, and their paths.
 
         What the object shares with `known`, which is pruned already, is not looked at.
 
@@ -49,7 +49,7 @@ class Schema:
         return self._root.pruned(obj, "", unknown, known), unknown
 
     def defaulted(self, obj: Any, known: Any = None) -> Any:
-        """Give the object with defaults where fields are missing from objects that are there.
+        """Return the object with defaults where fields are missing from objects that are there.
 
         A null that its field does not allow gives way to the default, or is dropped. An object
         that lacks nothing is given back itself. What the object shares with `known`, which has
@@ -58,7 +58,7 @@ class Schema:
         return self._root.defaulted(obj, known)
 
     def violations(self, obj: Any) -> list[Cause]:
-        """Give all that is wrong with an object, by field. It should be pruned and defaulted.
+        """Return all that is wrong with an object, by field. It should be pruned and defaulted.
 
         Raises Refused for what cannot be checked: it is nested too deeply, or is no JSON.
         """
@@ -199,7 +199,7 @@ class _Node:
         return value
 
     def standing(self, item: Any) -> Any:
-        """Give what an item of a list becomes; one that must not be null stays, and is refused."""
+        """Return what an item of a list becomes; one that must not be null stays."""
         if item is None:
             return None if self.null is _ABSENT else self.null
         return self.defaulted(item)
@@ -261,7 +261,7 @@ def _child(path: str, name: str) -> str:
 
 
 def _with(result: dict[str, Any], original: dict[str, Any], name: str, new: Any) -> dict[str, Any]:
-    """Give the result with a field changed; it is a copy of the original from the first change."""
+    """Return the result with a field changed; a copy of the original from the first change on."""
     if result is original:
         result = dict(original)
     if new is _ABSENT:
@@ -305,7 +305,7 @@ def _node(schema: Mapping[str, Any], path: str, *, owned: bool = False) -> _Node
 
 
 def _keeps(schema: Mapping[str, Any]) -> bool:
-    """Tell whether fields stay that are not specified; what is no object has none to lose."""
+    """Return whether fields stay that are not specified; what is no object has none to lose."""
     return (
         bool(schema.get("x-kubernetes-preserve-unknown-fields")) or schema.get("type") != "object"
     )
@@ -402,7 +402,7 @@ def _spelled(path: Sequence[str | int]) -> str:
 
 
 def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the JSON Schema that admits the same, without what does not constrain anything."""
+    """Return the JSON Schema that admits the same, without what does not constrain anything."""
     result = {name: schema[name] for name in _SAME if name in schema}
     result.update(_types(schema))
     result.update(_bounds(schema))
@@ -428,7 +428,7 @@ def _types(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the bounds of a number, of which OpenAPI says beside them that they are exclusive."""
+    """Return the bounds of a number, of which OpenAPI says beside them that they are exclusive."""
     bounds: dict[str, Any] = {}
     lowest, highest = INTEGERS.get(schema.get("format", ""), (None, None))
     if lowest is not None and schema.get("type") == "integer":

@@ -44,7 +44,7 @@ _RETAIN: Final = "$retainKeys"
 
 
 def strategic(old: Object, patch: Any) -> Object:
-    """Give the object after the patch; neither is modified.
+    """Return the object after the patch; neither is modified.
 
     Raises Refused for what is no patch, and for a directive that does not fit what is there.
     """
@@ -111,7 +111,7 @@ def _merged(name: str, old: Any, value: Any) -> Any:
 
 
 def _key(name: str, items: Sequence[Any]) -> str:
-    """Give what tells the items of a list apart, or nothing."""
+    """Return what tells the items of a list apart, or nothing."""
     if not all(isinstance(each, Mapping) for each in items):
         return ""
     if name == "ports":
@@ -133,7 +133,7 @@ def _list(key: str, old: Sequence[Any], patches: Sequence[Mapping[str, Any]]) ->
 
 
 def _identity(key: str, item: Mapping[str, Any]) -> Any:
-    """Give by what an item is told apart from others. Raises Refused."""
+    """Return by what an item is told apart from others. Raises Refused."""
     if key not in item:
         raise Refused(f"an item of a list that is merged has no {key}")
     if not isinstance(item[key], str | int):
@@ -142,7 +142,7 @@ def _identity(key: str, item: Mapping[str, Any]) -> Any:
 
 
 def _ordered(name: str, items: Sequence[Any], order: Sequence[Any]) -> list[Any]:
-    """Give items in an order; those that it does not name stay behind the one before them."""
+    """Return items in an order; those that it does not name stay behind the one before them."""
     key = _key(name, items)
     wanted: dict[Any, int] = {}
     for each in order:

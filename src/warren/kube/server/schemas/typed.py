@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
 
 def parts(value: Any, schema: Schema) -> dict[str, Part] | None:
-    """Give the parts of a value by their FieldsV1 names; None for one that is a whole.
+    """Return the parts of a value by their FieldsV1 names; None for one that is a whole.
 
     A list whose elements lack their keys, or have the same ones, is a whole, too.
     """
@@ -68,12 +68,12 @@ def check(value: Any, schema: Schema, path: Path = ()) -> None:
 
 
 def stated(value: Any, schema: Schema) -> Fields:
-    """Give the fields that someone owns who asks for this value."""
+    """Return the fields that someone owns who asks for this value."""
     return _under(Part(value, schema, declared=True))
 
 
 def compared(old: Any, new: Any, schema: Schema) -> Difference | None:
-    """Give how a value has changed; None if it is a whole, before or after.
+    """Return how a value has changed; None if it is a whole, before or after.
 
     Cheap where the two share what has not changed, which is not looked into.
     """
@@ -104,7 +104,7 @@ def compared(old: Any, new: Any, schema: Schema) -> Difference | None:
 
 
 def merged(old: Any, new: Any, schema: Schema) -> Any:
-    """Give the old value with all of the new one. Neither is modified."""
+    """Return the old value with all of the new one. Neither is modified."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return _merged_map(old, new, schema)
     if _is_list(old) and _is_list(new):
@@ -115,7 +115,7 @@ def merged(old: Any, new: Any, schema: Schema) -> Any:
 
 
 def pruned(value: Any, schema: Schema, dropped: Fields, kept: Fields) -> Any:
-    """Give a value without the parts in `dropped`, unless they or anything in them is in `kept`."""
+    """Return a value without the parts in `dropped`, but for what `kept` has of them."""
     found = parts(value, schema)
     if found is None:
         return value
@@ -141,7 +141,7 @@ def _field(name: str, value: Any, schema: Schema) -> Part:
 
 
 def _element(value: Any, schema: Schema) -> str | None:
-    """Give the name of a list's element; None if it lacks a key."""
+    """Return the name of a list's element; None if it lacks a key."""
     if schema["x-kubernetes-list-type"] == "set":
         return f"v:{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"
     if not isinstance(value, Mapping):
@@ -168,7 +168,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _under(part: Part, *, everywhere: bool = False) -> Fields:
-    """Give what is owned under a part; `everywhere` says of each that it is owned itself."""
+    """Return what is owned under a part; `everywhere` says of each that it is owned itself."""
     found = parts(part.value, part.schema)
     if not found:
         return {}
@@ -187,7 +187,7 @@ def _below(part: Part) -> Fields:
 def _differing(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give two maps without what they agree on."""
+    """Return two maps without what they agree on."""
     after = {
         name: value
         for name, value in new.items()
@@ -210,7 +210,7 @@ def _merged_map(old: Mapping[str, Any], new: Mapping[str, Any], schema: Schema) 
 
 
 def _merged_list(before: dict[str, Part], after: dict[str, Part]) -> Iterator[Any]:
-    """Give the elements of both: in the new order, and the old ones where they were among them."""
+    """Return the elements of both: in the new order, the old ones where they were."""
     waiting, placed = deque(before), set()
     for name, part in after.items():
         while waiting and (waiting[0] not in after or waiting[0] in placed):

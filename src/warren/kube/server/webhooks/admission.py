@@ -84,7 +84,7 @@ class _Known:
             self._hooks.clear()
 
     def hooks(self, kind: Kind) -> Sequence[Hook]:
-        """Give the webhooks of all configurations of a kind, in the order of their names."""
+        """Return the webhooks of all configurations of a kind, in the order of their names."""
         known = self._hooks.get(kind.plural)
         if known is None:
             found = sorted(self._store.everything(kind), key=key_of)
@@ -92,18 +92,18 @@ class _Known:
         return known
 
     def wanted(self, hook: Hook, review: Review) -> Kind | None:
-        """Give the kind, in the version, in which a webhook wants to see a write, if it does."""
+        """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
         return hook.wants(review, self.resource(review.kind).versions, self._namespace(review))
 
     def resource(self, kind: Kind) -> Resource:
-        """Give how a kind is served. Raises NotFound."""
+        """Return how a kind is served. Raises NotFound."""
         resource = self._store.resource(kind.group, kind.plural)
         if resource is None:
             raise NotFound(f"the server has no {kind} any more")
         return resource
 
     def _namespace(self, review: Review) -> Mapping[str, str] | None:
-        """Give the labels of the namespace that a write is in; None where it is in none."""
+        """Return the labels of the namespace that a write is in; None where it is in none."""
         name = hooks.namespace_of(review)
         if not name:
             return None
@@ -118,7 +118,7 @@ class _Known:
         return {**(labels or {}), "kubernetes.io/metadata.name": name}
 
     def address(self, service: Service) -> str | None:
-        """Give where a Service says that it is: nothing here routes to what is behind it."""
+        """Return where a Service says that it is: nothing here routes to what is behind it."""
         try:
             obj = self._store.get(_SERVICE, Key(service.namespace, service.name))
         except NotFound:
@@ -189,7 +189,7 @@ class _Validating:
 
 
 def _patched(hook: Hook, obj: Object, response: Response) -> Object:
-    """Give an object with a webhook's patch. Raises CallFailed where it is none."""
+    """Return an object with a webhook's patch. Raises CallFailed where it is none."""
     # Whether the webhook must answer does not matter: it has, and means to change something.
     if response.patch_type != "JSONPatch":
         raise CallFailed(hook.name, f"its patch is not a JSONPatch, but {response.patch_type!r}")
@@ -200,7 +200,7 @@ def _patched(hook: Hook, obj: Object, response: Response) -> Object:
 
 
 def _written(hook: Hook, review: Review, resource: Resource, made: Object) -> Object:
-    """Give what a webhook has made of an object, as far as its writer could have written it.
+    """Return what a webhook has made of an object, as far as its writer could have written it.
 
     Raises CallFailed where it is no object to be stored there, and Invalid where it does not
     fit its schema.

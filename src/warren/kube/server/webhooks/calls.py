@@ -55,7 +55,7 @@ class Sender(Protocol):
     """The port to webhooks."""
 
     async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
-        """Give the answer to a question. Raises Unavailable where there is none."""
+        """Return the answer to a question. Raises Unavailable where there is none."""
         ...
 
     async def close(self) -> None:
@@ -262,6 +262,6 @@ def _resource(kind: Kind) -> dict[str, str]:
 
 
 def _words(error: object) -> str:
-    """Give what an error says, on one line."""
+    """Return what an error says, on one line."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said[:_LONGEST_WORDS]

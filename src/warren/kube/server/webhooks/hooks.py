@@ -67,7 +67,7 @@ class Rule:
     scope: str
 
     def matches(self, review: Review, kind: Kind) -> bool:
-        """Tell whether a write is one of these, when its object is spelled as `kind`."""
+        """Return whether a write is one of these, when its object is spelled as `kind`."""
         subresource = "status" if review.status else ""
         scope = "Namespaced" if review.key.namespace else "Cluster"
         return (
@@ -105,7 +105,7 @@ class Hook:
     def wants(
         self, review: Review, served: Sequence[str], namespace: Mapping[str, str] | None
     ) -> Kind | None:
-        """Give the kind, in the version, in which it wants to see a write; None if it does not.
+        """Return the kind, in the version, in which it wants to see a write; None if it does not.
 
         `served` are the versions of the kind, and `namespace` the labels of the object's
         namespace, None where it is in none.
@@ -123,12 +123,12 @@ class Hook:
 
 
 def is_configuration(kind: Kind) -> bool:
-    """Tell whether objects of a kind configure webhooks: no webhook is asked about those."""
+    """Return whether objects of a kind configure webhooks: no webhook is asked about those."""
     return kind.group == MUTATING.group and kind.plural in (MUTATING.plural, VALIDATING.plural)
 
 
 def namespace_of(review: Review) -> str:
-    """Give the namespace that a write is in. A Namespace counts as being in itself."""
+    """Return the namespace that a write is in. A Namespace counts as being in itself."""
     in_itself = review.kind.plural == NAMESPACE.plural and review.kind.group == NAMESPACE.group
     return review.key.name if in_itself else review.key.namespace
 
@@ -307,7 +307,7 @@ def _has(names: frozenset[str], name: str) -> bool:
 
 
 def _labels(review: Review) -> Iterator[Mapping[str, str]]:
-    """Give the labels of the object: of the one that is there, and of the one that is to be."""
+    """Return the labels of the object: of the one that is there, and of the one that is to be."""
     for obj in (review.new, review.old):
         if obj is not None:
             yield obj["metadata"].get("labels") or {}
