@@ -5,6 +5,13 @@ import signal
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
+
+# A loaded machine is no fault of a test's.
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any-machine")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -121,7 +121,9 @@ steps = st.lists(
 
 @given(steps=steps)
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_any_bytes_in_any_order_come_back(opened: Opened, steps: list[Step]) -> None:
     expected: list[bytes] = []

@@ -65,7 +65,7 @@ async def test_a_list_that_is_refused_is_asked_for_again(why: Exception, heard: 
         informer = Informer(client, WORKFLOW, chance=lambda: 0.0)
         async with alongside(informer.run()):
             await asyncio.sleep(600)
-            assert not informer.standing().synced
+            assert not informer.sync_state().synced
             # After 1, 2, 4, 8, and then every 30 seconds.
             assert 20 < client.asked < 30
             assert told(heard) == [("warning", TOLD, str(why))]
