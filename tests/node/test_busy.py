@@ -443,6 +443,70 @@ async def next_volume(rabbit: Rabbit) -> str:
     return (await rabbit.blocks.source("node1", "b", "raw")).arguments[-1]
 
 
+@pytest.mark.parametrize("what", ["a file", "a mapped file", "the name of a socket"])
+def test_flash_that_another_user_was_given_is_taken_and_the_process_left_alone(
+    rabbit: Rabbit, what: str
+) -> None:
+    with rabbit.used(HOLD[what] + OTHER_USER.format(rabbit.user.userid + 1)) as process:
+        rabbit.unmount_at_last()
+        with pytest.raises(InUse, match=f"in use by process {process.pid} "):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        _take(rabbit, process)
+
+        assert rabbit.volumes() == []
+        assert process.poll() is None
+    eventually(lambda: rabbit.disk.loops() == [])
+
+
+OTHER_USER = """
+os.setgroups([])
+os.setresuid(*3 * ({},))
+"""
+"""Become somebody who cannot have opened the volume, with what is open of it."""
+
+
+def _take(rabbit: Rabbit, process: "subprocess.Popen[bytes]") -> None:
+    try:
+        rabbit.release()
+    except NodeTrouble as trouble:
+        if "cannot be cut off" not in str(trouble):
+            raise
+        process.kill()
+        pytest.skip(str(trouble))
+
+
+def test_flash_that_is_mounted_where_a_user_has_more_ids_than_one_is_taken(
+    rabbit: Rabbit,
+) -> None:
+    # As rootless containers are: one namespace, with processes of the user and of other ids.
+    inside = f"""
+c = ctypes.CDLL(None, use_errno=True)
+assert c.unshare(0x00020000) == 0, ctypes.get_errno()
+assert c.mount(None, b"/", None, 0x00040000 | 0x4000, None) == 0, ctypes.get_errno()
+assert c.mount(b".", b"/mnt", None, 4096, None) == 0, ctypes.get_errno()
+os.chdir("/")
+os.setgroups([])
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.close(writing)
+    os.setresuid(*3 * ({rabbit.user.userid + 1},))
+    os.read(reading, 1)  # until the other one ends
+    os._exit(0)
+os.setresuid(*3 * ({rabbit.user.userid + 2},))
+"""
+    with rabbit.used(inside) as process:
+        rabbit.unmount_at_last()
+        with pytest.raises(InUse):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        _take(rabbit, process)
+
+        assert rabbit.volumes() == []
+        assert process.poll() is None
+    eventually(lambda: rabbit.disk.loops() == [])
+
+
 def test_flash_that_is_mounted_elsewhere_is_not_taken(rabbit: Rabbit) -> None:
     elsewhere = NamespacedMachine("node2", rabbit.blocks, rabbit.nodes.namespace("node2"))
     asyncio.run(elsewhere.mount("node1", "a", "ext4", rabbit.path))

@@ -16,7 +16,14 @@ from warren.node import commands, filesystems
 from warren.node.busy import Patience
 from warren.node.flash import Source
 from warren.node.threads import in_thread
-from warren.node.usage import Process, are_mounted, hiding, named, of_user, on_devices
+from warren.node.usage import (
+    Process,
+    are_mounted_by_root,
+    hiding,
+    named,
+    of_user,
+    on_devices,
+)
 
 log = structlog.get_logger()
 
@@ -151,21 +158,21 @@ class Blocks:
                 await disk.give_back(name)
             except NodeTrouble as trouble:
                 kept = NodeTrouble(f"{what} is kept by {named(left)}: {trouble}")
-                if left or not self._patience.ends(userid):
+                if not self._patience.ends(userid):
                     raise kept from trouble
-                if await in_thread(_are_seen, devices, userid):
-                    raise kept from trouble  # those that have just been killed, for instance
-                await self._take(disk, name, what)
+                if await in_thread(_are_spared, devices, userid):
+                    raise kept from trouble
+                await self._take(disk, name, what, left)
         self._patience.over(what)
 
-    async def _take(self, disk: Disk, name: str, what: str) -> None:
-        """Give a volume back that is kept by what cannot be found."""
+    async def _take(self, disk: Disk, name: str, what: str, left: Sequence[Process]) -> None:
+        """Give a volume back that is kept by other users, or by what cannot be found."""
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
-            raise NodeTrouble(f"{what} is kept by {named([])}: {trouble}") from trouble
+            raise NodeTrouble(f"{what} is kept by {named(left)}: {trouble}") from trouble
         await disk.give_back(name)
-        log.warning("flash taken from what keeps it unseen", volume=what)
+        log.warning("flash taken while in use", volume=what, by=named(left))
 
     async def users_of(self, group: str, name: str) -> list[Process]:
         """Return the processes that use a volume, or may. Raises NodeTrouble."""
@@ -215,9 +222,14 @@ class Blocks:
             proto.unlink(missing_ok=True)
 
 
-def _are_seen(devices: Sequence[str], userid: int) -> bool:
-    """Return whether anything is known that may use devices, if only a mount of them."""
-    return bool(_users(devices, userid)) or are_mounted(devices)
+def _are_spared(devices: Sequence[str], userid: int) -> bool:
+    """Return whether devices are not cut off from what uses them.
+
+    Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
+    user have just been killed, and are waited for. Others have it from that user alone.
+    """
+    users = _users(devices, userid)
+    return any(each.userid in (0, userid) for each in users) or are_mounted_by_root(devices)
 
 
 def _users(devices: Sequence[str], userid: int) -> list[Process]:

@@ -106,10 +106,18 @@ def on_devices(devices: Collection[str]) -> list[Process]:
     return [found[id] for id in sorted(found)]
 
 
-def are_mounted(devices: Collection[str]) -> bool:
-    """Return whether any process sees one of some block devices mounted, in whatever namespace."""
+def are_mounted_by_root(devices: Collection[str]) -> bool:
+    """Return whether a process of root's sees one of some block devices mounted.
+
+    So it is in the namespaces of the machine and of the nodes, and in none of a user's alone,
+    also where that user has other ids in it (subuid(5)).
+    """
     numbers = _numbers(devices)
-    each_once = {_mount_namespace(id): id for id in _processes()}
+    each_once = {
+        _mount_namespace(id): id
+        for id in _processes()
+        if (known := process(id)) is not None and known.userid == 0
+    }
     return any(not numbers.isdisjoint(_devices_mounted(id)) for id in each_once.values())
 
 
