@@ -1,6 +1,7 @@
 """What `warren kvs` asks of the store, and how it tells the answers."""
 
 import asyncio
+import errno
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.harness import virtual
-from tests.instance.parts import OWNER
+from tests.instance.parts import GUEST, OWNER
 from warren.base.errors import UserMistake
+from warren.cli.kvsaccess import Refused
 from warren.cli.main import cli
 from warren.instance.content import Content
 from warren.instance.kvs import Kvs
@@ -19,7 +21,7 @@ from warren.instance.kvs.watching import KvsWatch
 from warren.journal import MemoryJournal
 from warren.rfc import treeobj
 from warren.rpc.bus import Bus
-from warren.rpc.message import Handle
+from warren.rpc.message import Handle, RpcError
 
 Run = Callable[..., Result]
 
@@ -28,6 +30,7 @@ Run = Callable[..., Result]
 def warren(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `warren kvs` beside a store that lives from one command to the next."""
     journal = MemoryJournal()
+    user = [OWNER]
 
     def ask(_state: object, work: Callable[[Handle], Awaitable[Any]]) -> Any:
         async def asked() -> Any:
@@ -38,7 +41,7 @@ def warren(monkeypatch: pytest.MonkeyPatch) -> Run:
             bus.register("content", Content(kvs).methods())
             running = asyncio.ensure_future(kvs.run())
             try:
-                return await work(bus.handle())
+                return await work(bus.handle(user[0]))
             finally:
                 running.cancel()
 
@@ -46,7 +49,12 @@ def warren(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     for module in ("access", "read", "namespace", "eventlog", "change"):
         monkeypatch.setattr(f"warren.cli.kvs{module}.ask_instance", ask)
-    return lambda *words, **more: CliRunner().invoke(cli, ["kvs", *words], **more)
+
+    def run(*words: str, userid: int = OWNER, **more: Any) -> Result:
+        user[0] = userid
+        return CliRunner().invoke(cli, ["kvs", *words], **more)
+
+    return run
 
 
 def told(done: Result) -> str:
@@ -58,6 +66,11 @@ def refused(done: Result) -> str:
     assert isinstance(done.exception, UserMistake), done.exception
     assert "\n" not in str(done.exception)
     return str(done.exception)
+
+
+def assert_not_permitted(done: Result) -> None:
+    assert isinstance(done.exception, RpcError | Refused), done.exception
+    assert done.exception.errnum == errno.EPERM
 
 
 def test_what_is_put_is_got(warren: Run) -> None:
@@ -167,6 +180,22 @@ def test_a_task_has_the_namespace_of_its_job_unless_it_names_another(warren: Run
     assert told(warren("get", "-N", "primary", "job", env=task)) == "records\n"
     assert told(warren("get", "job")) == "records\n"
     assert told(warren("get", "-N", "job-7", "job")) == "1\n"
+
+
+def test_a_user_reads_and_writes_the_namespace_of_its_job_and_no_other(warren: Run) -> None:
+    """Statement 003.4: command line tools read and write the guest namespace."""
+    told(warren("namespace", "create", "-o", str(GUEST), "job-7"))
+    told(warren("put", "job=records"))
+    task = {"FLUX_KVS_NAMESPACE": "job-7"}
+
+    told(warren("put", "tools.mine.a=1", userid=GUEST, env=task))
+    assert told(warren("get", "tools.mine.a", userid=GUEST, env=task)) == "1\n"
+    told(warren("put", "-N", "job-7", "tools.mine.a=2", userid=GUEST))
+    assert told(warren("get", "-N", "job-7", "tools.mine.a", userid=GUEST)) == "2\n"
+    for words in (("get", "job"), ("put", "job=1")):
+        assert_not_permitted(warren(*words, userid=GUEST))
+        assert_not_permitted(warren(words[0], "-N", "job-7", *words[1:], userid=GUEST + 1))
+    assert told(warren("get", "job")) == "records\n"
 
 
 def test_events_are_appended_and_told(warren: Run) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.instance.lives import PLAIN, Life, R, alive
+from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
-from warren.instance import keys
+from warren.instance import config, keys
 from warren.instance.jobinfo import CURRENT, INITIAL_SENTINEL, JSON_DECODE, WAITCREATE
 from warren.instance.kvs import append, create_namespace, graft, link, put
 from warren.journal import MemoryJournal
 from warren.lifecycle.states import State
-from warren.rfc import eventlog, stdio, treeobj
+from warren.rfc import eventlog, signed_request, stdio, treeobj
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -131,6 +131,7 @@ async def test_there_is_nothing_to_read_of_a_job_that_is_not_there(job: Any) -> 
 
 @virtually
 async def test_users_read_and_change_their_own_jobs_alone() -> None:
+    """Statement 003.20: services allow guests selective access to the primary namespace."""
     async with alive(generous=False) as life:
         job = await with_others(life)
         guest, stranger = life.bus.handle(GUEST).rpc, life.bus.handle(GUEST + 1).rpc
@@ -153,6 +154,27 @@ async def test_the_owner_reads_and_ends_everybodys_jobs() -> None:
         assert await ask("job-info.lookup", {"id": OTHERS, "keys": ["jobspec"]})
         await ask("job-manager.raise", {"id": OTHERS})
         await life.until(OTHERS)
+
+
+@virtually
+async def test_a_guest_reads_what_was_stored_of_its_job() -> None:
+    """Statement 003.21: a service gives guests R, J, jobspec and eventlog of their jobs."""
+    async with alive(config=config.parse("access.allow-guest-user = true")) as life:
+        payload = orjson.dumps(spec())
+        # Nobody looks at the signature here.
+        token = f"{signed_request.unsigned(payload, GUEST, 'munge')}.MUNGE:AAAA:"
+        guest = life.bus.handle(GUEST).rpc
+        job = JobId((await guest("job-ingest.submit", {"J": token}))["id"])
+        await life.until(job)
+        stored = ["R", "J", "jobspec", "eventlog"]
+        kept = {key: life.kvs.lookup(keys.of(job, key)).decode() for key in stored}
+
+        found = await guest("job-info.lookup", {"id": job, "keys": stored})
+        assert found.pop("id") == job
+        assert {key: value for key, value in found.items() if key != "R"} == {
+            key: value for key, value in kept.items() if key != "R"
+        }
+        assert orjson.loads(found["R"]) == orjson.loads(kept["R"])
 
 
 @virtually
@@ -221,12 +243,20 @@ DATA = {
 
 @virtually
 async def test_whoever_owns_a_job_reads_all_of_it_while_it_lives_and_afterwards() -> None:
+    """Statement 003.38: other guest services store data under <service>.
+    Statement 003.39: the application stores data under application.
+    Statement 003.40: tools store data under tools.<name>.
+    """
     async with alive(generous=False) as life:
         await with_others(life)
         guest = await execution_begins(life, OTHERS, GUEST)
         await life.kvs.commit([put(keys.of(OTHERS, "data.trace"), DATA["data.trace"])])
         own = {key.removeprefix("guest."): value for key, value in DATA.items() if "guest" in key}
-        await life.kvs.commit([put(key, value, guest) for key, value in own.items()])
+        steps = [
+            {"key": key, "flags": 0, "dirent": treeobj.val(value)} for key, value in own.items()
+        ]
+        commit = {"namespace": guest, "ops": steps}
+        await life.bus.handle(GUEST).rpc("kvs.commit", commit)
         request = {"id": OTHERS, "keys": list(DATA)}
         expected = {"id": OTHERS, **{key: value.decode() for key, value in DATA.items()}}
 
