@@ -46,6 +46,9 @@ async def test_a_job_runs_and_leaves_its_logs_and_nothing_else(nodes: int) -> No
 
 @virtually
 async def test_the_guest_namespace_is_the_users_while_the_job_runs() -> None:
+    """Statement 003.16: execution makes a namespace that the guest may write.
+    Statement 003.19: it is destroyed when the job is over.
+    """
     async with machine() as m, m.instance() as instance:
         job = await instance.submit()
         await instance.until(job, "start")
@@ -57,6 +60,8 @@ async def test_the_guest_namespace_is_the_users_while_the_job_runs() -> None:
 
 @virtually
 async def test_a_job_ends_with_the_greatest_status_of_its_shells() -> None:
+    """Statement 003.10: exit codes are collected."""
+
     def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
         return Play(status=int(environment["FLUX_TASK_RANK"]) << 8)
 
@@ -88,6 +93,7 @@ async def test_a_task_that_heeds_a_signal_ends_at_once() -> None:
 
 @virtually
 async def test_a_stubborn_task_is_killed_a_step_later() -> None:
+    """Statement 003.11: after a cancellation lingering tasks and shells are cleaned up."""
     async with machine(Play(seconds=1000, stubborn=True)) as m, m.instance() as instance:
         job = await instance.submit(nodes=2)
         await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -140,6 +146,7 @@ async def test_a_stubborn_shell_is_killed_five_steps_later() -> None:
 
 @virtually
 async def test_a_job_whose_time_is_up_ends_with_the_exception_timeout() -> None:
+    """Statement 003.11: when its time is up, a job's tasks and shells are cleaned up."""
     async with machine(Play(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit(duration=30.0)
         await instance.until(job)
@@ -164,6 +171,7 @@ async def test_a_job_that_ends_in_time_does_not_time_out() -> None:
 
 @virtually
 async def test_a_user_sends_signals_to_the_tasks() -> None:
+    """Statement 003.10: the shell propagates signals."""
     async with machine(Play(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit()
         await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -414,6 +422,7 @@ async def test_the_end_of_a_leader_is_told_once_in_however_many_lives() -> None:
 
 @virtually
 async def test_how_a_job_has_ended_is_written_down_before_anybody_is_told() -> None:
+    """Statement 003.36: the guest namespace is complete before the job manager is told."""
     async with machine(Play(status=3 << 8)) as m, m.instance() as instance:
         job = await instance.submit()
         finished = await instance.until(job, "finish")

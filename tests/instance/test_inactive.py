@@ -91,6 +91,7 @@ async def test_a_restart_does_not_read_the_log_of_a_job_that_is_over() -> None:
 @pytest.mark.parametrize("short", [b"", b"rubbish", b"\x9a" + b"\x00" * 10, b"\xc0"])
 @virtually
 async def test_a_summary_that_cannot_be_read_is_made_again_from_the_log(short: bytes) -> None:
+    """Statement 003.29: of a job that is over the eventlog is replayed where no summary is."""
     journal = await stored(PLAIN, summary=short)
     async with alive(journal) as life:
         await settle()
@@ -243,6 +244,7 @@ async def many(life: Life, count: int) -> list[JobId]:
 
 @virtually
 async def test_jobs_that_are_too_many_are_purged() -> None:
+    """Statement 003.15: jobs are purged, so that their number stays manageable."""
     journal, mourner = MemoryJournal(), Mourner()
     config = Config(job_manager=JobManager(inactive_num_limit=2))
     async with alive(journal, config=config, plugins=[mourner]) as life:
@@ -257,6 +259,7 @@ async def test_jobs_that_are_too_many_are_purged() -> None:
 
 @virtually
 async def test_jobs_that_are_too_old_are_purged_when_their_time_comes() -> None:
+    """Statement 003.15: jobs are periodically purged."""
     journal = MemoryJournal()
     config = Config(job_manager=JobManager(inactive_age_limit="1h"))
     async with alive(journal, config=config) as life:

@@ -168,6 +168,7 @@ async def test_what_is_not_signed_is_refused(signed: str) -> None:
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[]", b"5", b"null", b'{"version": 1}'])
 @virtually
 async def test_what_is_no_jobspec_is_refused(payload: bytes) -> None:
+    """Statement 003.5: ingest validates jobspec before it stores anything."""
     async with alive() as life:
         assert await ask(life, {"J": token(payload)}) == errno.EINVAL
 
@@ -288,6 +289,7 @@ async def test_a_jobspec_that_is_nested_without_end_is_refused() -> None:
 
 @virtually
 async def test_the_environment_is_kept_in_the_signed_request_alone() -> None:
+    """Statement 003.24: J is kept as it was signed."""
     async with alive() as life:
         asked = spec(environment={"SECRET": "1"}, cwd="/somewhere")
         asked["tasks"][0]["attributes"] = {"environment": {"SECRET": "2"}, "mine": "1"}
@@ -304,6 +306,7 @@ async def test_the_environment_is_kept_in_the_signed_request_alone() -> None:
 
 @virtually
 async def test_a_submit_event_says_who_and_how_urgently() -> None:
+    """Statement 003.27: ingest logs submit with userid and urgency."""
     async with alive() as life:
         job = await life.submit_spec(spec(), urgency=31, flags=4)
 
@@ -322,6 +325,7 @@ async def test_the_usual_urgency_is_sixteen() -> None:
 
 @virtually
 async def test_ids_ascend_even_within_a_millisecond() -> None:
+    """Statement 003.14: ingest gives each job a unique number."""
     async with alive() as life:
         jobs = [await life.submit() for _ in range(50)]
 

@@ -9,6 +9,7 @@ JOB = 0x0017_E9FB_8DF1_6C2E
 
 
 def test_a_jobs_data_is_in_a_directory_of_its_own() -> None:
+    """Statement 003.13: each job has a directory under job.<jobid>."""
     assert keys.of(JOB, "eventlog") == "job.0017.e9fb.8df1.6c2e.eventlog"
 
 
@@ -23,6 +24,7 @@ def test_other_namespaces_are_no_jobs(name: str) -> None:
 
 
 def test_an_event_is_appended_as_one_line() -> None:
+    """Statement 003.22: events are added to eventlog by KVS append."""
     operation = keys.log_event(JOB, Event(1.5, "memo", {"note": "two\nlines"}))
 
     assert (operation.deed, operation.key) == ("append", keys.of(JOB, "eventlog"))

@@ -95,6 +95,7 @@ async def test_a_guest_writes_only_so_much_and_the_owner_whatever_he_likes() -> 
 @pytest.mark.parametrize("namespace", ["primary", "job-1"])
 @virtually
 async def test_a_guest_reaches_nothing_else(namespace: str) -> None:
+    """Statement 003.12: the primary namespace is accessible by the instance owner alone."""
     async with serving() as (kvs, user):
         request = {"namespace": namespace, "key": "a", "ops": [operation("a", b"mine now")]}
         before = kvs.lookup("a", namespace)
@@ -106,6 +107,7 @@ async def test_a_guest_reaches_nothing_else(namespace: str) -> None:
 
 @virtually
 async def test_a_guest_does_not_reach_its_keys_by_way_of_the_primary_namespace() -> None:
+    """Statement 003.20: guests have no direct access to the primary namespace."""
     async with serving() as (_, user):
         assert await refused(user(GUEST).rpc("kvs.lookup", {"key": "a"})) == errno.EPERM
 
@@ -313,6 +315,7 @@ async def test_a_link_takes_no_guest_to_what_it_does_not_own() -> None:
 @pytest.mark.parametrize("group", ["job", "jobs"])
 @virtually
 async def test_a_job_is_found_by_any_spelling_of_its_id(group: str, spelled: str) -> None:
+    """Statement 003.13: a job is found at jobs.<jobid> and at job.<jobid>."""
     async with serving() as (kvs, user):
         ask = user(OWNER).rpc
         await kvs.commit([put(f"{fluid.kvs(JOB)}.R", b"r")])

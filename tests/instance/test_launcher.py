@@ -153,6 +153,9 @@ async def test_the_end_of_a_shell_that_nobody_knows_is_no_trouble() -> None:
 
 @virtually
 async def test_another_users_shell_is_ordered_with_what_he_has_signed() -> None:
+    """Statement 003.9: shells of others are started by what they have signed.
+    Statement 003.24: J is passed to who starts a job for another user.
+    """
     parent = PaperParent()
 
     async def lookup(request: Request) -> Payload:

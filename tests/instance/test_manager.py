@@ -26,6 +26,7 @@ from warren.rpc.message import Payload, Request, RpcError
 
 @virtually
 async def test_a_plain_job_lives_the_life_of_rfc_21() -> None:
+    """Statement 003.28: the job manager logs the events of RFC 21."""
     async with alive() as life:
         job = await life.submit()
 
@@ -36,6 +37,7 @@ async def test_a_plain_job_lives_the_life_of_rfc_21() -> None:
 
 @virtually
 async def test_execution_gets_the_job_with_its_resources() -> None:
+    """Statement 003.34: execution starts shells by R and jobspec."""
     async with alive() as life:
         job = await life.submit(name="a")
         await life.until(job)
@@ -245,6 +247,7 @@ async def test_resources_are_not_free_before_the_epilog_has_ended() -> None:
 
 @virtually
 async def test_a_job_is_not_scheduled_before_its_dependencies_are_gone() -> None:
+    """Statement 003.6: a job goes on when its dependencies are met."""
     perilog = Perilog("dependency")
     async with alive(plugins=[perilog]) as life:
         job = await life.submit()
@@ -452,6 +455,7 @@ async def test_a_job_whose_jobspec_changes_is_asked_for_anew() -> None:
 
 @virtually
 async def test_a_user_hears_of_a_job_when_it_is_durable() -> None:
+    """Statement 003.5: a job is stored and the job manager has it before its id is returned."""
     disk = SlowDisk()
     async with alive(disk) as life:
         submitting = asyncio.ensure_future(life.submit())
@@ -465,6 +469,7 @@ async def test_a_user_hears_of_a_job_when_it_is_durable() -> None:
 
 @virtually
 async def test_the_scheduler_hears_of_a_job_when_it_is_durable() -> None:
+    """Statement 003.7: an allocation request is submitted to the scheduler."""
     disk = SlowDisk()
     async with alive(disk, generous=False) as life:
         submitting = asyncio.ensure_future(life.submit())
@@ -478,6 +483,7 @@ async def test_the_scheduler_hears_of_a_job_when_it_is_durable() -> None:
 
 @virtually
 async def test_execution_hears_of_a_job_when_its_resources_are_durable() -> None:
+    """Statement 003.8: when resources are allocated, a start request goes to execution."""
     disk = SlowDisk()
     disk.free.set()
     async with alive(disk, generous=False) as life:
@@ -495,6 +501,7 @@ async def test_execution_hears_of_a_job_when_its_resources_are_durable() -> None
 
 @virtually
 async def test_resources_are_free_when_that_is_durable() -> None:
+    """Statement 003.11: when tasks have ended, resources are freed back to the scheduler."""
     disk = SlowDisk()
     disk.free.set()
     async with alive(disk) as life:

@@ -73,6 +73,7 @@ def cuts(story: Sequence[str]) -> list[Any]:
 @pytest.mark.parametrize("story", STORIES)
 @virtually
 async def test_a_job_goes_on_from_wherever_its_log_ends(story: str) -> None:
+    """Statement 003.29: after a restart each job's eventlog is replayed."""
     for end in range(2, len(STORIES[story]) + 1):
         names = STORIES[story][:end]
         async with alive(await stored(names)) as life:
@@ -101,12 +102,14 @@ async def test_what_a_plugin_held_when_it_died_it_lets_go_of_again(names: list[s
 
 @virtually
 async def test_a_job_that_waits_is_asked_for_again() -> None:
+    """Statement 003.30: the scheduler goes by the jobspec that is in the KVS."""
     async with alive(await stored(PLAIN[:4]), generous=False) as life:
         await life.until(JOB, "flux-restart")
 
         assert life.names(JOB) == [*PLAIN[:4], "flux-restart", "priority"]
         assert life.scheduler.waiting[JOB]["t_submit"] == 1000.0
         assert life.scheduler.waiting[JOB]["userid"] == OWNER
+        assert life.scheduler.waiting[JOB]["jobspec"] == spec(name="kept")
 
 
 @virtually
@@ -120,6 +123,7 @@ async def test_a_job_that_waits_is_asked_for_once() -> None:
 
 @virtually
 async def test_the_scheduler_hears_who_has_resources_before_anybody_asks_for_some() -> None:
+    """Statement 003.33: after a restart the eventlog says that R is allocated."""
     journal = await stored(PLAIN[:6])
     other = await stored(PLAIN[:4], JobId(4 << 24))
     journal.records += other.records
@@ -133,6 +137,7 @@ async def test_the_scheduler_hears_who_has_resources_before_anybody_asks_for_som
 @pytest.mark.parametrize(("end", "reattach"), [("alloc", False), ("start", True), ("finish", True)])
 @virtually
 async def test_execution_is_asked_to_take_up_what_has_started(end: str, reattach: bool) -> None:
+    """Statement 003.34: execution goes by R and the jobspec that are in the KVS."""
     names = PLAIN[: PLAIN.index(end) + 1]
     async with alive(await stored(names), seconds=100) as life:
         (start,) = life.execution.started
@@ -172,6 +177,7 @@ async def test_a_job_that_is_over_is_known_and_left_alone() -> None:
 
 @virtually
 async def test_resources_that_were_written_down_and_not_given_are_not_believed() -> None:
+    """Statement 003.33: after a restart the eventlog says that R is not allocated."""
     journal = await stored(PLAIN[:4], R=orjson.dumps(R))
     async with alive(journal, generous=False) as life:
         found = life.manager.find(JOB)
@@ -207,6 +213,7 @@ async def test_two_restarts_are_no_worse_than_one() -> None:
 
 @virtually
 async def test_ids_ascend_over_restarts() -> None:
+    """Statement 003.14: the number of a job is unique, over restarts too."""
     journal = MemoryJournal()
     seen = []
     for _ in range(4):

@@ -126,6 +126,7 @@ def lived(life: Callable[[], Awaitable[Any]]) -> None:
 
 
 def test_shells_are_started_and_their_ends_are_told(site: Site) -> None:
+    """Statement 003.9: shells are started directly where the jobs are the owner's own."""
     site.parent()
 
     async def main() -> None:
@@ -253,6 +254,7 @@ def test_a_kill_reaches_what_the_shells_have_started(site: Site) -> None:
 
 @pytest.mark.parametrize("host", ["messy", "scrubbed"])
 def test_a_shell_has_ended_when_nothing_of_it_is_left(site: Site, host: str) -> None:
+    """Statement 003.11: lingering tasks and shells are cleaned up."""
     site.parent()
 
     async def main() -> None:

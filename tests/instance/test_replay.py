@@ -89,6 +89,8 @@ def durable(job: Job) -> Job:
 @settings(max_examples=60, deadline=None)
 @given(deeds)
 def test_the_logs_of_a_life_tell_what_was_lived(deeds: list[Deed]) -> None:
+    """Statement 003.29: a restart recovers the state of all jobs from their eventlogs."""
+
     async def story() -> None:
         journal, jobs = MemoryJournal(), list[JobId]()
         before = parts()

@@ -95,6 +95,7 @@ async def test_who_fits_is_served_at_once() -> None:
 
 @virtually
 async def test_resources_are_written_down_before_they_are_given() -> None:
+    """Statement 003.31: R is written, and then the allocation request answered."""
     disk = SlowDisk()
     async with opened(disk) as desk:
         desk.ask(1)

@@ -33,6 +33,7 @@ def by_rank(command: Sequence[str], environment: Mapping[str, str]) -> Play:
 
 @virtually
 async def test_every_task_is_told_who_it_is() -> None:
+    """Statement 003.10: the shell examines jobspec and R and launches tasks."""
     seen: dict[str, Mapping[str, str]] = {}
 
     def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
@@ -74,6 +75,7 @@ async def test_the_execution_log_says_where_the_tasks_are() -> None:
 
 @virtually
 async def test_the_output_of_all_tasks_is_written_down() -> None:
+    """Statement 003.10: the shell provides standard output."""
     async with machine(by_rank) as m, m.instance() as instance:
         job = await instance.submit(nodes=2, tasks=5, cores=1)
         await instance.until(job)

@@ -326,6 +326,7 @@ async def test_a_file_that_cannot_be_opened_is_told(at: Place) -> None:
 
 @really
 async def test_what_is_sent_is_read_by_all_tasks(at: Place) -> None:
+    """Statement 003.10: the shell provides standard input."""
     async with at.instance() as instance, at.user() as user:
         job = await instance.submit(**asked("cat", nodes=2, tasks=3, cores=1))
         await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -567,6 +568,7 @@ async def test_a_signal_goes_to_the_tasks_that_are_named_on_whatever_node(at: Pl
 
 @really
 async def test_an_mpi_program_finds_itself(at: Place) -> None:
+    """Statement 003.10: the shell provides parallel bootstrap."""
     taskmap = {"taskmap": {"scheme": "cyclic", "value": "2"}}
     async with at.instance() as instance:
         job = await ran(
@@ -642,6 +644,7 @@ test "$2" || while :; do sleep 0.02; done
 
 @really
 async def test_a_job_may_bring_its_own_shell(at: Place) -> None:
+    """Statement 003.10: the shell is user-replaceable."""
     own = at.directory / "own"
     own.write_text(OWN)
     own.chmod(0o755)

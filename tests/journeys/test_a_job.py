@@ -29,6 +29,7 @@ def test_a_task_may_use_as_many_cpus_as_its_job_has_cores(cluster: Cluster) -> N
 
 
 def test_a_task_writes_to_its_own_jobs_records_and_to_no_others(cluster: Cluster) -> None:
+    """Statement 003.3: user tasks read and write the guest namespace."""
     warren = f"{sys.executable} -m warren"
     put = cluster("run", "sh", "-c", f"{warren} kvs put job=1 && {warren} kvs get job")
 

@@ -156,6 +156,7 @@ def over(cluster: Cluster, job: str) -> dict[str, Any]:
 
 
 def test_tasks_run_as_their_user_and_with_nothing_of_roots(one: User, other: User) -> None:
+    """Statement 003.9: in a multi-user instance shells are started with guest credentials."""
     script = """
         id -u; id -g; id -G; umask; ulimit -c; pwd; echo $MINE; touch made
         awk '/^(CapPrm|CapEff|CapAmb|NoNewPrivs)/ {print $2}' /proc/self/status
