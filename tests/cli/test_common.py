@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from tests.cli.living import cluster
 from warren.base.errors import UserMistake
-from warren.cli.common import f58
+from warren.cli.common import f58, print_table
 from warren.cli.jobread import log_path
 from warren.cli.main import cli
 
@@ -72,3 +72,15 @@ def test_an_instance_is_found_where_it_is_named(tmp_path: Path) -> None:
 def test_logs_are_named_in_short_or_in_full() -> None:
     assert log_path("exec") == log_path("guest.exec.eventlog") == "guest.exec.eventlog"
     assert (log_path("output"), log_path("input")) == ("guest.output", "guest.input")
+
+
+def test_a_table_shows_escaped_what_a_terminal_would_obey(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(["NAME", "AGE"], [["\x1b[31mred\n", 5], [None, 10]], right="AGE")
+
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME           AGE",
+        r"\x1b[31mred\n    5",
+        "                10",
+    ]

@@ -34,6 +34,13 @@ def lines(form: str, *rows: Mapping[str, Any], header: bool = False) -> list[str
     return list(Format(form, HEADINGS.get).lines([row(each) for each in rows], header=header))
 
 
+def test_what_a_terminal_would_obey_is_shown_escaped() -> None:
+    values = {"name": "\x1b[2Ja\nb", "id": 5}
+
+    assert lines("{name:<11} {id}", values) == [r"\x1b[2Ja\nb 5"]
+    assert lines("{name:.5+}", values) == [r"\x1b+"]
+
+
 @pytest.mark.parametrize(
     ("form", "values", "line"),
     [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from warren.base.errors import UserMistake
+from warren.base.printable import printable
 from warren.daemons.statedir import VARIABLE, StateDir
 from warren.rfc import fluid
 
@@ -155,7 +156,7 @@ def print_json(value: Any) -> None:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], right: str = "") -> None:
     """Print rows under headers. Columns whose header is in `right` are aligned to the right."""
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = [
         max(len(header), *(len(row[column]) for row in texts), 0)
         for column, header in enumerate(headers)

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from reprlib import repr as brief
 from typing import Any, Final, NoReturn
 
+from warren.base.printable import printable
 from warren.rfc.errors import BadFormat
 
 Row = Callable[[str], Any]
@@ -60,7 +61,7 @@ class _Column:
     def text(self, value: Any) -> str:
         """Write a value as wide as it is."""
         converted = self._converted(value)
-        text = converted if isinstance(converted, str) else self._number(converted)
+        text = printable(converted if isinstance(converted, str) else self._number(converted))
         return "-" if self.hyphen and text in EMPTY else text
 
     def laid_out(self, text: str, align: str = "<") -> str:
