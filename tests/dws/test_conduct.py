@@ -380,6 +380,19 @@ def test_an_error_while_ending_is_told_to_a_job_that_had_failed_before(state: st
     assert told == [1, 0]
 
 
+@pytest.mark.parametrize("state", ["Setup", "DataIn", "PreRun"])
+def test_an_error_that_kept_tasks_from_starting_is_not_told_again_while_ending(state: str) -> None:
+    actions = decide(seen(job(Phase.ENDING, failed=True), at(state, ready=False, **ERROR)))
+    assert not any(isinstance(each, Fail) for each in actions)
+    assert asked(actions) == ["Teardown"]
+
+
+def test_an_error_of_the_state_before_is_not_told_as_one_of_teardown() -> None:
+    torn = at("DataIn", ready=False, desired="Teardown", **ERROR)
+    actions = decide(seen(job(Phase.ENDING, failed=True), torn))
+    assert not any(isinstance(each, Fail) for each in actions)
+
+
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_error_in_teardown_is_told_and_waited_for_and_fails_nothing(failed: bool) -> None:
     torn = at("Teardown", ready=False, **ERROR)

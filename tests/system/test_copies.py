@@ -154,7 +154,7 @@ def test_when_one_copy_out_fails_for_good_all_others_are_made_to_their_end() -> 
     in_a_world(Copiers(behave), life)
 
 
-def test_what_a_copier_says_of_a_copy_in_is_told_at_once() -> None:
+def test_what_a_copier_says_of_a_copy_in_is_told_at_once_and_once() -> None:
     copiers = Copiers(lambda copy, before: CopyFailed("/global/input: No such file or directory"))
 
     async def life(world: World, control: Control) -> None:
@@ -162,6 +162,8 @@ def test_what_a_copier_says_of_a_copy_in_is_told_at_once() -> None:
         assert ended.job.result is Result.FAILED
         assert ended.job.fatal is not None
         assert "No such file or directory" in ended.job.fatal.note
+        names = [event.name for event in world.eventlog(control, ended.job.id)]
+        assert names.count("exception") == 1
 
     in_a_world(copiers, life)
     assert copiers.tries() == {1}

@@ -222,7 +222,11 @@ def _trouble(seen: Seen, workflow: Workflow) -> list[Action]:
     job, status = seen.job, workflow.status
     torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
     if job.phase is Phase.ENDING:
-        told = job.warned if torn else job.abandoned
+        # What keeps tasks from starting was told when it did, and nothing is to be copied out.
+        lost = job.failed and not job.ran
+        # Until Teardown has begun, the error is still the one of the state before.
+        stale = torn and status.state is not State.TEARDOWN
+        told = (job.warned or stale) if torn else (job.abandoned or lost)
     else:
         told = job.failed or job.phase is Phase.OVER
     if told:
