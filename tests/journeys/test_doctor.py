@@ -17,7 +17,6 @@ from warren.daemons.statedir import holder
 from warren.dws import kinds, labels
 from warren.dws.node import Volume
 from warren.instance.shell import cgroups
-from warren.instance.shell.cgroups import Cgroup
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 
@@ -32,12 +31,12 @@ def waiting_job(cluster: Cluster) -> str:
     return job
 
 
-def of_a_job(cluster: Cluster, name: str) -> Cgroup:
-    """Make a cgroup as the parent of the shells does."""
+def cgroups_of(cluster: Cluster) -> cgroups.Cgroups:
+    """Return where the parent of the shells makes the cgroups of this cluster's jobs."""
     made = cgroups.of_this_machine(str(cluster.state.path))
     if made is None:
         pytest.skip("this user makes no cgroups here, and strays are known by those")
-    return made.make(name)
+    return made
 
 
 def like_a_task(cluster: Cluster) -> dict[str, str]:
@@ -90,12 +89,13 @@ async def make_strays(cluster: Cluster) -> None:
 
 
 def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Cluster) -> None:
+    of_jobs = cgroups_of(own_cluster)
     job = waiting_job(own_cluster)
     clean = own_cluster("doctor")
     assert (clean.returncode, clean.stdout) == (0, "no orphaned resources found\n")
 
     # Not before a job runs: until then the parent of the shells removes what others have left.
-    cgroup = of_a_job(own_cluster, "6-0")  # ƒ7
+    cgroup = of_jobs.make("6-0")  # ƒ7
     # They end by themselves should the test fail before they are found.
     with (
         subprocess.Popen(["sleep", "30"], preexec_fn=cgroup.enter) as stray,
