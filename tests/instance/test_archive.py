@@ -1,105 +1,127 @@
-"""Files that a job brings: where they end up, and where they may not."""
+"""The archive: jobs are in a file before they are purged, or they are not purged."""
 
-import stat
-from contextlib import suppress
+import asyncio
+import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from warren.instance.shell.archive import BadArchive, extract
-
-TEXT = {"mode": 0o100640, "encoding": "utf-8", "data": "text\n"}
-
-
-def test_files_of_each_kind_are_written(tmp_path: Path) -> None:
-    archive = {
-        "text": TEXT,
-        "below/the/binary": {"mode": 0o100755, "size": 2, "encoding": "base64", "data": "//4="},
-        "conf.json": {"mode": 0o100600, "data": {"a": [1, "ä"]}},
-        "empty": {"mode": 0o100600},
-        "dir": {"mode": 0o40700},
-        "link": {"mode": 0o120777, "data": "text"},
-    }
-    extract(archive, tmp_path)
-
-    assert (tmp_path / "text").read_text() == "text\n"
-    assert stat.S_IMODE((tmp_path / "text").stat().st_mode) == 0o640
-    assert (tmp_path / "below/the/binary").read_bytes() == b"\xff\xfe"
-    assert (tmp_path / "conf.json").read_text() == '{"a":[1,"ä"]}'
-    assert (tmp_path / "empty").read_bytes() == b""
-    assert (tmp_path / "dir").is_dir()
-    assert (tmp_path / "link").readlink() == Path("text")
+from tests.instance.lives import PLAIN, Life, R, alive, spec
+from tests.instance.parts import settle, virtually
+from warren.instance import keys
+from warren.instance.config import Config, JobManager
+from warren.instance.jobs.archive import record
+from warren.instance.kvs import put
+from warren.instance.kvs.operations import symlink
+from warren.journal import MemoryJournal
+from warren.rfc import jobspec
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
 
 
-def test_a_list_of_files_has_their_paths(tmp_path: Path) -> None:
-    extract([{"path": "a/b", **TEXT}], tmp_path)
+@pytest.fixture(autouse=True)
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads take no part in virtual time."""
 
-    assert (tmp_path / "a/b").read_text() == "text\n"
+    async def at_once(call: Callable[..., Any], *args: Any) -> Any:
+        return call(*args)
 
-
-def test_a_file_of_a_jobspec_is_no_setuid_program(tmp_path: Path) -> None:
-    extract({"x": {**TEXT, "mode": 0o106755}}, tmp_path)
-
-    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o755
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
 
 
-@pytest.mark.parametrize(
-    ("archive", "problem"),
-    [
-        ("x", "an object or a list"),
-        ([TEXT], "a file has no path"),
-        (["x"], "a file has no path"),
-        ({"": TEXT}, "a file has no path"),
-        ({"x": "text"}, "x: a file is an object"),
-        ({"../x": TEXT}, "../x: the path leads out"),
-        ({"/etc/x": TEXT}, "/etc/x: the path leads out"),
-        ({"a/../../x": TEXT}, "leads out"),
-        ({"./": TEXT}, "leads out"),
-        ({"x": {**TEXT, "mode": "644"}}, "x: mode is '644'"),
-        ({"x": {**TEXT, "mode": 0o20644}}, "x: mode 20644 is of no file"),
-        ({"x": {**TEXT, "encoding": "blobvec"}}, "x: encoding 'blobvec' is not"),
-        ({"x": {**TEXT, "data": 1}}, "x: encoding 'utf-8' is not utf-8 or base64 with a text"),
-        ({"x": {**TEXT, "encoding": "base64"}}, "x: the data is not base64"),
-        ({"x": {**TEXT, "size": 1}}, "x: size is 1, and there are 5 bytes"),
-        ({"x": {"mode": 0o120777}}, "x: a symbolic link has no target"),
-    ],
-)
-def test_an_archive_that_is_none_writes_nothing(archive: Any, problem: str, tmp_path: Path) -> None:
-    if isinstance(archive, dict):
-        archive = {"good": TEXT, **archive}
-    with pytest.raises(BadArchive, match=problem.replace("(", r"\(")):
-        extract(archive, tmp_path)
-
-    assert list(tmp_path.iterdir()) == []
+def archived(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize("through", ["link/x", "link"])
-def test_nothing_is_written_through_a_link(through: str, tmp_path: Path) -> None:
-    outside, inside = tmp_path / "outside", tmp_path / "inside"
-    inside.mkdir()
-    outside.mkdir()
-    target = {"mode": 0o120777, "data": str(outside if "/" in through else outside / "x")}
-    with pytest.raises(OSError, match="link"):
-        extract([{"path": "link", **target}, {"path": through, **TEXT}], inside)
-
-    assert list(outside.iterdir()) == []
+async def one_after_another(life: Life, count: int) -> list[JobId]:
+    jobs = []
+    for _ in range(count):
+        jobs.append(await life.submit())
+        await life.until(jobs[-1])
+    return jobs
 
 
-_NAMES = st.lists(st.sampled_from(["a", "..", ".", "", "link", "b"]), min_size=1, max_size=4)
-_FILES = st.sampled_from([TEXT, {"mode": 0o120777, "data": ".."}, {"mode": 0o40700}])
+@virtually
+async def test_jobs_are_archived_before_they_are_purged(tmp_path: Path) -> None:
+    """Statement 003.15: jobs are periodically archived and purged."""
+    path = tmp_path / "jobs.jsonl"
+    table = JobManager(inactive_num_limit=1, archive=str(path))
+    async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
+        jobs = await one_after_another(life, 3)
+        await settle()
+
+        assert [each.job.id for each in life.manager.jobs()] == jobs[2:]
+        told = archived(path)
+    assert [each["id"] for each in told] == jobs[:2]
+    assert [event["name"] for event in told[0]["eventlog"]] == PLAIN
+    assert told[0]["jobspec"] == jobspec.without_environment(spec())
+    assert told[0]["R"] == R
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
-@given(files=st.lists(st.tuples(_NAMES.map("/".join), _FILES), max_size=5))
-def test_no_archive_leaves_its_directory(
-    files: list[tuple[str, dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
+@virtually
+async def test_the_archive_has_the_records_of_services_but_neither_request_nor_output(
+    tmp_path: Path,
 ) -> None:
-    around = tmp_path_factory.mktemp("around")
-    inside = around / "inside"
-    inside.mkdir()
-    with suppress(BadArchive, OSError):
-        extract([{"path": path, **file} for path, file in files], inside)
+    path = tmp_path / "jobs.jsonl"
+    table = JobManager(archive=str(path))
+    async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
+        (job,) = await one_after_another(life, 1)
+        await life.kvs.commit(
+            [
+                put(keys.of(job, "rabbit.computes"), b'["node0"]'),
+                symlink(keys.of(job, "data.dws.computes"), keys.of(job, "rabbit.computes")),
+                put(keys.of(job, "guest.output"), b"secret"),
+            ]
+        )
+        await life.manager.ended.purge([job])
 
-    assert [each.name for each in around.iterdir()] == ["inside"]
+    (told,) = archived(path)
+    assert set(told) == {"id", "eventlog", "jobspec", "R", "rabbit.computes", "data.dws.computes"}
+    assert told["data.dws.computes"] == ["node0"]
+
+
+@virtually
+async def test_what_cannot_be_archived_is_kept_and_tried_again_later(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "jobs.jsonl"
+    table = JobManager(inactive_num_limit=0, archive=str(path))
+    async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
+        jobs = await one_after_another(life, 2)
+        await asyncio.sleep(600)
+        assert [each.job.id for each in life.manager.jobs()] == jobs
+
+        path.parent.mkdir()
+        await asyncio.sleep(61)
+        assert list(life.manager.jobs()) == []
+    assert [each["id"] for each in archived(path)] == jobs
+
+
+@virtually
+async def test_a_purge_that_is_asked_for_says_that_the_archive_cannot_be_written(
+    tmp_path: Path,
+) -> None:
+    config = Config(job_manager=JobManager(archive=str(tmp_path)))
+    async with alive(MemoryJournal(), config=config) as life:
+        (job,) = await one_after_another(life, 1)
+        for topic, request in (("purge", {"num_limit": 0}), ("purge-id", {"id": job})):
+            with pytest.raises(
+                RpcError, match=r"the archive .* cannot be written: Is a directory"
+            ) as caught:
+                await life.bus.handle().rpc(f"job-manager.{topic}", {**request, "force": True})
+            assert caught.value.errnum == errno.EISDIR
+        assert life.manager.find(job) is not None
+
+
+def test_a_value_that_cannot_be_read_is_archived_as_text() -> None:
+    job = JobId(7)
+    values = [("eventlog", b"no event\n"), ("R", b"{"), ("note", b"\xff")]
+
+    assert orjson.loads(record(job, values)) == {
+        "id": 7,
+        "eventlog": "no event\n",
+        "R": "{",
+        "note": "�",
+    }

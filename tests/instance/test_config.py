@@ -62,6 +62,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         ("[job-manager]\nepilogue = 1", "no key 'epilogue' here, but there is 'epilog'."),
         ("[job-manager.prolog]\nx = 1", "job-manager.prolog: there is no key 'x' here: it is one"),
         ("zzz = 1", "no key 'zzz' here: it is one of access, content, kvs, policy, queues, "),
+        ("job-manager.archive = 'a'", "job-manager: archive: 'a' is not an absolute path"),
         ("exec.rundir = 'jobs'", "exec: rundir: 'jobs' is not an absolute path"),
         ("exec.tmpdir-limit = 4096", "exec: tmpdir-limit is 4096: it is at least 1048576 bytes"),
         ("exec.tmpdir-limit = -1", "exec.tmpdir-limit: Expected `int` >= 0."),

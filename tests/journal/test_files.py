@@ -1,5 +1,7 @@
-"""Small files that are replaced as a whole."""
+"""Files that are replaced as a whole, and files that are only ever appended to."""
 
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -45,3 +47,45 @@ def test_what_somebody_has_put_in_the_way_is_not_written_through(tmp_path: Path)
     files.replace(tmp_path / "site.json", b"ours")
 
     assert other.read_text() == "another's"
+
+
+def test_lines_are_appended_to_a_file_of_the_owners_own(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    files.append(path, b"one\n")
+    files.append(path, b"two\nthree\n")
+
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntw")
+    files.append(path, b"three\n")
+
+    assert path.read_bytes() == b"one\ntw\nthree\n"
+
+
+def test_lines_that_do_not_fit_are_not_there_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    files.append(path, b"one\n")
+    write = files.os.write
+
+    def full(opened: int, data: memoryview) -> int:
+        if len(data) < 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(opened, data[:4])
+
+    with monkeypatch.context() as filling:
+        filling.setattr(files.os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            files.append(path, b"two\nthree\n")
+    assert path.read_bytes() == b"one\n"
+
+
+def test_nothing_is_appended_to_what_is_not_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is not a file"):
+        files.append(tmp_path / "pipe", b"one\n")

@@ -45,6 +45,11 @@ def _demand_moment(kill_timeout: Duration) -> None:
         raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
 
 
+def _demand_absolute(name: str, path: str | None) -> None:
+    if path is not None and not path.startswith("/"):
+        raise ValueError(f"{name}: {path!r} is not an absolute path")
+
+
 class Perilog(Table, frozen=True):
     """Tables `job-manager.prolog` and `job-manager.epilog`: a command around each job."""
 
@@ -83,9 +88,12 @@ class JobManager(Table, frozen=True):
     """FSD or seconds after which inactive jobs are purged; None keeps them."""
     inactive_num_limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How many inactive jobs are kept; None keeps all."""
+    archive: str | None = None
+    """A file that jobs are appended to before they are purged; None is no archive."""
 
     def __post_init__(self) -> None:
         demand_durations(self, "inactive_age_limit")
+        _demand_absolute("archive", self.archive)
 
 
 class Exec(Table, frozen=True):
@@ -110,8 +118,7 @@ class Exec(Table, frozen=True):
     def __post_init__(self) -> None:
         demand_durations(self, "kill_timeout")
         _demand_moment(self.kill_timeout)
-        if self.rundir is not None and not self.rundir.startswith("/"):
-            raise ValueError(f"rundir: {self.rundir!r} is not an absolute path")
+        _demand_absolute("rundir", self.rundir)
         if 0 < self.tmpdir_limit < _LEAST_TMPDIR:
             raise ValueError(
                 f"tmpdir-limit is {self.tmpdir_limit}: it is at least {_LEAST_TMPDIR} bytes, or 0 "

@@ -1,6 +1,8 @@
-"""Small files that are replaced as a whole."""
+"""Files that are replaced as a whole, and files that are only ever appended to."""
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,7 +16,36 @@ def replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync_directory(path.parent)
+
+
+def append(path: Path, lines: bytes) -> None:
+    """Append lines to a file, all or none, and for good; for its owner alone. Raises OSError.
+
+    A line that a crash has cut off before stays as a line of its own.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    with open(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(None, "it is not a file", str(path))
+        size = status.st_size
+        whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
+        rest = memoryview(lines if whole else b"\n" + lines)
+        try:
+            while rest:
+                rest = rest[os.write(file.fileno(), rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(file.fileno(), size)
+            raise
+    if not size:
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     finally:

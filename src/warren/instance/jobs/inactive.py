@@ -11,6 +11,7 @@ import structlog
 from warren.base.clock import Clock
 from warren.instance import keys
 from warren.instance.jobs import summary
+from warren.instance.jobs.archive import Archive, NotArchived
 from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.known import Entry, Inactive, Known
 from warren.instance.jobs.purging import AT_ONCE, Limits, due
@@ -27,6 +28,9 @@ log = structlog.get_logger()
 _WRITTEN_AT_ONCE: Final = 1000
 """Summaries of one commit, where those of an older store are written."""
 
+ARCHIVE_AGAIN: Final = 60.0
+"""Seconds until an archive that could not be written is tried again."""
+
 
 class Ended:
     """What becomes of a job after its last event. `removed` hears of those that are purged."""
@@ -37,12 +41,14 @@ class Ended:
         stored: Stored,
         known: Known,
         commits: Commits,
+        archive: Archive | None,
         removed: Callable[[Inactive], None],
     ) -> None:
         self._clock = clock
         self._stored = stored
         self._known = known
         self._commits = commits
+        self._archive = archive
         self._removed = removed
         self._waiting = Waiting()
         self._going: set[JobId] = set()
@@ -138,11 +144,20 @@ class Ended:
         return due(over, total, kept, self._clock.now(), most)
 
     async def purge(self, jobs: Sequence[JobId]) -> int:
-        """Remove jobs that are over, for good; return how many. Others are left alone."""
+        """Remove jobs that are over, for good; return how many. Others are left alone.
+
+        With an archive they are in it before. Raises NotArchived, and keeps all, otherwise.
+        """
         chosen = [job for job in dict.fromkeys(jobs) if self._settled(job)]
         if not chosen:
             return 0
         self._going.update(chosen)
+        if self._archive is not None:
+            try:
+                await self._archive.add(chosen)
+            except BaseException:  # cancelled, too
+                self._going.difference_update(chosen)
+                raise
         self._commits.add(*self._stored.purge(chosen))
 
         def gone() -> None:
@@ -159,8 +174,13 @@ class Ended:
         """Purge what is beyond the limits, until cancelled."""
         while True:
             self._news.clear()
-            while await self.purge(self.purgeable(kept)):
-                pass
+            try:
+                while await self.purge(self.purgeable(kept)):
+                    pass
+            except NotArchived as error:
+                log.error(str(error))
+                await asyncio.sleep(ARCHIVE_AGAIN)
+                continue
             oldest = next(iter(self._known.inactive.values()), None)
             wait = None if oldest is None else kept.wait(oldest.ended, self._clock.now())
             try:

@@ -7,6 +7,7 @@ done in `course`; this module is where others meet it: ingest, the scheduler, ex
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.jobs import shares
+from warren.instance.jobs.archive import Archive
 from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.course import Course
 from warren.instance.jobs.eventjournal import EventJournal, Wanted
@@ -62,8 +64,9 @@ class JobManager:
         self._journal = EventJournal(self._known)
         self.course = Course(clock, self._commits, self._journal, self._retire)
         self._stack = self.course.stack
+        archive = None if table.archive is None else Archive(Path(table.archive), self._stored)
         self.ended = Ended(
-            clock, self._stored, self._known, self._commits, self._stack.tell_removed
+            clock, self._stored, self._known, self._commits, archive, self._stack.tell_removed
         )
         self._timers = Timers(clock)
         self._methods: dict[str, Method | StreamingMethod] = {}

@@ -1,10 +1,11 @@
 """The `job-manager` service: what users and other parts may ask of the job manager."""
 
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from warren.instance.jobs import requests
+from warren.instance.jobs.archive import NotArchived
 from warren.instance.jobs.eventjournal import Wanted
 from warren.instance.jobs.manager import Entry, Inactive, JobManager
 from warren.instance.jobs.purging import Limits
@@ -195,7 +196,7 @@ class JobManagerService:
         age = asked.age_limit if asked.age_limit is not None and asked.age_limit >= 0 else None
         number = asked.num_limit if asked.num_limit is not None and asked.num_limit >= 0 else None
         jobs = self._manager.ended.purgeable(Limits(age, number), asked.batch)
-        return {"count": await self._manager.ended.purge(jobs) if asked.force else len(jobs)}
+        return {"count": await self._purged(jobs) if asked.force else len(jobs)}
 
     async def _purge_one(self, request: Request) -> Payload:
         found = visible(self._manager, request)
@@ -203,8 +204,14 @@ class JobManagerService:
         if isinstance(found, Entry):
             raise RpcError(errno.EINVAL, "the job is active: cancel it first")
         if asked.force:
-            await self._manager.ended.purge([found.id])
+            await self._purged([found.id])
         return {}
+
+    async def _purged(self, jobs: Sequence[JobId]) -> int:
+        try:
+            return await self._manager.ended.purge(jobs)
+        except NotArchived as error:
+            raise RpcError(error.errnum, str(error)) from None
 
     # The job manager itself
 

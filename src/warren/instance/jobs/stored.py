@@ -25,6 +25,9 @@ _LOST: Final = "job-lost+found.job"
 _GREATEST: Final = "job-manager.max_jobid"
 """The greatest id of a job that was purged."""
 
+_NOT_ARCHIVED: Final = frozenset({"J", "guest", "summary"})
+"""What the archive leaves out: credentials and environments, output, what the log says too."""
+
 
 class Stored:
     """Reads jobs. Raises BadFormat, with what is wrong, for what cannot be read."""
@@ -87,6 +90,19 @@ class Stored:
             raise BadFormat(f"R cannot be read: {error}") from None
         return r if job.expiration is None else shares.expiring(r, job.expiration)
 
+    def values(self, job: JobId) -> Iterator[tuple[str, bytes]]:
+        """Return what there is to know of a job, by key; not the request, nor what it printed."""
+        for name in self._kvs.names(fluid.kvs(job)):
+            if name not in _NOT_ARCHIVED:
+                yield from self._below(name, keys.of(job, name))
+
+    def _below(self, name: str, key: str) -> Iterator[tuple[str, bytes]]:
+        value = self._kvs.get(key)
+        if value is not None:
+            yield name, value
+        for below in self._kvs.names(key):
+            yield from self._below(f"{name}.{below}", f"{key}.{below}")
+
     def replayed(self, job: JobId) -> tuple[Job, list[Event]]:
         """Return a job as its log tells it."""
         events = self.events(job)
@@ -109,8 +125,5 @@ class Stored:
             yield unlink(fluid.kvs(job))
 
     def _copied(self, key: str, place: str) -> Iterator[Operation]:
-        value = self._kvs.get(key)
-        if value is not None:
-            yield put(place, value)
-        for name in self._kvs.names(key):
-            yield from self._copied(f"{key}.{name}", f"{place}.{name}")
+        for name, value in self._below(place, key):
+            yield put(name, value)
