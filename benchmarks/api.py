@@ -181,32 +181,32 @@ async def _requests(server: Server, client: Client) -> list[Result]:
         await client.patch(Change(kind=KIND, key=first, patch={"status": status}, status=True))
 
     results = []
-    for name, deed, budget in (
+    for name, action, budget in (
         ("get", get, None),
         ("create", create, None),
         ("status patch", patch, (2.5, 5.0)),
     ):
-        results += await _timed(server, name, deed, budget)
+        results += await _timed(server, name, action, budget)
     return [*results, *await _events(server, client)]
 
 
 async def _timed(
     server: Server,
     name: str,
-    deed: Callable[[], Awaitable[None]],
+    action: Callable[[], Awaitable[None]],
     budget: tuple[float, float] | None,
 ) -> list[Result]:
     taken = []
     for _ in range(TIMES):
         began = time.perf_counter()
-        await deed()
+        await action()
         taken.append((time.perf_counter() - began) * 1000)
     before = server.cpu()
     left = iter(range(TIMES * 5))
 
     async def worker() -> None:
         for _ in left:
-            await deed()
+            await action()
 
     began = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))

@@ -41,7 +41,7 @@ XFS = {"dw": "#DW jobdw type=xfs capacity=1GiB name=scratch"}
 def one_life() -> Iterator[Result]:
     """One rabbit job after the other, submit to clean."""
 
-    async def deed(world: World, control: Control) -> list[Result]:
+    async def action(world: World, control: Control) -> list[Result]:
         taken, began_cpu = [], time.process_time()
         for _ in range(20):
             began = time.perf_counter()
@@ -54,7 +54,7 @@ def one_life() -> Iterator[Result]:
             Result(name="rabbit job, CPU of all parts", value=cpu, unit="ms", budget=18),
         ]  # fmt: skip
 
-    yield from simulated(deed)
+    yield from simulated(action)
 
 
 def lives() -> Iterator[Result]:
@@ -149,17 +149,17 @@ def seconds(process: int) -> float:
 def aged() -> Iterator[Result]:
     """Plain jobs on 64 slots, where 200,000 have been before them."""
 
-    async def deed(world: World, control: Control) -> list[Result]:
+    async def action(world: World, control: Control) -> list[Result]:
         return await throughput(world, control, 2000, {}, 500, where=" on an aged store")
 
-    yield from simulated(deed, rabbits=4, before=Before(inactive=200_000))
+    yield from simulated(action, rabbits=4, before=Before(inactive=200_000))
 
 
 def restart() -> Iterator[Result]:
     """From nothing to the first answer, with 100,000 jobs that are over and 10,000 that wait."""
     began = 0.0
 
-    async def deed(world: World, control: Control) -> list[Result]:
+    async def action(world: World, control: Control) -> list[Result]:
         await control.instance.bus.handle().rpc("job-list.list", {"max_entries": 1})
         seconds = time.perf_counter() - began
         return [Result(name="restart, 110,000 jobs", value=seconds, unit="s", budget=10)]
@@ -169,7 +169,7 @@ def restart() -> Iterator[Result]:
         began = time.perf_counter()
 
     before = Before(inactive=100_000, active=10_000, then=begin)
-    yield from simulated(deed, rabbits=4, before=before)
+    yield from simulated(action, rabbits=4, before=before)
 
 
 def listing() -> Iterator[Result]:
@@ -180,7 +180,7 @@ def listing() -> Iterator[Result]:
         "search 200,000 jobs for a name": {"constraint": {"name": ["none"]}},
     }
 
-    async def deed(world: World, control: Control) -> list[Result]:
+    async def action(world: World, control: Control) -> list[Result]:
         ask = control.instance.bus.handle().rpc
         await ask("job-list.list", {"max_entries": 1})
         results = []
@@ -194,7 +194,7 @@ def listing() -> Iterator[Result]:
         milliseconds = (time.perf_counter() - began) * 1000
         return [*results, Result(name="count 200,000 jobs", value=milliseconds, unit="ms")]
 
-    yield from simulated(deed, rabbits=4, before=Before(inactive=200_000))
+    yield from simulated(action, rabbits=4, before=Before(inactive=200_000))
 
 
 async def throughput(
@@ -238,7 +238,7 @@ class Before:
 
 
 def simulated(
-    deed: Callable[[World, Control], Awaitable[list[Result]]],
+    action: Callable[[World, Control], Awaitable[list[Result]]],
     rabbits: int = 2,
     before: Before | None = None,
 ) -> list[Result]:
@@ -247,13 +247,13 @@ def simulated(
         if before is not None:
             age(Path(directory), before)
             before.then()
-        return asyncio.run(lived(deed, Path(directory), Site(rabbits=rabbits)))
+        return asyncio.run(lived(action, Path(directory), Site(rabbits=rabbits)))
 
 
 def age(directory: Path, before: Before) -> None:
     """Make the store of a cluster that has run many plain jobs, all like one that it did run."""
 
-    async def deed(world: World, control: Control) -> list[Result]:
+    async def action(world: World, control: Control) -> list[Result]:
         job = await world.submit(control, nodes=None, tasks=1)
         await clean(control, job)
         left.update(leaves(control.instance.kvs, fluid.kvs(job)))
@@ -280,7 +280,7 @@ def age(directory: Path, before: Before) -> None:
             running.cancel()
 
     left: dict[str, bytes] = {}
-    simulated(deed)
+    simulated(action)
     with SqliteJournal(directory / "jobs.db") as jobs:
         asyncio.run(fill(jobs))
     os.sync()  # or the disk would still be busy with it when something is measured
@@ -298,7 +298,7 @@ def leaves(kvs: Kvs, key: str, below: str = "") -> Mapping[str, bytes]:
 
 
 async def lived(
-    deed: Callable[[World, Control], Awaitable[list[Result]]],
+    action: Callable[[World, Control], Awaitable[list[Result]]],
     directory: Path,
     site: Site,
     nodes: Nodes | None = None,
@@ -318,7 +318,7 @@ async def lived(
             async def begin(control: Control) -> list[Result]:
                 gc.freeze()
                 gc.enable()
-                return await deed(world, control)
+                return await action(world, control)
 
             gc.disable()  # until all is read, as `warren up` does
             try:

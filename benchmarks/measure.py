@@ -23,12 +23,12 @@ class Result:
         return self.value >= self.budget if self.at_least else self.value <= self.budget
 
 
-def median_ms(deed: Callable[[], object], times: int = 7) -> float:
-    """Return the median of how long a deed takes, in milliseconds."""
+def median_ms(action: Callable[[], object], times: int = 7) -> float:
+    """Return the median of how long a action takes, in milliseconds."""
     taken = []
     for _ in range(times):
         began = time.perf_counter()
-        deed()
+        action()
         taken.append((time.perf_counter() - began) * 1000)
     return statistics.median(taken)
 

@@ -29,12 +29,12 @@ def on_loop_devices() -> Iterator[Result]:
     if why_not is not None:
         print(f"xfs Workflows on loop devices are not measured: {why_not}", file=sys.stderr)
         return
-    for deed in (
+    for action in (
         measured("one xfs Workflow, loop devices", count=1, rounds=20, budget=600),
         measured("eight xfs Workflows, loop devices", count=8, rounds=5, budget=1500),
     ):
         with tempfile.TemporaryDirectory() as directory:
-            yield from asyncio.run(_on_real_nodes(deed, Path(directory)))
+            yield from asyncio.run(_on_real_nodes(action, Path(directory)))
 
 
 def measured(
@@ -42,7 +42,7 @@ def measured(
 ) -> Callable[[World, Control], Awaitable[list[Result]]]:
     """Let `count` jobs live at once, several times: submission to nothing left."""
 
-    async def deed(world: World, control: Control) -> list[Result]:
+    async def action(world: World, control: Control) -> list[Result]:
         taken = []
         for _ in range(rounds):
             began = time.perf_counter()
@@ -52,7 +52,7 @@ def measured(
             taken.append((time.perf_counter() - began) * 1000)
         return [Result(name=name, value=percentile(taken, 0.5), unit="ms", budget=budget)]
 
-    return deed
+    return action
 
 
 async def life(world: World, control: Control) -> None:
@@ -60,13 +60,13 @@ async def life(world: World, control: Control) -> None:
 
 
 async def _on_real_nodes(
-    deed: Callable[[World, Control], Awaitable[list[Result]]], directory: Path
+    action: Callable[[World, Control], Awaitable[list[Result]]], directory: Path
 ) -> list[Result]:
     state, site = StateDir(directory), Site(flash="image")
     state.prepare()
     nodes = Nodes(state, site, isolated=True)
     try:
-        return await lived(deed, directory, site, nodes)
+        return await lived(action, directory, site, nodes)
     finally:
         await nodes.end()
 

@@ -272,7 +272,7 @@ _deeds = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(_deeds, st.integers(0, 30))
 def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service_dies(
-    deeds: list[tuple[str, int, int]], lives: int
+    steps: list[tuple[str, int, int]], lives: int
 ) -> None:
     """No start without an end behind it, and nothing left, from whichever record on it died."""
     journal = Dying(lives)
@@ -298,8 +298,8 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
                     return
                 promised.discard(f"{number}.pbshost")
 
-            for deed, number, uid in deeds:
-                match deed:
+            for action, number, uid in steps:
+                match action:
                     case "begin":
                         clients.create_task(begin(number, uid))
                     case "end":

@@ -13,10 +13,10 @@ from warren.instance.simulated import Play
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-def in_a_world(deed: Callable[[World, Control], Awaitable[None]]) -> None:
+def in_a_world(action: Callable[[World, Control], Awaitable[None]]) -> None:
     async def main() -> None:
         async with opened(play=lambda command, environment: Play(seconds=5)) as world:
-            await world.live(lambda control: deed(world, control))
+            await world.live(lambda control: action(world, control))
 
     virtual.run(main())
 
@@ -33,7 +33,7 @@ def workflow_spec(wlm: str, job: int) -> dict[str, Any]:
 
 
 def test_a_workflow_that_nobody_needs_is_torn_down_and_deleted() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         await control.api.store.create(
             kinds.WORKFLOW,
             {
@@ -48,11 +48,11 @@ def test_a_workflow_that_nobody_needs_is_torn_down_and_deleted() -> None:
         await world.until(lambda: not world.workflow(control))
         await world.assert_nothing_left(control)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_workflow_of_another_workload_manager_is_left_alone() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         metadata = {"name": "slurm-1", "namespace": "default"}
         made = {"metadata": metadata, "spec": workflow_spec("slurm", 1)}
         await control.api.store.create(kinds.WORKFLOW, made)
@@ -62,11 +62,11 @@ def test_a_workflow_of_another_workload_manager_is_left_alone() -> None:
 
         assert world.workflow(control)["metadata"]["name"] == "slurm-1"
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         for flash in world.flash.values():
             flash.capacity = 1
         job = await world.submit(control, attributes=DW)
@@ -76,11 +76,11 @@ def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
         assert "rabbit-0: rabbit-0 has 1 bytes of flash left" in ended.job.fatal.note
         await world.assert_nothing_left(control)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         mounts = control.api.store
         await world.until(lambda: list(mounts.everything(kinds.CLIENT_MOUNT)))
@@ -93,11 +93,11 @@ def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> N
         assert "does not exist" in ended.job.fatal.note
         await world.assert_nothing_left(control)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_finalizer_of_somebody_else_keeps_the_workflow_but_not_the_job() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         workflow = world.workflow(control)
@@ -123,7 +123,7 @@ def test_a_finalizer_of_somebody_else_keeps_the_workflow_but_not_the_job() -> No
         )
         await world.until(lambda: not world.workflow(control))
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def _inactive(control: Control, job: int) -> bool:

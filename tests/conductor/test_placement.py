@@ -64,7 +64,7 @@ def shares(control: Control, job: JobId) -> list[str]:
 
 
 def test_one_allocation_is_reserved_and_used_on_the_rabbit_that_has_room_for_it() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         first = await world.submit(control, nodes=1, attributes=BESIDE)
         await world.until(lambda: assigned(control, first))
         assert held_by(control, first) == {"rabbit-0": 60}
@@ -84,18 +84,18 @@ def test_one_allocation_is_reserved_and_used_on_the_rabbit_that_has_room_for_it(
         await world.ended(control, first)
         await world.assert_nothing_left(control)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_job_whose_one_node_has_the_allocation_lives_its_whole_life() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, nodes=1, attributes=SHARED)
         ended = await world.ended(control, job)
         assert ended.job.fatal is None
         assert world.seen[next(iter(world.seen))]["DW_JOB_shared"]
         await world.assert_nothing_left(control)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() -> None:
@@ -112,7 +112,7 @@ def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() ->
         async with opened(site, lambda command, environment: Play()) as world:
             await world.live(lambda control: set_up(world, control), seam)
             await world.live(lambda control: set_up(world, control))
-        return len(seam.deeds) == write
+        return len(seam.actions) == write
 
     write = 1
     while virtual.run(once(write)):
@@ -121,7 +121,7 @@ def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() ->
 
 
 def test_what_can_never_be_placed_is_refused_at_submit() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         large = {"dw": "#DW jobdw type=xfs capacity=65GiB name=shared"}
         with pytest.raises(RpcError) as raised:
             await world.submit(control, nodes=2, attributes=large)
@@ -129,13 +129,13 @@ def test_what_can_never_be_placed_is_refused_at_submit() -> None:
             "The job's storage cannot be placed because an allocation of 65 GiB is on one rabbit"
         )
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
-def in_a_world(deed: Any) -> None:
+def in_a_world(action: Any) -> None:
     async def main() -> None:
         site = Site(rabbits=2, capacity=64 * GIB)
         async with opened(site, lambda command, environment: Play(seconds=5)) as world:
-            await world.live(lambda control: deed(world, control))
+            await world.live(lambda control: action(world, control))
 
     virtual.run(main())

@@ -13,10 +13,10 @@ from warren.dws import kinds
 from warren.kube.server.local import LocalClient
 
 
-def in_a_cluster(deed: Callable[[Control], Awaitable[None]], site: Site | None = None) -> None:
+def in_a_cluster(action: Callable[[Control], Awaitable[None]], site: Site | None = None) -> None:
     async def main() -> None:
         async with opened(site) as world:
-            await world.live(deed)
+            await world.live(action)
 
     virtual.run(main())
 

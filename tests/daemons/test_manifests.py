@@ -47,7 +47,7 @@ real = pytest.mark.skipif(not CRDS.is_dir(), reason=f"the real definitions are n
 DWS = "dataworkflowservices.github.io"
 NNF = "nnf.cray.hpe.com"
 
-Deeds = set[tuple[str, str]]
+Actions = set[tuple[str, str]]
 """Verbs, and what they are for: `("patch", "servers/status")`."""
 
 
@@ -60,7 +60,7 @@ class Told:
 
     dropped: set[str] = field(default_factory=set)
     written: list[Object] = field(default_factory=list)
-    deeds: dict[str, Deeds] = field(default_factory=dict)
+    actions: dict[str, Actions] = field(default_factory=dict)
     """By role."""
     strayed: set[str] = field(default_factory=set)
     """What agents have asked for outside of their node's namespace."""
@@ -91,7 +91,7 @@ class Overheard:
             role = ""
         if reconciler in AGENTS and namespace != str(context["key"]).partition("/")[0]:
             self._told.strayed.add(f"{reconciler}: {verb} {kind} in {namespace or 'all'}")
-        self._told.deeds.setdefault(role, set()).add((verb, f"{kind.plural}{part}"))
+        self._told.actions.setdefault(role, set()).add((verb, f"{kind.plural}{part}"))
 
     async def get(self, kind: Kind, key: Key) -> Object:
         self._heard("get", kind, key.namespace)
@@ -135,17 +135,17 @@ class Clumsy(SimulatedMachine):
                     raise NodeTrouble(f"{copy.source}: no such file")
 
 
-Deed = Callable[[World, Control], Awaitable[None]]
+Action = Callable[[World, Control], Awaitable[None]]
 
 
-def ends(*directives: str) -> Deed:
+def ends(*directives: str) -> Action:
     """Return the story of a job that comes to its end, good or bad."""
 
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes={"dw": "\n".join(directives)})
         await world.ended(control, job)
 
-    return deed
+    return action
 
 
 async def has_no_room(world: World, control: Control) -> None:
@@ -207,7 +207,7 @@ async def loses_a_label(world: World, control: Control) -> None:
 XFS, COPY_IN, COPY_OUT = DIRECTIVES
 EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
 RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
-STORIES: Sequence[Deed] = (
+STORIES: Sequence[Action] = (
     ends(XFS, COPY_IN, COPY_OUT),
     ends(EXT4),  # and its tasks fail: see `played`
     ends(RAW),
@@ -292,7 +292,7 @@ def test_a_field_that_no_schema_has_would_be_missed() -> None:
     async def main() -> None:
         async with opened() as world:
 
-            async def deed(control: Control) -> None:
+            async def action(control: Control) -> None:
                 resource = control.api.store.resource(DWS, "servers")
                 assert resource is not None
                 dropped: list[str] = []
@@ -300,7 +300,7 @@ def test_a_field_that_no_schema_has_would_be_missed() -> None:
                 resource.conformed("v1alpha7", obj, dropped.extend)
                 assert dropped == ["spec.size"]
 
-            await world.live(deed)
+            await world.live(action)
 
     virtual.run(main())
 
@@ -336,14 +336,14 @@ def test_every_definition_is_taken_by_the_server_with_its_schemas() -> None:
     async def main() -> None:
         async with opened() as world:
 
-            async def deed(control: Control) -> None:
+            async def action(control: Control) -> None:
                 for crd in definitions():
                     spec = crd["spec"]
                     resource = control.api.store.resource(spec["group"], spec["names"]["plural"])
                     assert resource is not None
                     assert list(resource.compiled) == [each["name"] for each in spec["versions"]]
 
-            await world.live(deed)
+            await world.live(action)
 
     virtual.run(main())
 
@@ -518,7 +518,7 @@ def test_what_the_definitions_cannot_say_is_refused_in_proposal_with_that_reason
     )
     told: list[Object] = []
 
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         key = Key("", str(kinds.BREAKDOWN))
         await control.api.store.patch(
             Change(kind=CRD, key=key, patch={"spec": {"versions": spec["versions"]}})
@@ -543,7 +543,7 @@ def test_what_the_definitions_cannot_say_is_refused_in_proposal_with_that_reason
 
             async def life(control: Control) -> None:
                 async with asyncio.timeout(600):
-                    await deed(world, control)
+                    await action(world, control)
 
             await world.live(life)
 
@@ -576,7 +576,7 @@ def role(name: str) -> Object:
     return found
 
 
-def granted(name: str) -> Deeds:
+def granted(name: str) -> Actions:
     return {
         (verb, resource)
         for rule in role(name)["rules"]
@@ -585,11 +585,11 @@ def granted(name: str) -> Deeds:
     }
 
 
-def watching(*looked_at: Kind) -> Deeds:
+def watching(*looked_at: Kind) -> Actions:
     return {(verb, kind.plural) for kind in looked_at for verb in ("list", "watch")}
 
 
-def needed(name: str) -> Deeds:
+def needed(name: str) -> Actions:
     """Return what a role has beyond single reads, which go with lists, and what guards ask."""
     return {
         (verb, resource)
@@ -623,7 +623,7 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     assert {
         group for rule in role("dws-workload-manager")["rules"] for group in rule["apiGroups"]
     } == {DWS}
-    assert told.deeds["dws-workload-manager"] | watching(*informers._informers) <= table
+    assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= table
 
 
 def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
@@ -633,9 +633,9 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     for controller in (BreakdownController, StorageController, AccessController, SystemController):
         controller(nothing, informers)
 
-    deeds = told.deeds["warren-controllers"]
-    single = {deed for deed in deeds if deed[0] == "get"}
-    assert needed("warren-controllers") == deeds - single | watching(*informers._informers)
+    actions = told.actions["warren-controllers"]
+    single = {action for action in actions if action[0] == "get"}
+    assert needed("warren-controllers") == actions - single | watching(*informers._informers)
     assert single <= granted("warren-controllers")
     owners = {
         (verb, resource)
@@ -662,7 +662,7 @@ def _blocking_owners(written: list[Object]) -> set[str]:
 def test_an_agent_may_do_what_it_does_in_its_own_namespace_and_no_more(
     told: Told, name: str
 ) -> None:
-    assert needed(name) == told.deeds[name]
+    assert needed(name) == told.actions[name]
     assert told.strayed == set()
 
 

@@ -69,7 +69,7 @@ class Cluster:
             case Create(object=obj) if old is None:
                 self._commit(key, self._created(write.kind, obj))
             case Change(patch=patch) if old is not None:
-                assert write.seen in (None, old["metadata"]["resourceVersion"]), write
+                assert write.resource_version in (None, old["metadata"]["resourceVersion"]), write
                 if write.kind.status:
                     only = {"status": patch["status"]} if write.status else dict(patch)
                     patch = only if write.status else {**only, "status": old.get("status", {})}
@@ -118,7 +118,7 @@ class Cluster:
 
     def _conduct(self) -> Sequence[Any]:
         return conduct.decide(
-            conduct.Seen(
+            conduct.JobSnapshot(
                 job=conduct.Job(
                     id=7,
                     phase=self.phase,
@@ -142,7 +142,7 @@ class Cluster:
     def _drive(self) -> Sequence[Any]:
         assert self.workflow is not None
         return driver.decide(
-            driver.Seen(
+            driver.WorkflowSnapshot(
                 workflow=self.workflow,
                 breakdowns=self.named(kinds.BREAKDOWN, DirectiveBreakdown),
                 servers=self.named(kinds.SERVERS, Servers),
@@ -152,7 +152,7 @@ class Cluster:
                 computes=next(iter(self.of(kinds.COMPUTES, Computes)), None),
                 file_systems=[lustre()],
                 rabbits={"r0": rabbit("r0"), "r1": rabbit("r1")},
-                belongings=[key for key in self.objects if key[0] in BELONGINGS],
+                dependents=[key for key in self.objects if key[0] in BELONGINGS],
                 mount_prefix="/mnt/nnf",
                 now=NOW,
             )
@@ -171,7 +171,7 @@ class Cluster:
         writes = [*storage.decide(seen, shares)]
         given = self.named(kinds.SERVERS, Servers).get(seen.metadata.name)
         if given is not None and not seen.metadata.deleting:
-            sets = {key.name: label for key, label in storage.share_keys(seen).items()}
+            sets = {key.name: label for key, label in storage.node_storage_keys(seen).items()}
             change = servers.report(given, shares, sets)
             writes += [change] if change else []
         return writes
@@ -180,10 +180,10 @@ class Cluster:
         name = seen.spec.storage_reference.name
         own = (f"NnfAccess {seen.metadata.key}",)
         return access.decide(
-            access.Seen(
+            access.AccessSnapshot(
                 access=seen,
                 storage=self.named(kinds.NNF_STORAGE, NnfStorage).get(name),
-                shares=self._shares(name),
+                node_storages=self._shares(name),
                 computes=next(iter(self.of(kinds.COMPUTES, Computes)), None),
                 configuration=configuration(),
                 mounts=[

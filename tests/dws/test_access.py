@@ -21,17 +21,17 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
-from warren.dws.access import Seen, child, decide
+from warren.dws.access import AccessSnapshot, child, decide
 from warren.dws.objects import NnfAccess
 
 SHARES = [share("r1", 1), share("r0", 2)]
 
 
-def seen(access: NnfAccess, *mounts: Any, **others: Any) -> Seen:
-    return Seen(
+def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
+    return AccessSnapshot(
         access=access,
         storage=others.pop("storage", nnf_storage(("r0", 2), ("r1", 1), ready=True)),
-        shares=others.pop("shares", SHARES),
+        node_storages=others.pop("node_storages", SHARES),
         computes=others.pop("computes", computes("n0", "n1", "n2")),
         configuration=others.pop("configuration", configuration()),
         mounts=mounts,
@@ -100,7 +100,7 @@ def test_each_rabbit_mounts_all_its_allocations_in_index_directories() -> None:
 def test_a_rabbit_that_is_listed_twice_numbers_its_allocations_on() -> None:
     twice = [share("r0", 1, number=1), share("r0", 2, number=0)]
     storage = nnf_storage(("r0", 2), ("r0", 1), ready=True)
-    found = mounting(decide(seen(nnf_access("servers"), storage=storage, shares=twice)))
+    found = mounting(decide(seen(nnf_access("servers"), storage=storage, node_storages=twice)))
     assert found["r0"] == [
         ("/mnt/nnf/uid-wf-0/r0-0", "r0/uid-default-wf-0-xfs-0-0"),
         ("/mnt/nnf/uid-wf-0/r0-1", "r0/uid-default-wf-0-xfs-0-1"),
@@ -191,7 +191,7 @@ def test_an_access_is_unmounted_when_all_its_nodes_are() -> None:
             "WLM",
         ),
         (
-            {"shares": [share("r0", 1), share("r1", 1)]},
+            {"node_storages": [share("r0", 1), share("r1", 1)]},
             "invalid matching between clients and storage. Too many clients for storage: "
             "r0 has no allocation for n1",
             "Fatal",

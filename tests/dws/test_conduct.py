@@ -29,16 +29,16 @@ from warren.dws.conduct import (
     Finish,
     FreeNodes,
     Job,
+    JobSnapshot,
     Later,
     Memo,
     Note,
     Phase,
     Release,
-    Seen,
     Start,
     decide,
+    needs_flash,
     per_rabbit,
-    wants_flash,
 )
 from warren.dws.faults import Fault
 from warren.dws.objects import State, Workflow
@@ -68,7 +68,7 @@ def job(phase: Phase, **more: Any) -> Job:
     )
 
 
-def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> Seen:
+def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> JobSnapshot:
     view: dict[str, Any] = {
         "breakdowns": {"wf-0": breakdown(0, need())},
         "servers": {"wf-0": servers()},
@@ -76,7 +76,7 @@ def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> Seen:
         "configuration": configuration(),
         "floor": 4 * GIB,
     }
-    return Seen(job=the_job, workflow=wf, raw=RAW, **{**view, **others})
+    return JobSnapshot(job=the_job, workflow=wf, raw=RAW, **{**view, **others})
 
 
 def at(state: str, ready: bool = True, desired: str | None = None, **status: Any) -> Workflow:
@@ -178,7 +178,7 @@ def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
         "servers": {"wf-0": servers(), "wf-1": servers()},
     }
     starting = seen(job(Phase.STARTING), at("Proposal"), **needs)
-    assert wants_flash(starting)
+    assert needs_flash(starting)
     flash = (Held("r0", 2, 1, 11), Held("r1", 1, 1, 5))
     actions = decide(replace(starting, flash=flash))
     assert [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)] == [
@@ -197,8 +197,8 @@ def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
         seen(job(Phase.HELD), at("Proposal"), breakdowns={"wf-0": breakdown(0, SINGLE)}),
     ],
 )
-def test_flash_is_looked_up_only_where_it_matters(other: Seen) -> None:
-    assert not wants_flash(other)
+def test_flash_is_looked_up_only_where_it_matters(other: JobSnapshot) -> None:
+    assert not needs_flash(other)
 
 
 def test_storage_of_more_than_the_floor_is_as_large_as_it_is_needed() -> None:

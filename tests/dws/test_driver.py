@@ -33,27 +33,27 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Key, Write, key_of
 from warren.dws import kinds, labels
-from warren.dws.driver import WORK, Seen, decide
+from warren.dws.driver import HANDLERS, WorkflowSnapshot, decide
 from warren.dws.objects import NnfDataMovement, State, Storage, Workflow, read
 
 ALL = (JOBDW, COPY_IN, COPY_OUT)
 SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"
 
 
-def seen(wf: Workflow, **others: Any) -> Seen:
+def seen(wf: Workflow, **others: Any) -> WorkflowSnapshot:
     """Make a view of a Workflow whose children are given as lists."""
     named = {
         kind: {each.metadata.name: each for each in others.pop(kind, ())}
         for kind in ("breakdowns", "servers", "storages", "accesses")
     }
-    return Seen(
+    return WorkflowSnapshot(
         workflow=wf,
         **named,
         movements=others.pop("movements", ()),
         computes=computes(),
         file_systems=others.pop("file_systems", [lustre()]),
         rabbits={"r0": rabbit("r0"), "r1": rabbit("r1")},
-        belongings=others.pop("belongings", ()),
+        dependents=others.pop("dependents", ()),
         mount_prefix="/mnt/nnf",
         now=NOW,
         **others,
@@ -133,14 +133,14 @@ def test_a_state_without_directives_is_ready_at_once(state: State) -> None:
     ],
 )
 def test_a_command_without_work_in_a_state_is_not_in_the_table(state: State, command: str) -> None:
-    assert (state, command) not in WORK
+    assert (state, command) not in HANDLERS
 
 
 def test_every_write_of_the_workflow_is_made_on_what_was_seen() -> None:
     for wf in (workflow(state=None), workflow(JOBDW), workflow(state="Setup", desired="DataIn")):
         for write in decide(seen(wf)):
             if isinstance(write, Change):
-                assert write.seen == "7"
+                assert write.resource_version == "7"
 
 
 # Proposal
@@ -599,7 +599,7 @@ LEFT = [(kinds.BREAKDOWN, Key("default", "wf-0")), (kinds.COMPUTES, Key("default
 @pytest.mark.parametrize("state", ["Proposal", "PreRun"])
 def test_a_deleted_workflow_is_torn_down_from_wherever_it_is(state: str) -> None:
     wf = workflow(*ALL, state=state, metadata=DELETING)
-    writes = decide(seen(wf, storages=[STORAGE], belongings=LEFT))
+    writes = decide(seen(wf, storages=[STORAGE], dependents=LEFT))
     assert removed(writes, kinds.NNF_STORAGE) == ["default/wf-0"]
     assert len(writes) == 1
 
@@ -609,8 +609,8 @@ def test_a_deleted_workflow_waits_for_a_node_that_cannot_let_go() -> None:
     assert decide(seen(workflow(*ALL, metadata=DELETING), accesses=[stuck])) == []
 
 
-def test_a_deleted_workflow_then_removes_its_belongings() -> None:
-    writes = decide(seen(workflow(*ALL, metadata=DELETING), belongings=LEFT))
+def test_a_deleted_workflow_then_removes_its_dependents() -> None:
+    writes = decide(seen(workflow(*ALL, metadata=DELETING), dependents=LEFT))
     assert removed(writes, kinds.BREAKDOWN) == ["default/wf-0"]
     assert removed(writes, kinds.COMPUTES) == ["default/wf"]
     assert len(writes) == 2

@@ -70,12 +70,12 @@ def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
 
 def test_a_rabbit_that_is_listed_twice_gets_two_shares() -> None:
     twice = nnf_storage(("r0", 1), ("r1", 1), ("r0", 2))
-    assert [str(key) for key in storage.share_keys(twice)] == [
+    assert [str(key) for key in storage.node_storage_keys(twice)] == [
         "r0/default-wf-0-xfs-0",
         "r1/default-wf-0-xfs-0",
         "r0/default-wf-0-xfs-1",
     ]
-    assert set(storage.share_keys(twice).values()) == {"xfs"}
+    assert set(storage.node_storage_keys(twice).values()) == {"xfs"}
 
 
 def test_only_the_shares_that_are_missing_are_made() -> None:

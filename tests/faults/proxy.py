@@ -34,7 +34,7 @@ from warren.kube.client import Client, Conflict, Event, Expired, Forbidden, List
 from warren.kube.transport import SECONDS
 
 T = TypeVar("T")
-Deed = Callable[[], Coroutine[Any, Any, T]]
+Action = Callable[[], Coroutine[Any, Any, T]]
 
 SILENCE: Final = 150.0
 """After how many seconds without a word the HTTPS client takes a watch for dead."""
@@ -103,7 +103,7 @@ TWICE: Final = Twice()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Fate:
     """How a watch goes. It ends after so many events or seconds, whichever is first."""
 
     events: int | None = None
@@ -120,7 +120,7 @@ class Course:
     """Whether changes of two objects come in each other's place, where both are there."""
 
 
-PLAIN: Final = Course()
+PLAIN: Final = Fate()
 MAY_NOT: Final = Refusal('things is forbidden: User "w" cannot do that here', Forbidden)
 """What a server says of everything that has not read its roles yet."""
 
@@ -135,7 +135,7 @@ class Schedule(Protocol):
         """Say what befalls the request that is made now."""
         ...
 
-    def course(self, kind: Kind, now: float) -> Course:
+    def fate(self, kind: Kind, now: float) -> Fate:
         """Say how the watch goes that begins now."""
         ...
 
@@ -169,23 +169,23 @@ class Faults:
             self.met.append(f"{now:.2f} {verb} {kind.plural}: {found}")
         return found
 
-    def of_watch(self, kind: Kind) -> tuple[Course, float | None]:
+    def of_watch(self, kind: Kind) -> tuple[Fate, float | None]:
         """Say how a watch goes, and when at last the API goes down under it."""
         now = asyncio.get_running_loop().time()
         if self.schedule.down(now):
             raise GONE.raised()
-        course = self.schedule.course(kind, now)
-        if course != PLAIN:
-            self.met.append(f"{now:.2f} watch {kind.plural}: {course}")
-        return course, self.schedule.next_fall(now)
+        fate = self.schedule.fate(kind, now)
+        if fate != PLAIN:
+            self.met.append(f"{now:.2f} watch {kind.plural}: {fate}")
+        return fate, self.schedule.next_fall(now)
 
-    def do_later(self, seconds: float, deed: Deed[Any]) -> None:
+    def do_later(self, seconds: float, action: Action[Any]) -> None:
         """Do something for a client that does not wait for it any more."""
 
         async def later() -> None:
             await asyncio.sleep(seconds)
             with suppress(WarrenError):
-                await deed()
+                await action()
 
         task = asyncio.create_task(later())
         self._still.add(task)
@@ -238,43 +238,43 @@ class FaultyClient:
             await self._inner.delete(remove)
 
     async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
-        course, fall = self._faults.of_watch(kind)
+        fate, fall = self._faults.of_watch(kind)
         told = self._inner.watch(kind, since, namespace)
         async with aclosing(told) as events:  # type: ignore[type-var]
-            if course == PLAIN and fall is None:
+            if fate == PLAIN and fall is None:
                 async for event in events:
                     yield event
                 return
-            async with aclosing(_going(events, course, fall)) as going:  # type: ignore[type-var]
+            async with aclosing(_going(events, fate, fall)) as going:  # type: ignore[type-var]
                 async for event in going:
                     yield event
 
-    async def _ask(self, verb: str, kind: Kind, deed: Deed[T]) -> T:
+    async def _ask(self, verb: str, kind: Kind, action: Action[T]) -> T:
         match self._faults.of_request(verb, kind):
             case None:
-                return await deed()
+                return await action()
             case Refusal() as refusal:
                 raise refusal.raised()
             case Lost():
-                await deed()
+                await action()
                 raise Unavailable("connection reset by peer")
             case Late(there, back):
-                return await _late(deed, there, back)
+                return await _late(action, there, back)
             case Belated(seconds):
-                self._faults.do_later(SECONDS + seconds, deed)
+                self._faults.do_later(SECONDS + seconds, action)
                 await asyncio.sleep(SECONDS)
                 raise Unavailable("no answer in time")
             case Twice():
                 with suppress(WarrenError):
-                    await deed()
-                return await deed()
+                    await action()
+                return await action()
 
 
-async def _late(deed: Deed[T], there: float, back: float) -> T:
+async def _late(action: Action[T], there: float, back: float) -> T:
     try:
         async with asyncio.timeout(SECONDS):
             await asyncio.sleep(there)
-            answer = await deed()
+            answer = await action()
             await asyncio.sleep(back)
             return answer
     except TimeoutError as error:
@@ -282,25 +282,25 @@ async def _late(deed: Deed[T], there: float, back: float) -> T:
 
 
 async def _going(
-    events: AsyncIterator[Event], course: Course, fall: float | None
+    events: AsyncIterator[Event], fate: Fate, fall: float | None
 ) -> AsyncIterator[Event]:
     """Tell the events of a watch as it goes."""
     loop = asyncio.get_running_loop()
     never = float("inf")
     falls = never if fall is None else fall
-    ends = never if course.seconds is None else loop.time() + course.seconds
+    ends = never if fate.seconds is None else loop.time() + fate.seconds
     last = min(falls, ends)
     told = 0
-    before: deque[Event] = deque(maxlen=course.again)
+    before: deque[Event] = deque(maxlen=fate.again)
     coming = asyncio.ensure_future(anext(events))
     try:
-        while loop.time() < last and told != course.events:
+        while loop.time() < last and told != fate.events:
             await asyncio.wait({coming}, timeout=None if last == never else last - loop.time())
             if not coming.done():
                 break
             fresh = [coming.result()]
             coming = asyncio.ensure_future(anext(events))
-            if course.swapped:
+            if fate.swapped:
                 await asyncio.wait({coming}, timeout=0)
                 if coming.done():
                     fresh.append(coming.result())
@@ -308,7 +308,7 @@ async def _going(
                     if key_of(fresh[0].object) != key_of(fresh[1].object):
                         fresh.reverse()
             for event in fresh:
-                await asyncio.sleep(course.lag)
+                await asyncio.sleep(fate.lag)
                 for old in before:
                     yield old
                 yield event
@@ -319,8 +319,8 @@ async def _going(
         await asyncio.wait({coming})
     if falls <= ends and loop.time() >= falls:
         raise CUT_OFF.raised()
-    if course.silent:
+    if fate.silent:
         await asyncio.sleep(SILENCE)
         raise CUT_OFF.raised()
-    if course.ends is not None:
-        raise course.ends.raised()
+    if fate.ends is not None:
+        raise fate.ends.raised()

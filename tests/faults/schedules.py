@@ -20,7 +20,7 @@ from tests.faults.proxy import (
     TOO_OLD,
     TWICE,
     Belated,
-    Course,
+    Fate,
     Late,
     Mishap,
 )
@@ -37,18 +37,18 @@ class Line:
     last: int
     verb: str
     kind: Kind
-    what: Mishap | Course
+    what: Mishap | Fate
 
     def __str__(self) -> str:
         return f"{self.verb} {self.first}..{self.last} of {self.kind.plural}: {self.what}"
 
 
-def the(number: int, verb: str, kind: Kind, what: Mishap | Course) -> Line:
+def the(number: int, verb: str, kind: Kind, what: Mishap | Fate) -> Line:
     """Say what befalls one request of all that anybody makes."""
     return Line(number, number, verb, kind, what)
 
 
-def first(count: int, verb: str, kind: Kind, what: Mishap | Course) -> Line:
+def first(count: int, verb: str, kind: Kind, what: Mishap | Fate) -> Line:
     """Say what befalls the first requests that anybody makes."""
     return Line(1, count, verb, kind, what)
 
@@ -78,15 +78,15 @@ class Script(Outages):
 
     def mishap(self, verb: str, kind: Kind, now: float) -> Mishap | None:
         found = self._next(verb, kind)
-        assert not isinstance(found, Course)
+        assert not isinstance(found, Fate)
         return found
 
-    def course(self, kind: Kind, now: float) -> Course:
+    def fate(self, kind: Kind, now: float) -> Fate:
         found = self._next("watch", kind)
-        assert found is None or isinstance(found, Course)
+        assert found is None or isinstance(found, Fate)
         return found or PLAIN
 
-    def _next(self, verb: str, kind: Kind) -> Mishap | Course | None:
+    def _next(self, verb: str, kind: Kind) -> Mishap | Fate | None:
         self._counts[verb, kind] += 1
         number = self._counts[verb, kind]
         for line in self._lines:
@@ -178,13 +178,13 @@ class Dice(Outages):
         shares = [self._climate.sorts[sort] for sort in fitting]
         return _OF[verb][self._dice.choices(fitting, shares)[0]](self._dice)
 
-    def course(self, kind: Kind, now: float) -> Course:
+    def fate(self, kind: Kind, now: float) -> Fate:
         dice = self._dice
         if self._clear(now) or dice.random() >= self._climate.watches:
             return PLAIN
         if dice.random() < 0.1:
-            return Course(seconds=0, ends=TOO_OLD)
-        return Course(
+            return Fate(seconds=0, ends=TOO_OLD)
+        return Fate(
             events=dice.choice((None, dice.randrange(1, 20))),
             seconds=10 ** dice.uniform(-1, 2),
             ends=dice.choice((None, CUT_OFF, TOO_OLD)),

@@ -15,7 +15,7 @@ from tests.faults.proxy import (
     TOO_OLD,
     TWICE,
     Belated,
-    Course,
+    Fate,
     Late,
     Mishap,
 )
@@ -75,23 +75,23 @@ def test_whatever_befalls_the_first_write_of_every_sort_the_job_completes(what: 
 
 
 @pytest.mark.parametrize(
-    "course",
+    "fate",
     [
-        pytest.param(Course(events=1), id="ended in peace"),
-        pytest.param(Course(events=1, ends=CUT_OFF), id="cut off"),
-        pytest.param(Course(events=0, ends=TOO_OLD), id="410 at once"),
-        pytest.param(Course(events=1, ends=TOO_OLD), id="410 later"),
-        pytest.param(Course(events=0, ends=MAY_NOT), id="403"),
-        pytest.param(Course(events=1, silent=True), id="silent"),
-        pytest.param(Course(lag=1), id="slow"),
-        pytest.param(Course(again=5), id="told again"),
-        pytest.param(Course(swapped=True), id="out of order"),
+        pytest.param(Fate(events=1), id="ended in peace"),
+        pytest.param(Fate(events=1, ends=CUT_OFF), id="cut off"),
+        pytest.param(Fate(events=0, ends=TOO_OLD), id="410 at once"),
+        pytest.param(Fate(events=1, ends=TOO_OLD), id="410 later"),
+        pytest.param(Fate(events=0, ends=MAY_NOT), id="403"),
+        pytest.param(Fate(events=1, silent=True), id="silent"),
+        pytest.param(Fate(lag=1), id="slow"),
+        pytest.param(Fate(again=5), id="told again"),
+        pytest.param(Fate(swapped=True), id="out of order"),
     ],
 )
 def test_whatever_befalls_the_first_watches_of_every_kind_the_job_completes(
-    course: Course,
+    fate: Fate,
 ) -> None:
-    assert_right(lived(Story(), *(the(1, "watch", kind, course) for kind in WATCHED)))
+    assert_right(lived(Story(), *(the(1, "watch", kind, fate) for kind in WATCHED)))
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_whatever_befalls_the_first_lists_the_job_completes(what: Mishap) -> Non
 @pytest.mark.parametrize("kind", JOB_KINDS, ids=str)
 def test_each_kind_may_be_behind_all_others(kind: Kind) -> None:
     """What is seen of one thing is never taken for all that is to be seen of it."""
-    assert_right(lived(Story(), the(1, "watch", kind, Course(lag=7))))
+    assert_right(lived(Story(), the(1, "watch", kind, Fate(lag=7))))
 
 
 def test_a_conductor_that_does_not_see_the_workflow_does_not_talk_of_it_all_the_time() -> None:
-    story = lived(Story(), the(1, "watch", kinds.WORKFLOW, Course(events=0, silent=True)))
+    story = lived(Story(), the(1, "watch", kinds.WORKFLOW, Fate(events=0, silent=True)))
 
     assert_right(story)
     assert Counter(story.events)["memo"] == 2
@@ -119,7 +119,7 @@ def test_a_conductor_that_does_not_see_the_workflow_does_not_talk_of_it_all_the_
 
 def test_what_was_never_seen_does_not_keep_its_workflow_when_it_goes() -> None:
     """The Computes come and go while their watch is silent: no news of them ever comes."""
-    unseen = the(1, "watch", kinds.COMPUTES, Course(events=0, silent=True))
+    unseen = the(1, "watch", kinds.COMPUTES, Fate(events=0, silent=True))
     story = lived(Story(cancelled=0.001), unseen)
 
     assert story.job.fatal.type == "cancel"
@@ -129,7 +129,7 @@ def test_what_was_never_seen_does_not_keep_its_workflow_when_it_goes() -> None:
     "kind", [kinds.NNF_STORAGE, kinds.NNF_ACCESS, kinds.NNF_DATA_MOVEMENT], ids=str
 )
 def test_no_workflow_goes_before_what_it_has_not_seen(kind: Kind) -> None:
-    unseen = the(1, "watch", kind, Course(events=0, silent=True))
+    unseen = the(1, "watch", kind, Fate(events=0, silent=True))
     story = lived(Story(cancelled=30), unseen)
 
     assert story.job.fatal.type == "cancel"

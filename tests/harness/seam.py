@@ -26,7 +26,7 @@ class Seam:
     def __init__(self, stop_after: int | None = None) -> None:
         self._stop_after = stop_after
         self._stopped = False
-        self.deeds: list[str] = []
+        self.actions: list[str] = []
         self.listener: Callable[[], None] = lambda: None
 
     def check(self) -> None:
@@ -34,12 +34,12 @@ class Seam:
         if self._stopped:
             raise Stopped
 
-    def done(self, deed: str) -> None:
+    def done(self, action: str) -> None:
         """A write is done. One that was under way when the process was stopped does not count."""
         self.check()
-        self.deeds.append(deed)
+        self.actions.append(action)
         self.listener()
-        if self._stop_after == len(self.deeds):
+        if self._stop_after == len(self.actions):
             self._stopped = True
             raise Stopped
 

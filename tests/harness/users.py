@@ -30,10 +30,10 @@ def userids() -> tuple[int, int]:
     return first, second
 
 
-def acting_as(userid: int, deed: Callable[[], Any]) -> Any:
+def acting_as(userid: int, action: Callable[[], Any]) -> Any:
     """Do something as another user, in a process of its own; return its result, as JSON has it.
 
-    What the deed imports is to be there already: the interpreter's own files may be root's.
+    What the action imports is to be there already: the interpreter's own files may be root's.
     """
     reading, writing = os.pipe()
     process = os.fork()
@@ -44,7 +44,7 @@ def acting_as(userid: int, deed: Callable[[], Any]) -> Any:
             os.setgroups([])
             os.setresgid(userid, userid, userid)
             os.setresuid(userid, userid, userid)
-            found = json.dumps(deed()).encode()
+            found = json.dumps(action()).encode()
             while found:
                 found = found[os.write(writing, found) :]
             code = 0

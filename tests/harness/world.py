@@ -110,9 +110,9 @@ class World:
     # A life
 
     async def live(
-        self, deed: Callable[[Control], Awaitable[T]], seam: Seam | None = None
+        self, action: Callable[[Control], Awaitable[T]], seam: Seam | None = None
     ) -> T | None:
-        """Run everything until `deed` is done; return its result, None if the seam stopped it."""
+        """Run everything until `action` is done; return its result, None if the seam stopped it."""
         seam = seam or Seam()
         seam.listener = self._wrote
         ports = Ports(
@@ -137,7 +137,7 @@ class World:
                 running = group.create_task(system.run(ready))
                 await ready.wait()
                 self._bus = built.instance.bus
-                result = await deed(built)
+                result = await action(built)
                 running.cancel()
         except BaseExceptionGroup as errors:
             stopped, others = errors.split(Stopped)

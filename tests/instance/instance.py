@@ -26,7 +26,7 @@ from warren.instance.kvs import Kvs
 from warren.instance.kvs.service import KvsService
 from warren.instance.queues import Queues
 from warren.instance.resource import configured
-from warren.instance.scheduler import FirstCome
+from warren.instance.scheduler import JobScheduler
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import Spawner
@@ -141,11 +141,11 @@ class Machine:
         for job in await self.launcher.known():
             await self.launcher.forget(job)
 
-    async def live(self, deed: Callable[[Instance], Awaitable[None]], seam: Seam) -> None:
+    async def live(self, action: Callable[[Instance], Awaitable[None]], seam: Seam) -> None:
         """Live until something is done, or the seam stops everything."""
         try:
             async with self.instance(seam=seam) as instance:
-                await deed(instance)
+                await action(instance)
         except BaseExceptionGroup as errors:
             _, others = errors.split(Stopped)
             if others is not None:
@@ -164,7 +164,7 @@ class Machine:
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
         graph = configured(resource_set.encode(NODES), settings)
-        scheduler = FirstCome(kvs, self.clock, graph, manager.allocated)
+        scheduler = JobScheduler(kvs, self.clock, graph, manager.allocated)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)
         execution = JobExec(

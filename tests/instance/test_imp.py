@@ -191,10 +191,10 @@ def test_nothing_of_root_is_left() -> None:
 @real
 def test_root_is_not_to_be_had_again() -> None:
     body = (
-        "for deed in (lambda: os.setuid(0), lambda: os.setgroups([0]), lambda: os.setgid(0),\n"
+        "for action in (lambda: os.setuid(0), lambda: os.setgroups([0]), lambda: os.setgid(0),\n"
         "             lambda: os.chown('/', 0, 0), lambda: os.kill(os.getppid(), 0)):\n"
         "    try:\n"
-        "        deed()\n"
+        "        action()\n"
         "        print('done')\n"
         "    except PermissionError:\n"
         "        print('refused')\n"

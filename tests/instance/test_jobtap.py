@@ -35,8 +35,8 @@ class Ear:
 
     name = "ear"
 
-    def __init__(self, **deeds: Callable[..., Any]) -> None:
-        self.deeds = {topic.replace("_", "."): deed for topic, deed in deeds.items()}
+    def __init__(self, **actions: Callable[..., Any]) -> None:
+        self.actions = {topic.replace("_", "."): action for topic, action in actions.items()}
         self.heard: list[str] = []
 
     def load(self, tap: Jobtap) -> Callbacks:
@@ -44,12 +44,12 @@ class Ear:
         heard: dict[str, Callable[..., Any]] = {}
         for topic in TOPICS:
             heard[topic] = lambda job, topic=topic: self.heard.append(topic)
-        return {**heard, **{topic: self._told(topic) for topic in self.deeds}}
+        return {**heard, **{topic: self._told(topic) for topic in self.actions}}
 
     def _told(self, topic: str) -> Callable[..., Any]:
         def told(*arguments: Any) -> Any:
             self.heard.append(topic)
-            return self.deeds[topic](self.tap, *arguments)
+            return self.actions[topic](self.tap, *arguments)
 
         return told
 
@@ -106,9 +106,9 @@ async def test_who_subscribes_twice_hears_once_and_again_after_a_restart() -> No
     def event(tap: Jobtap, job: Job, event: Event) -> None:
         heard.append(event.name)
 
-    deeds = {"job.new": subscribe, "job.event.*": event}
+    actions = {"job.new": subscribe, "job.event.*": event}
     journal, plugin, deaf = MemoryJournal(), Ear(), Second()
-    plugin.deeds, deaf.deeds = deeds, {"job.event.*": event}
+    plugin.actions, deaf.actions = actions, {"job.event.*": event}
     async with alive(journal, generous=False, plugins=[plugin, deaf]) as life:
         job = await life.submit()
         await life.until(job, "priority")
@@ -162,9 +162,9 @@ async def test_what_happened_before_a_restart_has_happened() -> None:
         assert errnum(lambda: ear.tap.result(JobId(5))) == errno.ENOENT
 
 
-def errnum(deed: Callable[[], object]) -> int:
+def errnum(action: Callable[[], object]) -> int:
     with pytest.raises(RpcError) as caught:
-        deed()
+        action()
     return caught.value.errnum
 
 
@@ -191,7 +191,7 @@ async def test_what_a_jobs_state_does_not_allow_is_refused_and_changes_nothing()
         await life.until(job, "start")
         before, tap = life.names(job), ear.tap
 
-        for deed in (
+        for action in (
             lambda: tap.dependency_add(job, "a"),
             lambda: tap.prolog_start(job, "a"),
             lambda: tap.prolog_finish(job, "a", 0),
@@ -207,7 +207,7 @@ async def test_what_a_jobs_state_does_not_allow_is_refused_and_changes_nothing()
             lambda: tap.post(job, "noted", {"a": object()}),
             lambda: tap.allocate(job, R),
         ):
-            assert errnum(deed) == errno.EINVAL
+            assert errnum(action) == errno.EINVAL
         assert errnum(lambda: tap.dependency_remove(job, "a")) == errno.ENOENT
         await settle()
         assert life.names(job) == before
@@ -235,7 +235,7 @@ async def test_a_dependency_holds_once() -> None:
 async def test_a_plugin_says_where_a_job_stands() -> None:
     answers: dict[int, Any] = {}
     ear = Ear()
-    ear.deeds = {"job.priority.get": lambda tap, job: answers.get(job.userid)}
+    ear.actions = {"job.priority.get": lambda tap, job: answers.get(job.userid)}
     async with alive(plugins=[ear], generous=False) as life:
         answers[GUEST] = 5
         mine, theirs = await life.submit(), await life.submit_as(GUEST)
@@ -255,7 +255,7 @@ async def test_a_plugin_says_where_a_job_stands() -> None:
 async def test_a_job_waits_until_its_priority_can_be_said() -> None:
     answers: list[Any] = [UNAVAILABLE]
     ear = Ear()
-    ear.deeds = {"job.priority.get": lambda tap, job: answers[0]}
+    ear.actions = {"job.priority.get": lambda tap, job: answers[0]}
     async with alive(plugins=[ear]) as life:
         job = await life.submit()
         await asyncio.sleep(10)
@@ -287,7 +287,7 @@ async def test_a_plugin_allows_a_change_and_looks_at_what_comes_of_it() -> None:
         return {}
 
     ear = Ear()
-    ear.deeds = {"job.update.attributes.system.a": allow, "job.validate": validate}
+    ear.actions = {"job.update.attributes.system.a": allow, "job.validate": validate}
     async with alive(plugins=[ear], generous=False) as life:
         job = await life.submit()
         ask = life.bus.handle().rpc
@@ -332,7 +332,7 @@ async def test_a_service_of_a_plugin_is_the_owners_unless_it_says_otherwise() ->
 @virtually
 async def test_plugins_call_each_other() -> None:
     one, two = Ear(), Second()
-    one.deeds, two.deeds = {"x.y": lambda tap, job, n: n}, {"x.y": lambda tap, job, n: n + 1}
+    one.actions, two.actions = {"x.y": lambda tap, job, n: n}, {"x.y": lambda tap, job, n: n + 1}
     async with alive(plugins=[one, two], generous=False) as life:
         job = await life.submit()
         assert one.tap.call(job, "x.y", 1) == [1, 2]
@@ -358,7 +358,7 @@ def fail(tap: Jobtap, *arguments: Any) -> None:
 @virtually
 async def test_a_plugin_that_fails_where_jobs_come_in_refuses_the_job(topic: str) -> None:
     ear = Ear()
-    ear.deeds = {topic: fail}
+    ear.actions = {topic: fail}
     async with alive(plugins=[ear]) as life:
         attributes = {"dependencies": [{"scheme": "x", "value": ""}]}
         with pytest.raises(RpcError, match=f"plugin ear failed on {topic}"):
@@ -380,7 +380,7 @@ async def test_a_plugin_that_fails_ends_the_job_and_no_other(topic: str) -> None
             raise RuntimeError("a bug")
 
     ear = Ear()
-    ear.deeds = {topic: fail_once}
+    ear.actions = {topic: fail_once}
     async with alive(plugins=[ear], seconds=100) as life:
         bad, good = await life.submit(), await life.submit()
         await life.until(bad)
@@ -404,7 +404,7 @@ async def test_a_plugin_that_fails_ends_the_job_and_no_other(topic: str) -> None
 @virtually
 async def test_a_job_ends_though_a_plugin_fails_at_its_end(topic: str) -> None:
     ear = Ear()
-    ear.deeds = {topic: fail}
+    ear.actions = {topic: fail}
     async with alive(plugins=[ear], seconds=100) as life:
         job = await life.submit()
         await life.until(job, "start")
@@ -452,7 +452,7 @@ async def test_resources_of_ones_own_are_for_the_owner_and_must_be_some() -> Non
 async def test_a_plugin_is_told_the_configuration() -> None:
     told: list[Config] = []
     ear = Ear()
-    ear.deeds = {"conf.update": lambda tap, config: told.append(config)}
+    ear.actions = {"conf.update": lambda tap, config: told.append(config)}
     config = Config(job_manager=JobManager(inactive_num_limit=5))
     async with alive(plugins=[ear], config=config):
         assert told == [config]

@@ -27,6 +27,6 @@ def test_an_event_is_appended_as_one_line() -> None:
     """Statement 003.22: events are added to eventlog by KVS append."""
     operation = keys.log_event(JOB, Event(1.5, "memo", {"note": "two\nlines"}))
 
-    assert (operation.deed, operation.key) == ("append", keys.of(JOB, "eventlog"))
+    assert (operation.action, operation.key) == ("append", keys.of(JOB, "eventlog"))
     assert operation.value.count(b"\n") == 1
     assert operation.value.endswith(b"}}\n")

@@ -31,9 +31,9 @@ from warren.journal import MemoryJournal
 from warren.rpc.message import RpcError
 
 
-def errnum(deed: Callable[[], object]) -> int:
+def errnum(action: Callable[[], object]) -> int:
     with pytest.raises(RpcError) as caught:
-        deed()
+        action()
     return caught.value.errnum
 
 

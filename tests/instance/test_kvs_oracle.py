@@ -65,16 +65,16 @@ class Oracle:
 
     def _do(self, operation: Operation, strict: bool) -> None:
         name, key, value = operation.namespace, operation.key, operation.value
-        if operation.deed == "create":
+        if operation.action == "create":
             if name in self.spaces and strict:
                 raise Refused(errno.EEXIST)
             self.spaces.setdefault(name, {})
             return
         if name not in self.spaces:
-            if strict and operation.deed != "remove":
+            if strict and operation.action != "remove":
                 raise Refused(errno.ENOTSUP)
             return
-        if operation.deed == "remove":
+        if operation.action == "remove":
             del self.spaces[name]
             return
         space = self.spaces[name]
@@ -82,7 +82,7 @@ class Oracle:
         if strict:
             names = redirected(space, names)
         old = at(space, names)
-        match operation.deed:
+        match operation.action:
             case "put":
                 lay(space, names, value)
             case "append" if strict and isinstance(old, dict):
@@ -183,7 +183,7 @@ contents = st.one_of(
     st.builds(lambda key, link, space: ops.symlink(key, *link, space), keys, links, spaces),
     st.builds(ops.tree, keys, trees, spaces),
 )
-deeds = st.one_of(
+actions = st.one_of(
     contents,
     contents,
     st.builds(link, keys, guests),
@@ -191,7 +191,7 @@ deeds = st.one_of(
     st.builds(ops.remove_namespace, guests),
     st.builds(graft, keys, guests),
 )
-lenient = st.tuples(st.lists(deeds, min_size=1, max_size=3), st.just(False))
+lenient = st.tuples(st.lists(actions, min_size=1, max_size=3), st.just(False))
 strict = st.tuples(st.lists(contents, min_size=1, max_size=4), st.just(True))
 transactions = lenient | strict
 # What is done twice to no effect tells nothing of a snapshot that has it twice.

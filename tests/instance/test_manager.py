@@ -267,12 +267,12 @@ class Judge:
 
     name = "judge"
 
-    def __init__(self, topic: str, deed: Callable[[Jobtap, Job], None]) -> None:
+    def __init__(self, topic: str, action: Callable[[Jobtap, Job], None]) -> None:
         self._topic = topic
-        self._deed = deed
+        self._action = action
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
-        return {self._topic: lambda job: self._deed(tap, job)}
+        return {self._topic: lambda job: self._action(tap, job)}
 
 
 def reject(tap: Jobtap, job: Job) -> None:

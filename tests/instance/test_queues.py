@@ -332,7 +332,7 @@ async def test_a_job_that_runs_outlives_its_queue() -> None:
 
 
 NAMES = st.sampled_from([*SITE.queues])
-DEEDS = st.one_of(
+ACTIONS = st.one_of(
     st.tuples(st.just("submit"), NAMES),
     st.tuples(st.just("start"), NAMES),
     st.tuples(st.just("stop"), NAMES),
@@ -341,7 +341,7 @@ DEEDS = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(DEEDS, max_size=5), min_size=1, max_size=4))
+@given(st.lists(st.lists(ACTIONS, max_size=5), min_size=1, max_size=4))
 def test_those_jobs_are_before_the_scheduler_whose_queues_are_started(
     lives: list[list[tuple[str, str]]],
 ) -> None:
@@ -350,22 +350,22 @@ def test_those_jobs_are_before_the_scheduler_whose_queues_are_started(
         journal = MemoryJournal()
         jobs: dict[JobId, str] = {}
         lasting: set[str] = set()
-        for deeds in lives:
+        for actions in lives:
             started = set(lasting)
             async with alive(journal, config=SITE, generous=False, who=known(alices)) as life:
-                for deed, name in deeds:
-                    if deed == "submit":
+                for action, name in actions:
+                    if action == "submit":
                         jobs[await life.submit(attributes={"queue": name})] = name
                         await settle()
                     else:
-                        change = {"name": name, "start": deed == "start"}
-                        await ask(life, "queue-start", nocheckpoint="now" in deed, **change)
-                    if deed == "start":
+                        change = {"name": name, "start": action == "start"}
+                        await ask(life, "queue-start", nocheckpoint="now" in action, **change)
+                    if action == "start":
                         started.add(name)
                         lasting.add(name)
-                    elif deed != "submit":
+                    elif action != "submit":
                         started.discard(name)
-                    if deed == "stop":
+                    if action == "stop":
                         lasting.discard(name)
                     served = started - ({"short"} if "batch" not in started else set())
                     assert life.scheduler.waiting.keys() == {

@@ -13,9 +13,9 @@ from tests.harness import virtual
 from tests.instance.lives import Life, Perilog, alive
 from tests.instance.parts import settle, virtually
 from warren.instance import keys
-from warren.instance.jobs import shares
+from warren.instance.jobs import subset
 from warren.instance.kvs import Kvs, put
-from warren.instance.scheduler import FirstCome
+from warren.instance.scheduler import JobScheduler
 from warren.journal import MemoryJournal
 from warren.lifecycle.states import State
 from warren.rfc import resource_set
@@ -49,13 +49,13 @@ def finished(life: Life, job: JobId) -> None:
 
 
 def test_a_part_and_what_is_left_are_the_whole() -> None:
-    one, rest = shares.part(R, {1, 2, 9}), shares.left(R, {1, 2, 9})
+    one, rest = subset.part(R, {1, 2, 9}), subset.left(R, {1, 2, 9})
 
     assert "scheduling" not in one
-    assert shares.ranks(one) == {1, 2}
-    assert shares.ranks(rest) == {0, 3}
-    assert shares.left(R, ()) is R
-    whole = shares.together([one, rest])
+    assert subset.ranks(one) == {1, 2}
+    assert subset.ranks(rest) == {0, 3}
+    assert subset.left(R, ()) is R
+    whole = subset.together([one, rest])
     assert resource_set.decode(whole) == NODES
 
 
@@ -63,9 +63,9 @@ def test_cores_of_one_node_are_put_together() -> None:
     halves = [
         resource_set.encode([resource_set.Rank(0, "node0", (core,), (core,))]) for core in (1, 0)
     ]
-    (both,) = resource_set.decode(shares.together(halves))
+    (both,) = resource_set.decode(subset.together(halves))
     assert (both.cores, both.gpus) == ((0, 1), (0, 1))
-    assert resource_set.decode(shares.together([])) == []
+    assert resource_set.decode(subset.together([])) == []
 
 
 @virtually
@@ -82,7 +82,7 @@ async def test_nodes_that_execution_is_done_with_go_back_early() -> None:
         await settle()
         assert life.scheduler.back == {job: {1, 2, 3}}
         status = await life.bus.handle().rpc("job-manager.resource-status")
-        assert shares.ranks(status["allocated"]) == {0}
+        assert subset.ranks(status["allocated"]) == {0}
         released(life, job, "0", final=True)
         await life.until(job)
         assert life.scheduler.given == {}
@@ -195,13 +195,13 @@ def test_no_node_is_given_back_twice_whatever_is_said_and_whenever_it_ends(
 def test_cores_that_come_back_early_are_free_and_the_rest_is_not(restarted: bool) -> None:
     whole = resource_set.encode(NODES)
     graph = Graph(whole)
-    scheduler = FirstCome(Kvs(MemoryJournal(), 1), virtual.VirtualClock(), graph, lambda _: None)
+    scheduler = JobScheduler(Kvs(MemoryJournal(), 1), virtual.VirtualClock(), graph, lambda _: None)
     if restarted:
         scheduler.hello(JobId(1), whole, [1])
     else:
         scheduler.hello(JobId(1), whole, ())
-        scheduler.free(JobId(1), shares.part(whole, {1}), final=False)
+        scheduler.free(JobId(1), subset.part(whole, {1}), final=False)
     assert [use.taken for use in graph.use()] == [2, 0, 2, 2]
 
-    scheduler.free(JobId(1), shares.left(whole, {1}), final=True)
+    scheduler.free(JobId(1), subset.left(whole, {1}), final=True)
     assert [use.taken for use in graph.use()] == [0, 0, 0, 0]

@@ -24,10 +24,10 @@ from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
-Deed = tuple[str, int, int]
+Action = tuple[str, int, int]
 """What is done, to which job, and a number of which it makes what it likes."""
 
-DEEDS = ["submit", "submit", "wait", "raise", "urgency", "memo", "update", "explain", "give"]
+ACTIONS = ["submit", "submit", "wait", "raise", "urgency", "memo", "update", "explain", "give"]
 EVENTS = ["noted", "set-flags", "epilog-start", "exception", "partial-free", "release", "finish"]
 CONTEXTS: dict[str, dict[str, Any]] = {
     "set-flags": {"flags": ["debug"]},
@@ -37,8 +37,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "release": {"ranks": "0", "final": False},
     "finish": {"status": 7},
 }
-deeds = st.lists(
-    st.tuples(st.sampled_from([*DEEDS, *EVENTS]), st.integers(0, 5), st.integers(0, 5)),
+actions = st.lists(
+    st.tuples(st.sampled_from([*ACTIONS, *EVENTS]), st.integers(0, 5), st.integers(0, 5)),
     min_size=3,
     max_size=25,
 )
@@ -57,8 +57,8 @@ async def submit(life: Life, jobs: Sequence[JobId], about: int, number: int) -> 
     return await life.submit_as(OWNER, flags, name=f"job{about % 2}", attributes=attributes)
 
 
-async def do(life: Life, jobs: list[JobId], deed: Deed) -> None:
-    what, about, number = deed
+async def do(life: Life, jobs: list[JobId], action: Action) -> None:
+    what, about, number = action
     if what == "submit" or not jobs:
         jobs.append(await submit(life, jobs, about, number))
         return
@@ -87,17 +87,17 @@ def durable(job: Job) -> Job:
 
 
 @settings(max_examples=60, deadline=None)
-@given(deeds)
-def test_the_logs_of_a_life_tell_what_was_lived(deeds: list[Deed]) -> None:
+@given(actions)
+def test_the_logs_of_a_life_tell_what_was_lived(actions: list[Action]) -> None:
     """Statement 003.29: a restart recovers the state of all jobs from their eventlogs."""
 
     async def story() -> None:
         journal, jobs = MemoryJournal(), list[JobId]()
         before = parts()
         async with alive(journal, plugins=before, generous=False, seconds=30) as life:
-            for deed in deeds:
+            for action in actions:
                 with suppress(RpcError):
-                    await do(life, jobs, deed)
+                    await do(life, jobs, action)
             await settle()
             lived = {job: durable(life.job(job)) for job in jobs}
             for job in jobs:

@@ -18,7 +18,7 @@ from warren.instance.config import Config, Resource
 from warren.instance.kvs import Kvs, append, unlink
 from warren.instance.ports import SUCCESS, Message
 from warren.instance.resource import Resources, configured
-from warren.instance.scheduler import FirstCome
+from warren.instance.scheduler import JobScheduler
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle import policy
 from warren.lifecycle.policy import Queue
@@ -49,7 +49,7 @@ class Desk:
         self.kept_back: list[int] = []
         """The ranks that the scheduler must not give out."""
         graph, clock = configured(self.r, config), VirtualClock()
-        self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
+        self.scheduler = JobScheduler(self.kvs, clock, graph, self.answers.append)
         queue_limits = policy.queue_limits(config.queues, config.policy)
         self.resources = Resources(self.kvs, clock, self.r, graph, self, queue_limits)
         self.bus.register("resource", self.resources.methods())

@@ -14,7 +14,7 @@ from warren.base.bytesize import GIB
 from warren.instance import keys
 from warren.instance.kvs import Kvs
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
-from warren.instance.scheduler import FirstCome
+from warren.instance.scheduler import JobScheduler
 from warren.journal import Journal, MemoryJournal
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
@@ -33,7 +33,7 @@ class Desk:
         self.kvs = Kvs(journal or MemoryJournal(), OWNER)
         self.answers: list[Message] = []
         clock, graph = VirtualClock(), Graph(SYSTEM)
-        self.scheduler = FirstCome(self.kvs, clock, graph, self.answers.append)
+        self.scheduler = JobScheduler(self.kvs, clock, graph, self.answers.append)
 
     def ask(self, job: int, nodes: int = 4, priority: int = 16, **options: Any) -> None:
         self.scheduler.alloc(

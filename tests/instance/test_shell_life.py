@@ -1,4 +1,4 @@
-"""A shell's life with its options, in virtual time: output, ends, signals, company."""
+"""A shell's life with its options, in virtual time: output, ends, signals, peers."""
 
 import asyncio
 import errno
@@ -589,7 +589,7 @@ async def test_an_option_that_makes_no_sense_is_told_to_the_author() -> None:
         assert told.startswith("shell option exit-timeout 'soon' is not a duration")
 
 
-# Company
+# Peers
 
 
 @pytest.mark.parametrize("late", [0, 1, 2])

@@ -156,7 +156,7 @@ async def stopped_after(write: int, made: Callable[[], Story], *, lost: bool) ->
 
         async def and_look(instance: Instance) -> None:
             for over in await story.live(instance):
-                what = (write, seam.deeds[-1], over.job)
+                what = (write, seam.actions[-1], over.job)
                 fatal = over.job.fatal
                 if not (lost and fatal is not None and "were lost" in fatal.note):
                     assert story.came_true(over), what
@@ -175,7 +175,7 @@ async def stopped_after(write: int, made: Callable[[], Story], *, lost: bool) ->
         again = lost and job not in recorded
         assert times <= before[job, rank] + 1 if again else times == 1, (write, job, rank)
     assert bool(story.run) == (story.site == COMMANDS)
-    return len(seam.deeds) == write
+    return len(seam.actions) == write
 
 
 def at_work(m: Machine, labels: Iterable[str]) -> set[str]:

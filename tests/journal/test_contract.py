@@ -129,12 +129,12 @@ def test_any_bytes_in_any_order_come_back(opened: Opened, steps: list[Step]) -> 
     expected: list[bytes] = []
     with _emptied(opened):
         pass
-    for deed, records in steps:
+    for action, records in steps:
         with opened() as journal:
-            if deed == "append":
+            if action == "append":
                 append(journal, *records)
                 expected = expected + records
-            elif deed == "rewrite":
+            elif action == "rewrite":
                 asyncio.run(journal.rewrite(records))
                 expected = [*records]
             assert list(journal.replay()) == expected

@@ -52,9 +52,9 @@ def limit(size):
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
-async def refused(deed):
+async def refused(action):
     try:
-        await deed
+        await action
     except JournalFull as error:
         print(error)
 
@@ -373,10 +373,10 @@ def begin(path, line):
     SqliteJournal(path).__exit__()
     sys.settrace(None)
 
-def forked(deed):
+def forked(action):
     process = os.fork()
     if process == 0:
-        deed()
+        action()
         os._exit(0)
     return os.waitpid(process, 0)[1]
 

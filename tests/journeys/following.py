@@ -33,12 +33,12 @@ def follow(cluster: Cluster, *arguments: str, **environment: str) -> Iterator[Wo
 
 
 def at(
-    cluster: Cluster, state: State, deed: Callable[[], None], *arguments: str, **environment: str
+    cluster: Cluster, state: State, action: Callable[[], None], *arguments: str, **environment: str
 ) -> str:
-    """Submit a job, do a deed the moment its Workflow is in a state, and return the job's id."""
+    """Submit a job, do a action the moment its Workflow is in a state, and return the job's id."""
     with closing(follow(cluster, *arguments, **environment)) as changes:
         for workflow in changes:
             if workflow.status.state is state:
-                deed()
+                action()
                 return workflow.spec.job_id
     raise AssertionError(f"the Workflow was never seen in {state}")

@@ -21,12 +21,12 @@ T = TypeVar("T")
 SEED: Final = int(os.environ.get("WARREN_SEED", "1"))
 
 
-async def answered(cluster: Cluster, deed: Callable[[Handle], Awaitable[T]]) -> T:
+async def answered(cluster: Cluster, action: Callable[[Handle], Awaitable[T]]) -> T:
     """Do something with the instance as soon as it answers, and again if it goes meanwhile."""
     while True:
         try:
             async with connect(cluster.state.socket) as handle:
-                return await deed(handle)
+                return await action(handle)
         except RpcError as error:
             if not error.lost:
                 raise

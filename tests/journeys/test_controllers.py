@@ -60,12 +60,12 @@ class Site:
         config = ("--kubeconfig", str(self.state.user(users.CONTROLLERS)))
         return self.start("controllers", *config, "--identity", identity, *arguments)
 
-    def do(self, deed: Callable[[Client], Any]) -> Any:
+    def do(self, action: Callable[[Client], Any]) -> Any:
         """Do something as the admin."""
 
         async def work() -> Any:
             async with http.connect(kubeconfig.load(self.state.kubeconfig)) as client:
-                return await deed(client)
+                return await action(client)
 
         return asyncio.run(work())
 

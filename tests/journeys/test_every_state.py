@@ -36,9 +36,9 @@ class Once:
         (self._place / "input").write_bytes(self._input)
         self._script = cluster.script("once.sh", BODY, *DIRECTIVES)
 
-    def start_and(self, deed: Callable[[], None], state: State) -> str:
-        """Start it, do a deed the moment that it is in a state, and return its id."""
-        return at(self._cluster, state, deed, "-N2", self._script, GLOBAL=str(self._place))
+    def start_and(self, action: Callable[[], None], state: State) -> str:
+        """Start it, do a action the moment that it is in a state, and return its id."""
+        return at(self._cluster, state, action, "-N2", self._script, GLOBAL=str(self._place))
 
     def assert_whole(self) -> None:
         """The results are there, and are what came in."""

@@ -89,13 +89,13 @@ async def _nobody_may_more_than_its_role(cluster: Cluster) -> None:
 
 
 async def _refused(
-    cluster: Cluster, user: str, *deeds: Callable[[Client], Awaitable[object]]
+    cluster: Cluster, user: str, *actions: Callable[[Client], Awaitable[object]]
 ) -> None:
-    """Assert that the API forbids a user every one of these deeds."""
+    """Assert that the API forbids a user every one of these actions."""
     async with http.connect(kubeconfig.load(cluster.state.user(user))) as client:
-        for deed in deeds:
+        for action in actions:
             with pytest.raises(Refused, match=f'User "{user}" cannot'):
-                await deed(client)
+                await action(client)
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -65,7 +65,7 @@ exit {status}
 
 SIZES: Final = ("16MiB", "64MiB", "400MiB", "1GiB", "2GiB", "4GiB", "5GiB")
 
-DEEDS: Final = (
+ACTIONS: Final = (
     *("nothing",) * 4,
     *("cancel",) * 5,
     *("control",) * 2,
@@ -107,12 +107,12 @@ class Soak:
     """What has happened, and how often."""
     _deck: list[str] = field(default_factory=list)
 
-    def ask(self, deed: Callable[[Handle], Awaitable[T]]) -> T:
+    def ask(self, action: Callable[[Handle], Awaitable[T]]) -> T:
         """Do something with the instance, which is there or comes up."""
 
         async def asking() -> T:
             async with asyncio.timeout(120):
-                return await answered(self.cluster, deed)
+                return await answered(self.cluster, action)
 
         assert self.cluster.process is not None
         assert self.cluster.process.poll() is None, "control has ended by itself"
@@ -127,11 +127,11 @@ class Soak:
         self._submit(number)
         time.sleep(self.dice.random())
         if not self._deck:
-            self._deck = self.dice.sample(DEEDS, len(DEEDS))
-        deed = self._deck.pop()
-        happened = getattr(self, f"_{deed}")()
-        print(f"{time.strftime('%T')} job {number}: {deed}: {happened}", flush=True)
-        self.done[deed] += happened is not None
+            self._deck = self.dice.sample(ACTIONS, len(ACTIONS))
+        action = self._deck.pop()
+        happened = getattr(self, f"_{action}")()
+        print(f"{time.strftime('%T')} job {number}: {action}: {happened}", flush=True)
+        self.done[action] += happened is not None
         assert_nothing_is_given_twice(self.cluster)
 
     def let_go(self, kept: list[Kept]) -> None:

@@ -475,10 +475,10 @@ histories = st.lists(st.tuples(st.sampled_from(["apply", "write"]), managers, ob
 
 
 def lived(history: list[tuple[str, str, Object]]) -> Object | None:
-    """Return the object after some deeds of several writers."""
+    """Return the object after some actions of several writers."""
     live: Object | None = None
-    for deed, manager, asked in history:
-        if deed == "apply":
+    for action, manager, asked in history:
+        if action == "apply":
             live = ask(live, manager, asked, force=True)
         else:
             live = write(live, manager, asked)

@@ -180,11 +180,15 @@ async def test_a_patch_is_merged(client: Client) -> None:
 async def test_a_patch_of_what_has_changed_since_is_a_conflict(client: Client) -> None:
     first = await client.create(WORKFLOW, workflow())
     seen = first["metadata"]["resourceVersion"]
-    second = await client.patch(change(WORKFLOW, first, {"spec": {"jobID": 1}}, seen=seen))
+    second = await client.patch(
+        change(WORKFLOW, first, {"spec": {"jobID": 1}}, resource_version=seen)
+    )
 
     for stale in (seen, "999999"):
         with pytest.raises(Conflict):
-            await client.patch(change(WORKFLOW, first, {"spec": {"jobID": 2}}, seen=stale))
+            await client.patch(
+                change(WORKFLOW, first, {"spec": {"jobID": 2}}, resource_version=stale)
+            )
     assert await client.get(WORKFLOW, key("w")) == second
 
 
@@ -194,7 +198,9 @@ async def test_a_status_patch_of_what_has_changed_since_is_a_conflict(client: Cl
     seen = first["metadata"]["resourceVersion"]
     await client.patch(change(STORAGE, first, {"spec": {"state": "Disabled"}}))
 
-    stale = change(STORAGE, first, {"status": {"status": "Ready"}}, seen=seen, status=True)
+    stale = change(
+        STORAGE, first, {"status": {"status": "Ready"}}, resource_version=seen, status=True
+    )
     with pytest.raises(Conflict):
         await client.patch(stale)
 

@@ -190,18 +190,18 @@ def closed_port() -> int:
         return int(listener.getsockname()[1])
 
 
-Deed = Callable[[HttpClient], Awaitable[Any]]
+Action = Callable[[HttpClient], Awaitable[Any]]
 
-READS: dict[str, Deed] = {
+READS: dict[str, Action] = {
     "get": lambda client: client.get(WORKFLOW, key("w")),
     "list": lambda client: client.list(WORKFLOW),
 }
-WRITES: dict[str, Deed] = {
+WRITES: dict[str, Action] = {
     "create": lambda client: client.create(WORKFLOW, workflow()),
     "patch": lambda client: client.patch(change(WORKFLOW, workflow(), {})),
     "delete": lambda client: client.delete(remove(WORKFLOW, workflow())),
 }
-DEEDS: dict[str, Deed] = {
+ACTIONS: dict[str, Action] = {
     **READS,
     **WRITES,
     "watch": lambda client: taken(client.watch(WORKFLOW, "1"), 1),
@@ -236,9 +236,9 @@ async def test_each_failure_is_one_of_the_ports_own(
         return web.json_response({"reason": reason, "message": "so it is"}, status=status)
 
     async with answered(answer) as client:
-        for deed in DEEDS.values():
+        for action in ACTIONS.values():
             with pytest.raises(expected, match="so it is"):
-                await deed(client)
+                await action(client)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"[]", b"\xff"], ids=repr)
@@ -251,9 +251,9 @@ async def test_a_failure_need_not_come_from_kubernetes(body: bytes) -> None:
         return web.Response(body=body, status=502)
 
     async with answered(answer) as client:
-        for deed in DEEDS.values():
+        for action in ACTIONS.values():
             with pytest.raises(Unavailable, match=r"."):
-                await deed(client)
+                await action(client)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Welcome</html>", b"[]"], ids=repr)
@@ -263,9 +263,9 @@ async def test_a_success_need_not_come_from_kubernetes(body: bytes) -> None:
         return web.Response(body=body)
 
     async with answered(answer) as client:
-        for deed in [*READS.values(), *WRITES.values()]:
+        for action in [*READS.values(), *WRITES.values()]:
             with pytest.raises(Unavailable, match="http://api"):
-                await deed(client)
+                await action(client)
 
 
 @virtually
@@ -274,9 +274,9 @@ async def test_a_portal_is_not_followed() -> None:
         raise web.HTTPFound("https://login.example")
 
     async with answered(answer) as client:
-        for deed in DEEDS.values():
+        for action in ACTIONS.values():
             with pytest.raises(Refused, match=r"http://api points to https://login.example"):
-                await deed(client)
+                await action(client)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,9 @@ async def test_requests_are_what_kubernetes_expects() -> None:
         await client.list(WORKFLOW, "ns", {"a.example/b": "c", "d": "e"})
         await client.get(NAMESPACE, Key("", "rabbit-0"))
         await taken(client.watch(WORKFLOW, "5", "ns"), 1)
-        await client.patch(change(WORKFLOW, workflow(), {"spec": {}}, seen="7", status=True))
+        await client.patch(
+            change(WORKFLOW, workflow(), {"spec": {}}, resource_version="7", status=True)
+        )
         await client.create(WORKFLOW, workflow())
         await client.delete(remove(WORKFLOW, workflow()))
     selector = "labelSelector=a.example/b%3Dc,d%3De"
@@ -657,10 +659,10 @@ def knowing(token: str) -> tuple[Handler, list[str]]:
 
 @really
 async def test_a_token_that_is_refused_is_asked_for_anew_for_reads_writes_and_watches() -> None:
-    for deed in DEEDS.values():
+    for action in ACTIONS.values():
         handler, heard = knowing("new")
         async with answered(handler, source=Two("old", "new")) as client:
-            await deed(client)
+            await action(client)
             await client.get(WORKFLOW, key("w"))
         assert heard == ["old", "new", "new"]
 
@@ -672,11 +674,11 @@ async def test_a_token_that_is_refused_for_good_is_told_with_where_it_is_from() 
         (lambda: {"source": Two("old")}, ["old"]),
         (lambda: {"source": Two("old", "older")}, ["old", "older"]),
     ]
-    for deed, (way, expected) in itertools.product(DEEDS.values(), ways):
+    for action, (way, expected) in itertools.product(ACTIONS.values(), ways):
         handler, heard = knowing("new")
         async with answered(handler, origin="the file: users/me", **way()) as client:
             with pytest.raises(Refused, match=r"^the file: users/me: Unauthorized"):
-                await deed(client)
+                await action(client)
         assert heard == expected
 
 

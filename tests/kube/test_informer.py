@@ -307,8 +307,8 @@ async def test_in_the_end_it_knows_the_truth_whatever_happened(
 ) -> None:
     chance = random.Random(seed)
     async with scene(color=_colors) as play:
-        for deed, name in steps:
-            await _do(play, deed, name, chance.choice(["red", "blue"]))
+        for action, name in steps:
+            await _do(play, action, name, chance.choice(["red", "blue"]))
             await asyncio.sleep(chance.choice([0, 0, 0, 0.01, 3]))
         play.client.down = False
         await settled()
@@ -323,9 +323,9 @@ async def test_in_the_end_it_knows_the_truth_whatever_happened(
             assert play.informer.by("color", color) == filed
 
 
-async def _do(play: Scene, deed: str, name: str, color: str) -> None:
+async def _do(play: Scene, action: str, name: str, color: str) -> None:
     try:
-        match deed:
+        match action:
             case "create":
                 await play.create(name, colors=[color])
             case "patch":
@@ -570,8 +570,8 @@ async def test_events_in_any_order_and_any_number_lead_to_the_truth(
 ) -> None:
     truth: dict[str, Object] = {}
     events = []
-    for version, (name, deed) in enumerate(history, start=2):
-        if deed == "change":
+    for version, (name, action) in enumerate(history, start=2):
+        if action == "change":
             type = "MODIFIED" if name in truth else "ADDED"
             uid = truth[name]["metadata"]["uid"] if name in truth else f"since {version}"
             truth[name] = life(name, version, uid)

@@ -89,7 +89,7 @@ class Line:
     async def patch(self, change: Change) -> Object:
         return await self._ask("patch", lambda: self._client.patch(change))
 
-    async def _ask(self, verb: str, deed: Callable[[], Awaitable[T]]) -> T:
+    async def _ask(self, verb: str, action: Callable[[], Awaitable[T]]) -> T:
         self.asked.append(verb)
         fault = self.faults()
         if self.dead or fault.lost == "request":
@@ -98,7 +98,7 @@ class Line:
 
         async def do() -> T:
             await asyncio.sleep(fault.before)
-            return await deed()
+            return await action()
 
         doing = asyncio.ensure_future(do())
         doing.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -226,10 +226,10 @@ async def _expired(client: Client, store: Store) -> None:
             pass
 
 
-@pytest.mark.parametrize(("deed", "code"), [(_left, "200"), (_expired, "410")])
+@pytest.mark.parametrize(("action", "code"), [(_left, "200"), (_expired, "410")])
 @virtually
 async def test_a_watch_is_counted_when_it_is_over_and_its_length_is_nobodys_latency(
-    deed: Callable[[Client, Store], Awaitable[None]], code: str
+    action: Callable[[Client, Store], Awaitable[None]], code: str
 ) -> None:
     page = Page()
     async with stored() as store:
@@ -241,7 +241,7 @@ async def test_a_watch_is_counted_when_it_is_over_and_its_length_is_nobodys_late
 
         inner = Old(store) if code == "410" else LocalClient(store)
         await store.create(WORKFLOW, workflow())
-        await deed(page.metrics.client(inner), store)
+        await action(page.metrics.client(inner), store)
     assert page.value("rest_client_requests_total", method="GET", code=code) == 1
     assert page.value("rest_client_request_duration_seconds_count", verb="GET") is None
 

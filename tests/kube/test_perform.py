@@ -45,7 +45,7 @@ async def test_a_change_of_what_is_gone_ends_it_in_silence() -> None:
 async def test_a_conflict_ends_it_aloud() -> None:
     async with stored() as store:
         await store.create(WORKFLOW, workflow())
-        stale = change(WORKFLOW, workflow(), {"spec": {"jobID": 1}}, seen="1")
+        stale = change(WORKFLOW, workflow(), {"spec": {"jobID": 1}}, resource_version="1")
         with pytest.raises(Conflict):
             await perform(LocalClient(store), [stale, NEXT])
         with pytest.raises(NotFound):

@@ -105,9 +105,9 @@ def told(story: Callable[[Cluster], Awaitable[None]]) -> Callable[[Path], None]:
     return test
 
 
-async def refused(deed: Awaitable[object], words: str) -> None:
+async def refused(action: Awaitable[object], words: str) -> None:
     with pytest.raises(Refused, match=words):
-        await deed
+        await action
 
 
 def a_map(name: str) -> Object:

@@ -296,7 +296,7 @@ async def test_what_does_not_fit_its_definition_is_refused_with_all_that_is_wron
         with pytest.raises(Refused, match="Unsupported value"):
             await client.patch(change(TOY, made, {"spec": {"color": "green"}}))
         with pytest.raises(Conflict, match="the object has been modified; please apply"):
-            await client.patch(change(TOY, made, {"spec": {"color": "blue"}}, seen="1"))
+            await client.patch(change(TOY, made, {"spec": {"color": "blue"}}, resource_version="1"))
 
 
 @each_cluster

@@ -124,13 +124,13 @@ async def test_two_writers_cannot_both_win_while_the_disk_is_busy() -> None:
         seen = made["metadata"]["resourceVersion"]
         journal.gate.clear()
         first = asyncio.ensure_future(
-            store.patch(change(WORKFLOW, made, {"spec": {"jobID": 1}}, seen=seen))
+            store.patch(change(WORKFLOW, made, {"spec": {"jobID": 1}}, resource_version=seen))
         )
         new = asyncio.ensure_future(store.create(WORKFLOW, workflow("new")))
         await asyncio.sleep(1)
 
         with pytest.raises(Conflict):
-            await store.patch(change(WORKFLOW, made, {"spec": {"jobID": 2}}, seen=seen))
+            await store.patch(change(WORKFLOW, made, {"spec": {"jobID": 2}}, resource_version=seen))
         with pytest.raises(AlreadyExists):
             await store.create(WORKFLOW, workflow("new"))
         journal.gate.set()
@@ -144,8 +144,8 @@ async def test_a_write_builds_on_the_one_that_is_under_way() -> None:
     async with stored(journal) as store:
         journal.gate.clear()
         writes = [
-            asyncio.ensure_future(deed)
-            for deed in (
+            asyncio.ensure_future(action)
+            for action in (
                 store.create(WORKFLOW, workflow()),
                 store.patch(change(WORKFLOW, workflow(), {"spec": {"jobID": 1}})),
                 store.patch(change(WORKFLOW, workflow(), {"spec": {"userID": 2}})),
@@ -207,16 +207,16 @@ async def test_that_there_is_nothing_to_write_is_said_when_it_is_durable() -> No
 
 
 class Life:
-    """Does deeds at random, and remembers with a dict what the answers have said."""
+    """Does actions at random, and remembers with a dict what the answers have said."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.known: dict[tuple[Kind, str], Object] = {}
 
-    async def do(self, deed: str, kind: Kind, name: str, value: int) -> None:
+    async def do(self, action: str, kind: Kind, name: str, value: int) -> None:
         obj = {"metadata": {"name": name, "finalizers": ["a/1"] if value == 3 else []}}
         try:
-            match deed:
+            match action:
                 case "create":
                     new = await self.store.create(kind, {**obj, "spec": {"value": value}})
                 case "patch":
@@ -249,7 +249,7 @@ def _placed(obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "metadata": {**obj["metadata"], "namespace": "default"}}
 
 
-deeds = st.tuples(
+actions = st.tuples(
     st.sampled_from(["create", "create", "patch", "patch", "finish", "delete"]),
     st.sampled_from([WORKFLOW, STORAGE]),
     st.sampled_from("abc"),
@@ -263,7 +263,7 @@ def at_once(held: int) -> int:
 
 
 @given(
-    lives=st.lists(st.lists(deeds, max_size=12), min_size=1, max_size=4), rewritten=st.booleans()
+    lives=st.lists(st.lists(actions, max_size=12), min_size=1, max_size=4), rewritten=st.booleans()
 )
 @settings(max_examples=60, deadline=None)
 def test_what_was_answered_is_true_after_every_restart(
@@ -390,20 +390,20 @@ async def test_a_closed_watch_leaves_nothing_behind() -> None:
         assert watchers(store) == []
 
 
-@given(deeds=st.lists(deeds, max_size=30), since=st.integers(0, 30))
+@given(actions=st.lists(actions, max_size=30), since=st.integers(0, 30))
 @settings(max_examples=60, deadline=None)
 @virtually
 async def test_a_watch_from_anywhere_leads_to_the_same_state(
-    deeds: Sequence[tuple[str, Kind, str, int]], since: int
+    actions: Sequence[tuple[str, Kind, str, int]], since: int
 ) -> None:
     """A copy at some version, plus the events after it, is the state of today."""
     async with stored() as store:
         life = Life(store)
-        for step in deeds[:since]:
+        for step in actions[:since]:
             await life.do(*step)
         listing = store.list(WORKFLOW)
         copy = {key_of(obj): obj for obj in listing.items}
-        for step in deeds[since:]:
+        for step in actions[since:]:
             await life.do(*step)
         await store.create(WORKFLOW, workflow("end"))
 
@@ -517,7 +517,7 @@ async def test_what_is_no_json_is_refused_and_blocks_nobody() -> None:
             with pytest.raises(Refused):
                 await store.patch(change(STORAGE, made, {"spec": spec}))
         seen = made["metadata"]["resourceVersion"]
-        await store.patch(change(STORAGE, made, {"spec": {"state": "X"}}, seen=seen))
+        await store.patch(change(STORAGE, made, {"spec": {"state": "X"}}, resource_version=seen))
         await store.create(WORKFLOW, workflow())
 
 

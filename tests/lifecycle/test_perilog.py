@@ -10,8 +10,8 @@ from warren.lifecycle.job import Job, update
 from warren.lifecycle.perilog import (
     EPILOG,
     PROLOG,
+    Action,
     Cancel,
-    Deed,
     Finish,
     Run,
     Settings,
@@ -123,12 +123,12 @@ def test_whatever_happens_and_however_often_it_is_forgotten_a_job_ends(seed: int
         cancel_epilog=dice.random() < 0.5,
     )
     job, under_way = BEFORE, UnderWay()
-    order: list[Deed] = []
+    order: list[Action] = []
     for _ in range(100):
-        deeds = decide(job, settings, under_way)
-        order.extend(deeds)
-        for deed in deeds:
-            job, under_way = done(job, under_way, deed)
+        actions = decide(job, settings, under_way)
+        order.extend(actions)
+        for action in actions:
+            job, under_way = done(job, under_way, action)
         if dice.random() < 0.1:
             under_way = UnderWay()  # restarted
         elif under_way.running and dice.random() < 0.5:
@@ -143,13 +143,13 @@ def test_whatever_happens_and_however_often_it_is_forgotten_a_job_ends(seed: int
     assert decide(job, settings, under_way) == []
     if settings.epilog and (job.status is not None or PROLOG in job.ever_prologs):
         assert EPILOG in job.ever_epilogs
-    names = [type(deed) for deed in order]
+    names = [type(action) for action in order]
     assert names.count(Start) == len(job.ever_prologs) + len(job.ever_epilogs)
 
 
-def done(job: Job, under_way: UnderWay, deed: Deed) -> tuple[Job, UnderWay]:
+def done(job: Job, under_way: UnderWay, action: Action) -> tuple[Job, UnderWay]:
     """Do as the plugin does."""
-    match deed:
+    match action:
         case Start(description):
             kind = "prolog" if description == PROLOG else "epilog"
             return update(job, stories.event(f"{kind}-start", description=description)), under_way

@@ -58,7 +58,7 @@ print(*asyncio.run(main()))
 
 @dataclass(frozen=True)
 class Rabbit:
-    """One rabbit's disk. Every deed is done by an agent that knows nothing of the last one's."""
+    """One rabbit's disk. Every action is done by an agent that knows nothing of the last one's."""
 
     root: Path
     user: User
@@ -168,9 +168,9 @@ def found(kind: str, mounted: Path, size: int) -> bytes:
         return opened.read(size)
 
 
-async def together(deeds: Iterable[Awaitable[T]]) -> list[T]:
+async def together(actions: Iterable[Awaitable[T]]) -> list[T]:
     """Do everything at once, and all of it even if something fails."""
-    ends = await asyncio.gather(*deeds, return_exceptions=True)
+    ends = await asyncio.gather(*actions, return_exceptions=True)
     for end in ends:
         if isinstance(end, BaseException):
             raise end
@@ -683,13 +683,13 @@ def test_a_block_device_that_is_not_there_is_a_trouble(
 ) -> None:
     rabbit = Rabbit(loop_devices, user, nodes.namespace(), Path("/dev/no such device"))
 
-    deeds: list[Coroutine[Any, Any, object]] = [
+    actions: list[Coroutine[Any, Any, object]] = [
         rabbit.blocks().capacity("rabbit1"),
         rabbit.blocks().make(rabbit.volume()),
     ]
-    for deed in deeds:
+    for action in actions:
         with pytest.raises(NodeTrouble, match="/dev/no such device: No such file"):
-            asyncio.run(deed)
+            asyncio.run(action)
 
 
 def test_a_volume_whose_making_was_given_up_can_be_released_at_once(

@@ -375,9 +375,9 @@ def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
     assert asyncio.run(rabbit.blocks.suspects("node1", "a")) == []
 
 
-def _done(deed: Callable[[], None]) -> bool:
+def _done(action: Callable[[], None]) -> bool:
     try:
-        deed()
+        action()
     except NodeTrouble:
         return False
     return True
@@ -385,9 +385,9 @@ def _done(deed: Callable[[], None]) -> bool:
 
 READ_AND_WRITE = """
 def tell(*_):
-    for deed in (lambda: ring.read(0), lambda: ring.write(0, bytes(4096))):
+    for action in (lambda: ring.read(0), lambda: ring.write(0, bytes(4096))):
         try:
-            print("done", (deed() or b"")[:4], flush=True)
+            print("done", (action() or b"")[:4], flush=True)
         except OSError as error:
             print(error.strerror, flush=True)
 signal.signal(signal.SIGUSR1, tell)

@@ -62,9 +62,9 @@ def test_every_rabbit_has_as_much_whatever_is_taken(flash: Directories) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-a", "a/b", "/etc"])
 def test_a_name_that_leads_elsewhere_is_refused(flash: Directories, name: str) -> None:
-    for deed in (flash.make(volume(name)), flash.release("rabbit1", name)):
+    for action in (flash.make(volume(name)), flash.release("rabbit1", name)):
         with pytest.raises(NodeTrouble, match="is no name of a volume") as caught:
-            asyncio.run(deed)
+            asyncio.run(action)
         assert caught.value.fatal
 
 

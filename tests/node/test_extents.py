@@ -23,7 +23,7 @@ SPACES = st.sampled_from([IMAGE, DEVICE, SMALL_SHARE, ODD])
 SIZES = st.one_of(
     st.integers(1, UNITS + 1).map(lambda units: units * UNIT), st.integers(1, UNITS * UNIT)
 )
-DEEDS = st.lists(st.one_of(SIZES, st.integers(-8, -1)), max_size=30)
+ACTIONS = st.lists(st.one_of(SIZES, st.integers(-8, -1)), max_size=30)
 """Sizes that are taken; and, below zero, which of those that are taken is freed."""
 
 PIECES = [8 * UNIT, 8 * UNIT, 8 * UNIT, -1, -2]
@@ -34,13 +34,13 @@ def extent(offset: int, size: int) -> Extent:
     return Extent(offset=offset, size=size, file_system="xfs", userid=0, groupid=0)
 
 
-def after(deeds: Sequence[int], space: Space) -> list[Extent]:
+def after(actions: Sequence[int], space: Space) -> list[Extent]:
     """What is taken when all that was done which could be done."""
     taken: list[Extent] = []
-    for deed in deeds:
-        if deed < 0:
-            del taken[deed : deed + 1 or None]
-        elif found := place(taken, space, deed):
+    for action in actions:
+        if action < 0:
+            del taken[action : action + 1 or None]
+        elif found := place(taken, space, action):
             taken.append(extent(*found))
     return taken
 
@@ -59,28 +59,28 @@ def fits(taken: Sequence[Extent], space: Space, size: int) -> bool:
     )
 
 
-@given(DEEDS, SPACES)
-def test_no_two_extents_overlap(deeds: Sequence[int], space: Space) -> None:
-    by_offset = sorted(after(deeds, space), key=lambda each: each.offset)
+@given(ACTIONS, SPACES)
+def test_no_two_extents_overlap(actions: Sequence[int], space: Space) -> None:
+    by_offset = sorted(after(actions, space), key=lambda each: each.offset)
 
     for before, behind in pairwise(by_offset):
         assert before.end <= behind.offset
 
 
-@given(DEEDS, SPACES)
-def test_there_is_never_more_taken_than_there_is(deeds: Sequence[int], space: Space) -> None:
-    taken = after(deeds, space)
+@given(ACTIONS, SPACES)
+def test_there_is_never_more_taken_than_there_is(actions: Sequence[int], space: Space) -> None:
+    taken = after(actions, space)
 
     assert sum(each.size for each in taken) <= space.capacity
     if space.addresses is not None:
         assert all(each.end <= space.addresses for each in taken)
 
 
-@given(DEEDS, SPACES, SIZES)
+@given(ACTIONS, SPACES, SIZES)
 def test_an_extent_is_a_little_larger_than_asked_and_begins_at_a_whole_unit(
-    deeds: Sequence[int], space: Space, size: int
+    actions: Sequence[int], space: Space, size: int
 ) -> None:
-    found = place(after(deeds, space), space, size)
+    found = place(after(actions, space), space, size)
 
     if found is not None:
         offset, given = found
@@ -89,31 +89,31 @@ def test_an_extent_is_a_little_larger_than_asked_and_begins_at_a_whole_unit(
         assert size <= given < size + UNIT
 
 
-@given(DEEDS, SIZES)
+@given(ACTIONS, SIZES)
 @example(PIECES, 16 * UNIT)
-def test_an_image_with_room_never_refuses(deeds: Sequence[int], size: int) -> None:
-    taken = after(deeds, IMAGE)
+def test_an_image_with_room_never_refuses(actions: Sequence[int], size: int) -> None:
+    taken = after(actions, IMAGE)
     has_room = sum(each.size for each in taken) + whole(size) <= IMAGE.capacity
 
     assert (place(taken, IMAGE, size) is not None) == has_room
 
 
-@given(DEEDS, st.sampled_from([DEVICE, SMALL_SHARE, ODD]), SIZES)
+@given(ACTIONS, st.sampled_from([DEVICE, SMALL_SHARE, ODD]), SIZES)
 @example(PIECES, DEVICE, 16 * UNIT)
 def test_a_device_refuses_only_what_is_nowhere_to_be_had(
-    deeds: Sequence[int], space: Space, size: int
+    actions: Sequence[int], space: Space, size: int
 ) -> None:
-    taken = after(deeds, space)
+    taken = after(actions, space)
     has_room = sum(each.size for each in taken) + whole(size) <= space.capacity
 
     assert (place(taken, space, size) is not None) == (has_room and fits(taken, space, size))
 
 
-@given(DEEDS)
+@given(ACTIONS)
 @example([UNITS * UNIT, -1] * 15)
-def test_an_image_does_not_grow_for_ever(deeds: Sequence[int]) -> None:
+def test_an_image_does_not_grow_for_ever(actions: Sequence[int]) -> None:
     # What is in pieces is the capacity, times the logarithm of the units at the most [Robson].
-    for each in after(deeds, IMAGE):
+    for each in after(actions, IMAGE):
         assert each.end <= 6 * IMAGE.capacity
 
 
@@ -209,13 +209,13 @@ def test_of_a_volume_that_was_released_nobody_remembers_that_it_was_made(tmp_pat
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     extents = Extents(tmp_path / "records")
 
-    for deed in (
+    for action in (
         lambda: extents.take(volume(name), IMAGE),
         lambda: extents.get(name),
         lambda: extents.set_made(name),
         lambda: extents.remove(name),
     ):
         with pytest.raises(NodeTrouble, match="is no name of a volume") as caught:
-            deed()
+            action()
         assert caught.value.fatal
     assert list(tmp_path.rglob("*.json")) == []

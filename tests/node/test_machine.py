@@ -50,8 +50,8 @@ class Node:
     """Bytes."""
     file_system: str = "xfs"
 
-    def run(self, deed: Coroutine[Any, Any, T]) -> T:
-        result: T = self.loop(deed)
+    def run(self, action: Coroutine[Any, Any, T]) -> T:
+        result: T = self.loop(action)
         return result
 
     def make(self, name: str = "a", size: int = 100, group: str = "rabbit1") -> None:

@@ -1,4 +1,4 @@
-"""Deeds in threads are done to their end before anybody goes on."""
+"""Actions in threads are done to their end before anybody goes on."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ def test_a_deed_gives_its_result_and_its_failure() -> None:
 def test_who_is_cancelled_leaves_when_the_deed_is_done(fails: bool) -> None:
     begun, done = threading.Event(), []
 
-    def deed() -> None:
+    def action() -> None:
         begun.set()
         time.sleep(0.2)
         done.append(True)
@@ -30,7 +30,7 @@ def test_who_is_cancelled_leaves_when_the_deed_is_done(fails: bool) -> None:
             raise OSError("too bad")
 
     async def main() -> None:
-        doing = asyncio.create_task(in_thread(deed))
+        doing = asyncio.create_task(in_thread(action))
         await asyncio.to_thread(begun.wait)
         for _ in range(3):
             doing.cancel()

@@ -258,9 +258,9 @@ def test_the_groups_of_the_machine_are_known_by_name(group: Group) -> None:
 def test_a_group_that_is_not_there_is_told_in_lvms_words(group: Group) -> None:
     disk = VolumeGroup("rabbit1", "nowhere", SIZE)
 
-    for deed in (disk.capacity(), disk.reserve(group.volume()), disk.give_back("a")):
+    for action in (disk.capacity(), disk.reserve(group.volume()), disk.give_back("a")):
         with pytest.raises(NodeTrouble, match='Volume group "nowhere" not found'):
-            asyncio.run(deed)
+            asyncio.run(action)
 
 
 def test_a_machine_without_lvm_says_so(

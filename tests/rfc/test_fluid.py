@@ -182,9 +182,9 @@ def test_words_that_are_in_no_list_are_refused() -> None:
 def test_who_has_no_list_of_words_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mnemonicode", None)
 
-    for deed in (lambda: fluid.words(1), lambda: fluid.parse(SPELLED)):
+    for action in (lambda: fluid.words(1), lambda: fluid.parse(SPELLED)):
         with pytest.raises(fluid.NoWords, match="package mnemonicode: install it"):
-            deed()
+            action()
 
 
 parts = st.sampled_from(["ƒ", "f", "0x", "job.", ".", "-", " ", "😃", "🎌", "1", "z", "0", "O"])

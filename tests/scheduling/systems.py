@@ -87,7 +87,7 @@ Bits = dict[tuple[str, object], int]
 def taken(graph: Graph) -> Bits:
     """Return what the graph says is taken."""
     found: Bits = {}
-    system_, room = graph._inventory, graph._room
+    system_, room = graph._inventory, graph._free
     for place, node in enumerate(system_.nodes):
         found["core", node.rank], found["gpu", node.rank] = room.taken(place)
     for each, free in zip(system_.chassis, room._ssds, strict=True):

@@ -112,7 +112,7 @@ class Scheduling(RuleBasedStateMachine):
     @invariant()
     def nodes_are_found_by_what_is_free_of_them(self) -> None:
         if hasattr(self, "graph"):
-            room = self.graph._room
+            room = self.graph._free
             alike: dict[tuple[int, int], int] = {}
             for place, counts in enumerate(zip(room._cores, room._gpus, strict=True)):
                 cores, gpus = (each.bit_count() for each in counts)

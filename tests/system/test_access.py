@@ -215,7 +215,7 @@ def test_each_topic_has_its_answers_for_owner_user_and_stranger() -> None:
                 bus = control.instance.bus
                 found = await told(
                     world, control, bus.owner + 1, bus.owner + 2,
-                    lambda userid, deed: deed(bus.handle(userid)),
+                    lambda userid, action: action(bus.handle(userid)),
                 )  # fmt: skip
                 await world.kill_everything()
                 return found
@@ -230,16 +230,16 @@ def test_the_socket_gives_each_real_user_the_same() -> None:
     first, second = users.userids()
 
     async def main(place: Path) -> Any:
-        def asking(userid: int, deed: Callable[[Handle], Awaitable[str]]) -> str:
+        def asking(userid: int, action: Callable[[Handle], Awaitable[str]]) -> str:
             async def connected() -> str:
                 async with asyncio.timeout(120), connect(place / "local") as handle:
-                    return await deed(handle)
+                    return await action(handle)
 
             answer = users.acting_as(userid, lambda: asyncio.run(connected()))
             return str(answer)
 
-        async def ask(userid: int, deed: Callable[[Handle], Awaitable[str]]) -> str:
-            return await asyncio.to_thread(asking, userid, deed)
+        async def ask(userid: int, action: Callable[[Handle], Awaitable[str]]) -> str:
+            return await asyncio.to_thread(asking, userid, action)
 
         async with opened(Site(rabbits=1), long_play) as world:
             world.config = GUESTS

@@ -82,10 +82,10 @@ def in_a_world(copiers: Copiers, *lives: Callable[[World, Control], Awaitable[No
             world.machine = copiers.machine(world)
             for life in lives:
 
-                async def deed(control: Control, life: Any = life) -> None:
+                async def action(control: Control, life: Any = life) -> None:
                     await life(world, control)
 
-                await world.live(deed)
+                await world.live(action)
 
     virtual.run(main())
 

@@ -47,7 +47,7 @@ async def stopped_after(write: int) -> bool:
 
         await world.live(live, seam)
         await world.live(live)
-    return len(seam.deeds) == write
+    return len(seam.actions) == write
 
 
 def test_a_drain_that_was_answered_holds_after_a_stop_after_any_write() -> None:

@@ -32,7 +32,7 @@ JOBS = 10
 
 
 class Flaky:
-    """A node of which deeds fail now and then, most of them only once."""
+    """A node of which actions fail now and then, most of them only once."""
 
     def __init__(self, inner: Machine, dice: random.Random) -> None:
         self._inner = inner

@@ -55,15 +55,15 @@ async def stopped_after(
         async def and_look(control: Control) -> None:
             ended = await live(world, control)
 
-            assert right(world, ended), (write, seam.deeds[-1], ended.job)
-            assert world.without_storage == [], (write, seam.deeds[-1])
+            assert right(world, ended), (write, seam.actions[-1], ended.job)
+            assert world.without_storage == [], (write, seam.actions[-1])
             await world.assert_nothing_left(control)
 
         await world.live(lambda control: live(world, control), seam)
         if between is not None:
             await between(world)
         await world.live(and_look)
-    return len(seam.deeds) == write
+    return len(seam.actions) == write
 
 
 def each_write(shard: int, test: int, once: Callable[[int], Awaitable[bool]]) -> int:

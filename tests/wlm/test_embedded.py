@@ -21,16 +21,16 @@ from warren.wlm.embedded.manager import EmbeddedJobs
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-def in_a_world(deed: Callable[[World, Control], Awaitable[None]], **play: Any) -> None:
+def in_a_world(action: Callable[[World, Control], Awaitable[None]], **play: Any) -> None:
     async def main() -> None:
         async with opened(play=lambda command, environment: Play(**play)) as world:
-            await world.live(lambda control: deed(world, control))
+            await world.live(lambda control: action(world, control))
 
     virtual.run(main())
 
 
 def test_requests_that_are_repeated_change_nothing() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         handle = control.instance.bus.handle()
@@ -44,40 +44,40 @@ def test_requests_that_are_repeated_change_nothing() -> None:
         assert world.eventlog(control, job) == before
         await world.ended(control, job)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_request_that_is_malformed_is_refused_with_its_path() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         handle = control.instance.bus.handle()
         with pytest.raises(RpcError, match=r"received malformed request: .*variables"):
             await handle.rpc("job-manager.dws.prolog-remove", {"id": 1, "variables": {"a": 3}})
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_guests_may_not_let_jobs_go() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         guest = control.instance.bus.handle(control.instance.bus.owner + 1)
         with pytest.raises(RpcError, match="instance owner"):
             await guest.rpc("job-manager.dws.epilog-remove", {"id": 1})
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_the_conductor_tells_which_jobs_it_leads() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         told = await control.instance.bus.handle().rpc("dws.status")
         assert told == {"success": True, "workflows": [job]}
         await world.ended(control, job)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_a_create_request_for_a_job_that_is_known_is_answered_at_once() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         request = codec.Create(jobid=job, userid=1, dw_directives=[], resources=[])
@@ -85,11 +85,11 @@ def test_a_create_request_for_a_job_that_is_known_is_answered_at_once() -> None:
         assert answer == {"success": True}
         await world.ended(control, job)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         jobs = EmbeddedJobs(control.instance.bus.handle())
@@ -98,11 +98,11 @@ def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none
         assert await jobs.flash(Job(id=1, phase=Phase.STARTING)) == ()
         await world.ended(control, job)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_an_exception_during_the_epilog_skips_what_is_left_to_do() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(
             lambda: (world.workflow(control).get("status") or {}).get("state") == "PostRun"
@@ -113,11 +113,11 @@ def test_an_exception_during_the_epilog_skips_what_is_left_to_do() -> None:
         assert "rabbit_dataout_timing" not in names
         assert not any(copy.index for copy in world.copies())
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
-    async def deed(world: World, control: Control) -> None:
+    async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(
             lambda: (world.workflow(control).get("status") or {}).get("state") == "DataOut"
@@ -132,7 +132,7 @@ def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
         await world.ended(control, job)
         await world.assert_nothing_left(control)
 
-    in_a_world(deed)
+    in_a_world(action)
 
 
 class _Telling:

@@ -56,12 +56,12 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Merge `patch` (RFC 7386) into the object, if it is still the one that was `seen`."""
+    """Merge `patch` (RFC 7386) into the object, if it still has this `resource_version`."""
 
     kind: Kind
     key: Key
     patch: Object
-    seen: str | None = None
+    resource_version: str | None = None
     """The resourceVersion the decision was made on; None where no reader could be wrong."""
     status: bool = False
     """Write through the status subresource."""

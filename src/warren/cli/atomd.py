@@ -40,7 +40,7 @@ def atomd(
     from warren.atom import config as configs
     from warren.atom import listening as sockets
     from warren.daemons import atomd as service
-    from warren.daemons import logs, room
+    from warren.daemons import diskspace, logs
     from warren.daemons.statedir import held, holder
 
     usual = Path("/etc/warren/atomd.toml")
@@ -65,7 +65,7 @@ def atomd(
         exposed = listening("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
-        run(room.wait(state, [journal], room.SERVICE))
+        run(diskspace.wait(state, [journal], diskspace.SERVICE))
         with held(lock):
             wanted = service.Wanted(
                 config=config,

@@ -34,7 +34,6 @@ from warren.kube.runtime import Reconciler
 log = structlog.get_logger()
 
 _CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
-_BELONGINGS = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES)
 
 
 class Conductor:
@@ -58,8 +57,8 @@ class Conductor:
         self._shown: dict[int, dict[str, str]] = {}
         self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
         jobs.listen(self._reconciler.add)
-        for kind in _BELONGINGS:
-            informers.of(kind).listen(self._belonging_changed)
+        for kind in kinds.DEPENDENTS:
+            informers.of(kind).listen(self._dependent_changed)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT)
@@ -77,20 +76,20 @@ class Conductor:
         """Make one pass over a job."""
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
-        seen = self._observe(job)
+        snapshot = self._snapshot(job)
         mistake = None
         delay = None
         try:
-            delay = await self._act(seen.job, await self._decided(seen))
+            delay = await self._act(snapshot.job, await self._decided(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
             log.info("job refused", job=job, reason=mistake)
-            if not seen.job.failed and seen.job.phase not in (Phase.ENDING, Phase.OVER):
-                await self._jobs.fail(seen.job, _exception(seen.job), mistake)
+            if not snapshot.job.failed and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
+                await self._jobs.fail(snapshot.job, _exception(snapshot.job), mistake)
         self._jobs.passed(job, mistake)
-        if seen.job.phase is Phase.OVER:
+        if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
         return delay
 
@@ -111,39 +110,39 @@ class Conductor:
                 told[number] = reason
         return told
 
-    async def _decided(self, seen: conduct.Seen) -> list[Action]:
+    async def _decided(self, snapshot: conduct.JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
         try:
-            return conduct.decide(await self._with_flash(seen))
+            return conduct.decide(await self._with_flash(snapshot))
         except Fault:
-            if seen.workflow is None:
+            if snapshot.workflow is None:
                 raise
             # Some of what was seen may be older than the rest: nobody is blamed for that.
-            own = labels.of_workflow(seen.workflow)
-            fresh = {
-                kind: (await self._client.list(kind, labels=own)).items for kind in _BELONGINGS
+            own = labels.of_workflow(snapshot.workflow)
+            live = {
+                kind: (await self._client.list(kind, labels=own)).items for kind in kinds.DEPENDENTS
             }
-            again = self._observe(seen.job.id, fresh)
+            again = self._snapshot(snapshot.job.id, live)
             return conduct.decide(await self._with_flash(again))
 
-    async def _with_flash(self, seen: conduct.Seen) -> conduct.Seen:
+    async def _with_flash(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up which rabbits' flash the job was given, where that matters."""
-        if not conduct.wants_flash(seen):
-            return seen
-        return replace(seen, flash=await self._jobs.flash(seen.job))
+        if not conduct.needs_flash(snapshot):
+            return snapshot
+        return replace(snapshot, flash=await self._jobs.flash(snapshot.job))
 
-    def _observe(
-        self, job: int, belongings: Mapping[Kind, Sequence[Object]] | None = None
-    ) -> conduct.Seen:
+    def _snapshot(
+        self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
+    ) -> conduct.JobSnapshot:
         known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER)
         raw = self._informers.of(kinds.WORKFLOW).get(known.workflow)
-        found = belongings or {kind: self._of(kind, known) for kind in _BELONGINGS}
+        found = dependents or {kind: self._of(kind, known) for kind in kinds.DEPENDENTS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)
         configuration = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
-        return conduct.Seen(
+        return conduct.JobSnapshot(
             job=known,
             workflow=workflow,
             raw=raw,
@@ -207,7 +206,7 @@ class Conductor:
     def _workflow_changed(self, obj: Object) -> None:
         self._wake(obj["metadata"]["name"])
 
-    def _belonging_changed(self, obj: Object) -> None:
+    def _dependent_changed(self, obj: Object) -> None:
         for workflow in labels.workflow_of(obj):
             self._wake(workflow.partition("/")[2])
 

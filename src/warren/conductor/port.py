@@ -10,7 +10,7 @@ from warren.dws.conduct import Job
 class WorkloadManager(Protocol):
     """The jobs that have storage directives, and what may be done for them.
 
-    Every deed may be repeated, and does nothing for a job that is past it.
+    Every action may be repeated, and does nothing for a job that is past it.
     """
 
     def listen(self, listener: Callable[[int], None]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from warren.base.objects import Key, Object, key_of
-from warren.controllers.afresh import AGAIN, orphans
+from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import access, kinds, labels
 from warren.dws.objects import (
     ClientMount,
@@ -29,14 +29,14 @@ class AccessController:
         self._client = client
         self._accesses = informers.of(kinds.NNF_ACCESS)
         self._storages = informers.of(kinds.NNF_STORAGE)
-        self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
         self._computes = informers.of(kinds.COMPUTES)
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._mounts.listen(self._mount_changed)
-        for informer in (self._storages, self._shares, self._computes):
+        for informer in (self._storages, self._node_storages, self._computes):
             informer.listen(self._job_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -48,25 +48,27 @@ class AccessController:
             gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
             await perform(self._client, gone)
         else:
-            seen = read(raw, NnfAccess)
-            if seen.metadata.deleting and not mounts:
+            current = read(raw, NnfAccess)
+            if current.metadata.deleting and not mounts:
                 # About to let go: a mount that was just made may not have been seen yet.
-                own = labels.of_owner(kinds.NNF_ACCESS, seen.metadata)
+                own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
                 mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
-                again = AGAIN if mounts else None
-            await perform(self._client, access.decide(self._observe(seen, mounts)))
+                again = REQUEUE_DELAY if mounts else None
+            await perform(self._client, access.decide(self._snapshot(current, mounts)))
         return again
 
-    def _observe(self, seen: NnfAccess, mounts: Sequence[Object]) -> access.Seen:
-        storage = self._storages.get(seen.spec.storage_reference.key)
-        shares = f"{kinds.NNF_STORAGE.name} {seen.spec.storage_reference.key}"
-        clients = seen.spec.client_reference
+    def _snapshot(self, current: NnfAccess, mounts: Sequence[Object]) -> access.AccessSnapshot:
+        storage = self._storages.get(current.spec.storage_reference.key)
+        node_storages = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
+        clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else None
         configuration = self._configurations.get(CONFIGURATION)
-        return access.Seen(
-            access=seen,
+        return access.AccessSnapshot(
+            access=current,
             storage=read(storage, NnfStorage) if storage else None,
-            shares=[read(obj, NnfNodeStorage) for obj in self._shares.by("owner", shares)],
+            node_storages=[
+                read(obj, NnfNodeStorage) for obj in self._node_storages.by("owner", node_storages)
+            ],
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=[read(obj, ClientMount) for obj in mounts],

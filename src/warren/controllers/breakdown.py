@@ -28,10 +28,10 @@ class BreakdownController:
                 for obj in self._profiles.all()
                 if obj["metadata"]["namespace"] == kinds.PROFILES_NAMESPACE
             ]
-            seen = read(raw, DirectiveBreakdown)
+            current = read(raw, DirectiveBreakdown)
             try:
-                await perform(self._client, breakdown.decide(seen, profiles))
+                await perform(self._client, breakdown.decide(current, profiles))
             except Invalid as error:
                 # The definitions may be HPE's, which know fewer file systems than ours.
-                await perform(self._client, breakdown.unsaid(seen, str(error)))
+                await perform(self._client, breakdown.unsaid(current, str(error)))
         return None

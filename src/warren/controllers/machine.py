@@ -7,7 +7,7 @@ from warren.dws.node import Copy, Progress, RawVolumes, Volume
 
 
 class Machine(Protocol):
-    """One node. Every deed may be repeated: what is done already is left as it is.
+    """One node. Every action may be repeated: what is done already is left as it is.
 
     Everything raises NodeTrouble where it fails.
     """

@@ -31,33 +31,35 @@ class MountReconciler:
         raw = self._mounts.get(key)
         if raw is None:
             return None
-        seen = read(raw, ClientMount)
-        if seen.metadata.deleting:
-            await self._let_go(seen)
+        current = read(raw, ClientMount)
+        if current.metadata.deleting:
+            await self._let_go(current)
             return None
         trouble = None
         try:
-            if seen.spec.desired_state == "mounted":
-                await self._mount(seen)
+            if current.spec.desired_state == "mounted":
+                await self._mount(current)
             else:
-                await self._unmount(seen)
+                await self._unmount(current)
         except NodeTrouble as error:
             trouble = error
-        await self._report(seen, trouble)
+        await self._report(current, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
         return None
 
-    async def _let_go(self, seen: ClientMount) -> None:
+    async def _let_go(self, current: ClientMount) -> None:
         try:
-            await self._unmount(seen)
+            await self._unmount(current)
         except NodeTrouble as trouble:
-            await self._report(seen, trouble)
+            await self._report(current, trouble)
             raise
-        await self._write(seen, labels.finalized(seen.metadata, labels.CLIENT_MOUNT_FINALIZER))
+        await self._write(
+            current, labels.finalized(current.metadata, labels.CLIENT_MOUNT_FINALIZER)
+        )
 
-    async def _mount(self, seen: ClientMount) -> None:
-        for mount in seen.spec.mounts:
+    async def _mount(self, current: ClientMount) -> None:
+        for mount in current.spec.mounts:
             lvm = mount.device.lvm
             if lvm is None:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
@@ -66,28 +68,28 @@ class MountReconciler:
                 lvm.volume_group, lvm.logical_volume, file_system, mount.mount_path
             )
 
-    async def _unmount(self, seen: ClientMount) -> None:
-        for mount in reversed(seen.spec.mounts):
+    async def _unmount(self, current: ClientMount) -> None:
+        for mount in reversed(current.spec.mounts):
             await self._machine.unmount(mount.mount_path, mount.user_id)
 
-    async def _report(self, seen: ClientMount, trouble: NodeTrouble | None) -> None:
-        state = seen.spec.desired_state
-        if trouble is None and seen.all_in(state):
+    async def _report(self, current: ClientMount, trouble: NodeTrouble | None) -> None:
+        state = current.spec.desired_state
+        if trouble is None and current.all_in(state):
             return
-        known = seen.status.error
+        known = current.status.error
         if trouble is not None and known is not None and known.debug_message == str(trouble):
             return
         error = trouble.as_status() if trouble is not None else None
-        mounts = [{"state": state, "ready": trouble is None} for _ in seen.spec.mounts]
+        mounts = [{"state": state, "ready": trouble is None} for _ in current.spec.mounts]
         status = {"mounts": mounts, "allReady": trouble is None, "error": error}
-        await self._write(seen, {"status": status}, status=True)
+        await self._write(current, {"status": status}, status=True)
 
-    async def _write(self, seen: ClientMount, patch: Object, *, status: bool = False) -> None:
+    async def _write(self, current: ClientMount, patch: Object, *, status: bool = False) -> None:
         change = Change(
             kind=kinds.CLIENT_MOUNT,
-            key=seen.metadata.key,
+            key=current.metadata.key,
             patch=patch,
-            seen=seen.metadata.resource_version,
+            resource_version=current.metadata.resource_version,
             status=status,
         )
         await perform(self._client, [change])

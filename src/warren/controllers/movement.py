@@ -62,33 +62,35 @@ class MovementReconciler:
 
         News of a deletion or cancellation comes here, whatever the copier does meanwhile.
         """
-        seen = self._seen(key)
-        if seen is None:
+        current = self._snapshot(key)
+        if current is None:
             await self.copies.stop(key)
-        elif seen.metadata.deleting:
+        elif current.metadata.deleting:
             await self.copies.stop(key)
-            await self._write(key, labels.finalized(seen.metadata, labels.MOVEMENT_FINALIZER))
-        elif seen.status.state == "Finished":
+            await self._write(key, labels.finalized(current.metadata, labels.MOVEMENT_FINALIZER))
+        elif current.status.state == "Finished":
             pass
-        elif seen.spec.cancel:
+        elif current.spec.cancel:
             await self.copies.stop(key)
             ended = {"status": "Cancelled", "message": "the copy was cancelled"}
             # Only on the newest object: its copy may have come to its end before.
-            await self._report(key, self._finished(ended), seen=seen.metadata.resource_version)
+            await self._report(
+                key, self._finished(ended), version=current.metadata.resource_version
+            )
         elif key not in self.copies:
-            wait = self._wait(seen)
+            wait = self._wait(current)
             if wait > 0:
                 return wait
-            self.copies.want(key, seen.spec.user_id)
+            self.copies.want(key, current.spec.user_id)
         return None
 
-    def _seen(self, key: Key) -> NnfDataMovement | None:
+    def _snapshot(self, key: Key) -> NnfDataMovement | None:
         raw = self._movements.get(key)
         return None if raw is None else read(raw, NnfDataMovement)
 
-    def _wait(self, seen: NnfDataMovement) -> float:
+    def _wait(self, current: NnfDataMovement) -> float:
         """Return the seconds until a copy may be tried once more."""
-        status = seen.status
+        status = current.status
         if status.state != "Starting" or status.end_time is None:
             return 0.0
         since = self._clock.now() - parse_rfc3339(status.end_time)
@@ -99,54 +101,54 @@ class MovementReconciler:
     async def _copy(self, key: Key) -> None:
         # A task, and what is bound here is bound in its own context, as in a pass.
         structlog.contextvars.bind_contextvars(reconciler=self.reconciler.name, key=str(key))
-        seen = await self._begin(key)
-        if seen is None:
+        current = await self._begin(key)
+        if current is None:
             return
-        restarts = _restarts(seen)
+        restarts = _restarts(current)
         try:
-            status = self._finished(await self._copied(key, seen))
+            status = self._finished(await self._copied(key, current))
         except NodeTrouble as trouble:
             told = isinstance(trouble, CopyFailed)
-            status = self._failed(seen, restarts, str(trouble), told=told)
+            status = self._failed(current, restarts, str(trouble), told=told)
         except Exception as error:  # the only such net: a bug may cost one copy, not the agent
             log.exception("copy failed")
             words = f"the copy has failed inside Warren: {error!r}"
-            status = self._failed(seen, restarts, words, told=False)
+            status = self._failed(current, restarts, words, told=False)
         await self._insist(key, status)
 
     async def _begin(self, key: Key) -> NnfDataMovement | None:
         """Say that a copy has begun, and return the movement; None if it is not wanted now."""
         while True:
-            seen = self._seen(key)
+            current = self._snapshot(key)
             if (
-                seen is None
-                or seen.metadata.deleting
-                or seen.spec.cancel
-                or seen.status.state == "Finished"
-                or self._wait(seen) > 0
+                current is None
+                or current.metadata.deleting
+                or current.spec.cancel
+                or current.status.state == "Finished"
+                or self._wait(current) > 0
             ):
                 return None
             started = {
                 "state": "Running",
                 "startTime": rfc3339_micro(self._clock.now()),
                 "endTime": None,
-                "restarts": _restarts(seen),
+                "restarts": _restarts(current),
             }
             try:
                 # Only on the newest object: an older one may not know that its copy has ended.
-                await self._report(key, started, seen=seen.metadata.resource_version)
+                await self._report(key, started, version=current.metadata.resource_version)
             except Retryable as error:
                 log.info("copy put off", reason=str(error))
                 await asyncio.sleep(error.delay)
             else:
-                return seen
+                return current
 
-    async def _copied(self, key: Key, seen: NnfDataMovement) -> dict[str, object]:
+    async def _copied(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
         """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
         progress = None
         showing: asyncio.Task[None] | None = None
         try:
-            async with aclosing(self._machine.copy(_work(seen))) as copying:  # type: ignore[type-var]
+            async with aclosing(self._machine.copy(_work(current))) as copying:  # type: ignore[type-var]
                 async for progress in copying:
                     # Not waited for: a slow API does not make a slow copy.
                     if showing is None or showing.done():
@@ -157,9 +159,11 @@ class MovementReconciler:
                 await asyncio.wait({showing})
         return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
 
-    def _failed(self, seen: NnfDataMovement, restarts: int, trouble: str, *, told: bool) -> Object:
+    def _failed(
+        self, current: NnfDataMovement, restarts: int, trouble: str, *, told: bool
+    ) -> Object:
         """Return the status after a try that has failed: another one, or the end."""
-        command = seen.metadata.labels.get(labels.INITIATOR, "")
+        command = current.metadata.labels.get(labels.INITIATOR, "")
         if self._retries.again(command, restarts, told=told):
             log.info("copy is tried again", reason=trouble)
             return {
@@ -194,39 +198,39 @@ class MovementReconciler:
                 log.info("report put off", reason=str(error))
                 await asyncio.sleep(error.delay)
 
-    async def _report(self, key: Key, status: Object, *, seen: str | None = None) -> None:
-        await self._write(key, {"status": status}, status=True, seen=seen)
+    async def _report(self, key: Key, status: Object, *, version: str | None = None) -> None:
+        await self._write(key, {"status": status}, status=True, version=version)
 
     async def _write(
-        self, key: Key, patch: Object, *, status: bool = False, seen: str | None = None
+        self, key: Key, patch: Object, *, status: bool = False, version: str | None = None
     ) -> None:
         kind = kinds.NNF_DATA_MOVEMENT
-        change = Change(kind=kind, key=key, patch=patch, seen=seen, status=status)
+        change = Change(kind=kind, key=key, patch=patch, resource_version=version, status=status)
         await perform(self._client, [change])
 
 
-def _restarts(seen: NnfDataMovement) -> int:
+def _restarts(current: NnfDataMovement) -> int:
     """Return how many tries a copy that begins now has had before."""
     # If it was Running, the agent had died, and its copier with it.
-    return seen.status.restarts + (seen.status.state == "Running")
+    return current.status.restarts + (current.status.state == "Running")
 
 
-def _work(seen: NnfDataMovement) -> Copy:
+def _work(current: NnfDataMovement) -> Copy:
     return Copy(
-        source=seen.spec.source.path,
-        destination=seen.spec.destination.path,
-        index=_index(seen),
-        userid=seen.spec.user_id,
-        groupid=seen.spec.group_id,
+        source=current.spec.source.path,
+        destination=current.spec.destination.path,
+        index=_index(current),
+        userid=current.spec.user_id,
+        groupid=current.spec.group_id,
     )
 
 
-def _index(seen: NnfDataMovement) -> str | None:
+def _index(current: NnfDataMovement) -> str | None:
     """Return the index directory, `<rabbit>-<n>`, that the source path goes through."""
-    if seen.spec.source.storage_reference.kind != "NnfStorage":
+    if current.spec.source.storage_reference.kind != "NnfStorage":
         return None
-    form = re.compile(rf"{re.escape(seen.metadata.namespace)}-\d+")
-    found = [part for part in seen.spec.source.path.split(posixpath.sep) if form.fullmatch(part)]
+    form = re.compile(rf"{re.escape(current.metadata.namespace)}-\d+")
+    found = [part for part in current.spec.source.path.split(posixpath.sep) if form.fullmatch(part)]
     return found[0] if found else None
 
 

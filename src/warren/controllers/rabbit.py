@@ -45,24 +45,24 @@ class RabbitReconciler:
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
-        seen = read(raw, NnfNode)
-        if seen.metadata.labels.get(labels.RAW_VOLUMES) != carried[labels.RAW_VOLUMES]:
+        current = read(raw, NnfNode)
+        if current.metadata.labels.get(labels.RAW_VOLUMES) != carried[labels.RAW_VOLUMES]:
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
                 patch={"metadata": {"labels": carried}},
-                seen=seen.metadata.resource_version,
+                resource_version=current.metadata.resource_version,
             )
             await perform(self._client, [change])
             return None
         capacity = await self._machine.capacity()
-        if (seen.status.status, seen.status.capacity) != ("Ready", capacity):
+        if (current.status.status, current.status.capacity) != ("Ready", capacity):
             status = {"status": "Ready", "health": "OK", "capacity": capacity}
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
                 patch={"status": status},
-                seen=seen.metadata.resource_version,
+                resource_version=current.metadata.resource_version,
                 status=True,
             )
             await perform(self._client, [change])
@@ -73,29 +73,31 @@ class RabbitReconciler:
         raw = self._shares.get(key)
         if raw is None:
             return None
-        seen = read(raw, NnfNodeStorage)
-        if seen.metadata.deleting:
-            await self._give_back(seen)
+        current = read(raw, NnfNodeStorage)
+        if current.metadata.deleting:
+            await self._give_back(current)
             return None
         try:
-            trouble = await self._make_unless_deleted(seen)
+            trouble = await self._make_unless_deleted(current)
         except _GivenUp:
             return None
-        await self._report(seen, trouble)
+        await self._report(current, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
         return None
 
-    async def _give_back(self, seen: NnfNodeStorage) -> None:
+    async def _give_back(self, current: NnfNodeStorage) -> None:
         # First the flash, then the record of it: whoever dies in between leaves the
         # record behind, and the next pass releases once more, which is harmless.
         try:
-            for number in range(seen.spec.count):
-                await self._machine.release(*volume(seen, number))
+            for number in range(current.spec.count):
+                await self._machine.release(*volume(current, number))
         except NodeTrouble as trouble:
-            await self._report(seen, trouble)
+            await self._report(current, trouble)
             raise
-        await self._write(seen, labels.finalized(seen.metadata, labels.NODE_STORAGE_FINALIZER))
+        await self._write(
+            current, labels.finalized(current.metadata, labels.NODE_STORAGE_FINALIZER)
+        )
 
     def _share_changed(self, obj: Object) -> None:
         key = key_of(obj)
@@ -103,10 +105,10 @@ class RabbitReconciler:
             self._making[key].cancel()
         self.reconciler.add(key)
 
-    async def _make_unless_deleted(self, seen: NnfNodeStorage) -> NodeTrouble | None:
+    async def _make_unless_deleted(self, current: NnfNodeStorage) -> NodeTrouble | None:
         """Make the volumes. Raises _GivenUp once nobody wants them: mkfs may take its time."""
-        key = seen.metadata.key
-        making = self._making[key] = asyncio.ensure_future(self._make(seen))
+        key = current.metadata.key
+        making = self._making[key] = asyncio.ensure_future(self._make(current))
         try:
             return await making
         except asyncio.CancelledError:
@@ -117,10 +119,10 @@ class RabbitReconciler:
         finally:
             del self._making[key]
 
-    async def _make(self, seen: NnfNodeStorage) -> NodeTrouble | None:
+    async def _make(self, current: NnfNodeStorage) -> NodeTrouble | None:
         """Make the volumes, all at a time; return the gravest trouble."""
         made = await asyncio.gather(
-            *(self._machine.make(_volume(seen, number)) for number in range(seen.spec.count)),
+            *(self._machine.make(_volume(current, number)) for number in range(current.spec.count)),
             return_exceptions=True,
         )
         troubles = []
@@ -131,24 +133,24 @@ class RabbitReconciler:
                 raise result
         return max(troubles, key=lambda trouble: trouble.fatal, default=None)
 
-    async def _report(self, seen: NnfNodeStorage, trouble: NodeTrouble | None) -> None:
-        known = seen.status.error
-        if trouble is None and seen.status.ready and known is None:
+    async def _report(self, current: NnfNodeStorage, trouble: NodeTrouble | None) -> None:
+        known = current.status.error
+        if trouble is None and current.status.ready and known is None:
             return
         if trouble is not None and known is not None and known.debug_message == str(trouble):
             return
         error = trouble.as_status() if trouble is not None else None
         ready = trouble is None
-        allocations = [{"ready": ready} for _ in range(seen.spec.count)]
+        allocations = [{"ready": ready} for _ in range(current.spec.count)]
         status = {"ready": ready, "allocations": allocations, "error": error}
-        await self._write(seen, {"status": status}, status=True)
+        await self._write(current, {"status": status}, status=True)
 
-    async def _write(self, seen: NnfNodeStorage, patch: Object, *, status: bool = False) -> None:
+    async def _write(self, current: NnfNodeStorage, patch: Object, *, status: bool = False) -> None:
         change = Change(
             kind=kinds.NNF_NODE_STORAGE,
-            key=seen.metadata.key,
+            key=current.metadata.key,
             patch=patch,
-            seen=seen.metadata.resource_version,
+            resource_version=current.metadata.resource_version,
             status=status,
         )
         await perform(self._client, [change])

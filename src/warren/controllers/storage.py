@@ -1,7 +1,7 @@
 """NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
 
 from warren.base.objects import Key, Object, Write, key_of
-from warren.controllers.afresh import AGAIN, orphans
+from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import kinds, labels, servers, storage
 from warren.dws.objects import NnfNodeStorage, NnfStorage, Servers, read
 from warren.kube.client import Client
@@ -16,32 +16,35 @@ class StorageController:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._storages = informers.of(kinds.NNF_STORAGE)
-        self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
         self._servers = informers.of(kinds.SERVERS)
         self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
         self._storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        self._shares.listen(self._share_changed)
+        self._node_storages.listen(self._node_storage_changed)
         self._servers.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
         """Make one pass over an NnfStorage."""
         again = None
         raw = self._storages.get(key)
-        found = self._shares.by("owner", f"{kinds.NNF_STORAGE.name} {key}")
+        found = self._node_storages.by("owner", f"{kinds.NNF_STORAGE.name} {key}")
         if raw is None:
             gone = await orphans(
                 self._client, kinds.NNF_STORAGE, key, kinds.NNF_NODE_STORAGE, found
             )
             await perform(self._client, [*gone, *self._report_assigned(key)])
         else:
-            seen = read(raw, NnfStorage)
-            if seen.metadata.deleting and not found:
+            current = read(raw, NnfStorage)
+            if current.metadata.deleting and not found:
                 # About to let go: a share that was just made may not have been seen yet.
-                own = labels.of_owner(kinds.NNF_STORAGE, seen.metadata)
+                own = labels.of_owner(kinds.NNF_STORAGE, current.metadata)
                 found = (await self._client.list(kinds.NNF_NODE_STORAGE, labels=own)).items
-                again = AGAIN if found else None
-            shares = [read(obj, NnfNodeStorage) for obj in found]
-            writes = [*storage.decide(seen, shares), *self._report(seen, shares)]
+                again = REQUEUE_DELAY if found else None
+            node_storages = [read(obj, NnfNodeStorage) for obj in found]
+            writes = [
+                *storage.decide(current, node_storages),
+                *self._report(current, node_storages),
+            ]
             await perform(self._client, writes)
         return again
 
@@ -50,19 +53,19 @@ class StorageController:
         raw = self._servers.get(key)
         if raw is None:
             return []
-        seen = read(raw, Servers)
+        current = read(raw, Servers)
         # Once they were ready, what is missing has been given back.
-        change = None if seen.status.ready else servers.report(seen, [], {})
-        return [] if change is None or seen.metadata.deleting else [change]
+        change = None if current.status.ready else servers.report(current, [], {})
+        return [] if change is None or current.metadata.deleting else [change]
 
-    def _report(self, seen: NnfStorage, shares: list[NnfNodeStorage]) -> list[Write]:
-        raw = self._servers.get(seen.metadata.key)
-        if raw is None or seen.metadata.deleting:
+    def _report(self, current: NnfStorage, node_storages: list[NnfNodeStorage]) -> list[Write]:
+        raw = self._servers.get(current.metadata.key)
+        if raw is None or current.metadata.deleting:
             return []
-        sets = {key.name: label for key, label in storage.share_keys(seen).items()}
-        change = servers.report(read(raw, Servers), shares, sets)
+        sets = {key.name: label for key, label in storage.node_storage_keys(current).items()}
+        change = servers.report(read(raw, Servers), node_storages, sets)
         return [] if change is None else [change]
 
-    def _share_changed(self, obj: Object) -> None:
+    def _node_storage_changed(self, obj: Object) -> None:
         for owner in labels.owner_of(obj):
             self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))

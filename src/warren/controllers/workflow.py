@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.controllers.afresh import AGAIN, orphans
+from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import driver, kinds, labels
 from warren.dws.objects import (
     Computes,
@@ -27,11 +27,8 @@ from warren.kube.runtime import Reconciler
 
 T = TypeVar("T")
 
-_BELONGINGS: Final = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES)
-"""What has no life of its own, and goes with its Workflow."""
-
 _CHILDREN: Final = (
-    *_BELONGINGS,
+    *kinds.DEPENDENTS,
     kinds.NNF_STORAGE,
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
@@ -67,17 +64,17 @@ class WorkflowController:
             return None
         workflow = read(raw, Workflow)
         children = {kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN}
-        seen = self._seen(workflow, children, _Rabbits(self._informers.of(kinds.STORAGE)))
-        fresh = driver.wants_fresh(seen)
-        writes = [] if fresh else driver.decide(seen)
-        if not fresh and not driver.blames(workflow, writes):
+        snapshot = self._snapshot(workflow, children, _Rabbits(self._informers.of(kinds.STORAGE)))
+        live = driver.needs_live_read(snapshot)
+        writes = [] if live else driver.decide(snapshot)
+        if not live and not driver.reports_error(workflow, writes):
             await perform(self._client, writes)
             return None
         own = labels.of_workflow(workflow)
         children = {kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN}
-        rabbits = seen.rabbits if fresh else await self._rabbits(children[kinds.SERVERS])
-        await perform(self._client, driver.decide(self._seen(workflow, children, rabbits)))
-        return AGAIN if self._unseen(children) else None
+        rabbits = snapshot.rabbits if live else await self._rabbits(children[kinds.SERVERS])
+        await perform(self._client, driver.decide(self._snapshot(workflow, children, rabbits)))
+        return REQUEUE_DELAY if self._unseen(children) else None
 
     def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
         return any(
@@ -94,23 +91,23 @@ class WorkflowController:
             for each in read(servers, Servers).spec.allocation_sets
             for share in each.storage
         }
-        fresh = {}
+        live = {}
         for name in sorted(names):
             with suppress(NotFound):
                 raw = await self._client.get(kinds.STORAGE, Key(kinds.DEFAULT_NAMESPACE, name))
-                fresh[name] = read(raw, Storage)
-        return _Rabbits(self._informers.of(kinds.STORAGE), fresh)
+                live[name] = read(raw, Storage)
+        return _Rabbits(self._informers.of(kinds.STORAGE), live)
 
-    def _seen(
+    def _snapshot(
         self,
         workflow: Workflow,
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
-    ) -> driver.Seen:
+    ) -> driver.WorkflowSnapshot:
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
 
-        return driver.Seen(
+        return driver.WorkflowSnapshot(
             workflow=workflow,
             breakdowns=by_name(kinds.BREAKDOWN, DirectiveBreakdown),
             servers=by_name(kinds.SERVERS, Servers),
@@ -122,7 +119,7 @@ class WorkflowController:
                 read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
             ],
             rabbits=rabbits,
-            belongings=[(kind, key_of(obj)) for kind in _BELONGINGS for obj in children[kind]],
+            dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),
         )
@@ -131,22 +128,22 @@ class WorkflowController:
 class _Rabbits(Mapping[str, Storage]):
     """The rabbits by name. A pass that looks at a few of them costs no look at the others."""
 
-    def __init__(self, informer: Informer, fresh: Mapping[str, Storage] | None = None) -> None:
-        """`fresh` holds some that may not have been seen yet as they are."""
+    def __init__(self, informer: Informer, live: Mapping[str, Storage] | None = None) -> None:
+        """`live` holds some that may not have been seen yet as they are."""
         self._informer = informer
-        self._fresh = fresh or {}
+        self._live = live or {}
 
     def __getitem__(self, name: str) -> Storage:
-        if name in self._fresh:
-            return self._fresh[name]
+        if name in self._live:
+            return self._live[name]
         raw = self._informer.get(Key(kinds.DEFAULT_NAMESPACE, name))
         if raw is None:
             raise KeyError(name)
         return read(raw, Storage)
 
     def __iter__(self) -> Iterator[str]:
-        seen = self._informer.keys()
-        return iter({key.name for key in seen} | self._fresh.keys())
+        known = self._informer.keys()
+        return iter({key.name for key in known} | self._live.keys())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

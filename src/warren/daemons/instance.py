@@ -25,7 +25,7 @@ from warren.instance.kvs.service import KvsService
 from warren.instance.kvs.watching import KvsWatch
 from warren.instance.queues import Queues
 from warren.instance.resource import Resources, configured
-from warren.instance.scheduler import FirstCome
+from warren.instance.scheduler import JobScheduler
 from warren.instance.shell import imp
 from warren.journal import Journal
 from warren.lifecycle import policy
@@ -60,7 +60,7 @@ class Instance:
     handle: Handle
     kvs: Kvs
     manager: JobManager
-    scheduler: FirstCome
+    scheduler: JobScheduler
     parts: dict[str, Part]
 
 
@@ -80,7 +80,7 @@ def assemble(
     kvs = Kvs(stands_on.jobs, owner, config.content.hash)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
-    scheduler = FirstCome(kvs, clock, graph, manager.allocated, config.sched)
+    scheduler = JobScheduler(kvs, clock, graph, manager.allocated, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler, queue_limits)
     drain = drainer(handle)
     launcher = stands_on.launcher(bus, handle)

@@ -16,7 +16,7 @@ import structlog
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
-from warren.daemons import apiserver, room, rundir, supervisor
+from warren.daemons import apiserver, diskspace, rundir, supervisor
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
 from warren.daemons.nodes import Nodes
@@ -68,7 +68,7 @@ async def up(
     try:
         with held(state.lock):
             state.demand_whole()
-            await room.wait(state.path, (state.objects, state.jobs))
+            await diskspace.wait(state.path, (state.objects, state.jobs))
             await _run(state, asked, config_file, ready)
     except BlockingIOError:
         raise UserMistake(
@@ -219,7 +219,7 @@ async def _announced(
     stopped: asyncio.Event,
 ) -> None:
     """Say that the cluster is ready, until it is to stop."""
-    await room.made_for(
+    await diskspace.made_for(
         lambda: state.announce(
             pid=os.getpid(),
             server=url,

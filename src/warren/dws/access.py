@@ -20,7 +20,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     Workflow,
 )
-from warren.dws.storage import share_keys, volume
+from warren.dws.storage import node_storage_keys, volume
 
 COMPUTES = "computes"
 SERVERS = "servers"
@@ -67,42 +67,42 @@ def child(workflow: Workflow, index: int, clients: str, mount_path: str) -> Obje
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What a pass over one NnfAccess looks at."""
+class AccessSnapshot:
+    """An NnfAccess, and what it refers to."""
 
     access: NnfAccess
     storage: NnfStorage | None
-    shares: Sequence[NnfNodeStorage]
+    node_storages: Sequence[NnfNodeStorage]
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounts: Sequence[ClientMount]
 
 
-def decide(seen: Seen) -> Sequence[Write]:
+def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     """Make the ClientMounts, ask them for the desired state, and report on them."""
-    access = seen.access
+    access = snapshot.access
     if access.metadata.deleting:
-        return _let_go(seen)
+        return _let_go(snapshot)
     try:
         mounted = access.spec.desired_state == "mounted"
-        wanted = _children(seen) if mounted else {}
-        _raise_for(seen.mounts)
+        wanted = _children(snapshot) if mounted else {}
+        _raise_for(snapshot.mounts)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
-    present = {mount.metadata.key: mount for mount in seen.mounts}
+    present = {mount.metadata.key: mount for mount in snapshot.mounts}
     writes: list[Write] = [
         Create(kind=kinds.CLIENT_MOUNT, object=obj)
         for key, obj in wanted.items()
         if key not in present
     ]
-    for mount in seen.mounts:
+    for mount in snapshot.mounts:
         if mount.spec.desired_state != access.spec.desired_state:
             writes.append(
                 Change(
                     kind=kinds.CLIENT_MOUNT,
                     key=mount.metadata.key,
                     patch={"spec": {"desiredState": access.spec.desired_state}},
-                    seen=mount.metadata.resource_version,
+                    resource_version=mount.metadata.resource_version,
                 )
             )
     settled = not writes and all(
@@ -111,12 +111,12 @@ def decide(seen: Seen) -> Sequence[Write]:
     return [*writes, *_report(access, ready=settled, fault=None)]
 
 
-def _children(seen: Seen) -> dict[Key, Object]:
+def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     """Return the ClientMounts as they should be, by key."""
-    _check_complete(seen)
-    on_rabbits = seen.access.spec.target == "all"
-    mounts = _rabbit_mounts(seen) if on_rabbits else _compute_mounts(seen)
-    meta = seen.access.metadata
+    _check_complete(snapshot)
+    on_rabbits = snapshot.access.spec.target == "all"
+    mounts = _rabbit_mounts(snapshot) if on_rabbits else _compute_mounts(snapshot)
+    meta = snapshot.access.metadata
     name = f"{meta.namespace}-{meta.name}"
     return {
         Key(node, name): {
@@ -128,7 +128,7 @@ def _children(seen: Seen) -> dict[Key, Object]:
             },
             "spec": {
                 "node": node,
-                "desiredState": seen.access.spec.desired_state,
+                "desiredState": snapshot.access.spec.desired_state,
                 "mounts": each,
             },
         }
@@ -136,38 +136,38 @@ def _children(seen: Seen) -> dict[Key, Object]:
     }
 
 
-def _check_complete(seen: Seen) -> None:
+def _check_complete(snapshot: AccessSnapshot) -> None:
     """Raise Fault while it is not seen yet who mounts what.
 
     Kinds are watched one by one: of what was there before the NnfAccess was made,
     some may be seen only after it. Who took it for all would mount half of it.
     """
-    present = {share.metadata.key for share in seen.shares}
-    if seen.storage is None or not share_keys(seen.storage).keys() <= present:
+    present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
+    if snapshot.storage is None or not node_storage_keys(snapshot.storage).keys() <= present:
         raise Fault("not all of the storage is there yet", severity="Minor")
-    if seen.access.spec.target != "all" and not (seen.computes and seen.computes.data):
+    if snapshot.access.spec.target != "all" and not (snapshot.computes and snapshot.computes.data):
         raise Fault("the job's Computes are not there yet", severity="Minor")
 
 
-def _rabbit_mounts(seen: Seen) -> dict[str, list[Object]]:
-    prefix = seen.access.spec.mount_path
+def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
+    prefix = snapshot.access.spec.mount_path
     found: dict[str, list[Object]] = {}
-    for rabbit, allocations in _allocations(seen.shares).items():
+    for rabbit, allocations in _allocations(snapshot.node_storages).items():
         found[rabbit] = [
-            _mount(seen.access, f"{prefix}/{rabbit}-{number}", share, index, "reference")
-            for number, (share, index) in enumerate(allocations)
+            _mount(snapshot.access, f"{prefix}/{rabbit}-{number}", node_storage, index, "reference")
+            for number, (node_storage, index) in enumerate(allocations)
         ]
     return found
 
 
-def _compute_mounts(seen: Seen) -> dict[str, list[Object]]:
-    if seen.computes is None or seen.configuration is None:
+def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
+    if snapshot.computes is None or snapshot.configuration is None:
         raise Fault("the job's Computes are not there yet", severity="Minor")
-    allocations = _allocations(seen.shares)
-    rabbits = seen.configuration.rabbits_of_computes()
+    allocations = _allocations(snapshot.node_storages)
+    rabbits = snapshot.configuration.rabbits_of_computes()
     taken: dict[str, int] = {}
     found: dict[str, list[Object]] = {}
-    for compute in seen.computes.data:
+    for compute in snapshot.computes.data:
         rabbit = rabbits.get(compute.name)
         if rabbit is None:
             raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
@@ -179,31 +179,33 @@ def _compute_mounts(seen: Seen) -> dict[str, list[Object]]:
                 f"{rabbit} has no allocation for {compute.name}",
                 type="WLM",
             )
-        share, index = allocations[rabbit][number]
+        node_storage, index = allocations[rabbit][number]
         found[compute.name] = [
-            _mount(seen.access, seen.access.spec.mount_path, share, index, "lvm")
+            _mount(snapshot.access, snapshot.access.spec.mount_path, node_storage, index, "lvm")
         ]
     return found
 
 
 def _allocations(
-    shares: Sequence[NnfNodeStorage],
+    node_storages: Sequence[NnfNodeStorage],
 ) -> Mapping[str, list[tuple[NnfNodeStorage, int]]]:
     """Return each rabbit's allocations in order."""
     found: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
-    for share in sorted(shares, key=lambda share: share.metadata.key):
-        found.setdefault(share.metadata.namespace, []).extend(
-            (share, number) for number in range(share.spec.count)
+    for node_storage in sorted(node_storages, key=lambda node_storage: node_storage.metadata.key):
+        found.setdefault(node_storage.metadata.namespace, []).extend(
+            (node_storage, number) for number in range(node_storage.spec.count)
         )
     return found
 
 
-def _mount(access: NnfAccess, path: str, share: NnfNodeStorage, number: int, device: str) -> Object:
-    group, name = volume(share, number)
-    is_raw = share.spec.file_system_type == "raw"
+def _mount(
+    access: NnfAccess, path: str, node_storage: NnfNodeStorage, number: int, device: str
+) -> Object:
+    group, name = volume(node_storage, number)
+    is_raw = node_storage.spec.file_system_type == "raw"
     return {
         "mountPath": path,
-        "type": _mounted_as(share.spec.file_system_type),
+        "type": _mounted_as(node_storage.spec.file_system_type),
         "targetType": "file" if is_raw else "directory",
         "options": "bind" if is_raw else "",
         "setPermissions": is_raw,
@@ -215,8 +217,8 @@ def _mount(access: NnfAccess, path: str, share: NnfNodeStorage, number: int, dev
             "deviceReference": {
                 "objectReference": {
                     "kind": "NnfNodeStorage",
-                    "name": share.metadata.name,
-                    "namespace": share.metadata.namespace,
+                    "name": node_storage.metadata.name,
+                    "namespace": node_storage.metadata.namespace,
                 },
                 "data": number,
             },
@@ -239,7 +241,7 @@ def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[
             kind=kinds.NNF_ACCESS,
             key=access.metadata.key,
             patch={"status": status},
-            seen=access.metadata.resource_version,
+            resource_version=access.metadata.resource_version,
             status=True,
         )
     ]
@@ -250,24 +252,24 @@ def _raise_for(mounts: Sequence[ClientMount]) -> None:
         raise_for(mount.status.error, mount.spec.node)
 
 
-def _let_go(seen: Seen) -> Sequence[Write]:
-    if seen.mounts:
+def _let_go(snapshot: AccessSnapshot) -> Sequence[Write]:
+    if snapshot.mounts:
         removals = [
             Remove(kind=kinds.CLIENT_MOUNT, key=mount.metadata.key)
-            for mount in seen.mounts
+            for mount in snapshot.mounts
             if not mount.metadata.deleting
         ]
         try:
-            _raise_for(seen.mounts)
+            _raise_for(snapshot.mounts)
         except Fault as fault:
-            return [*removals, *_report(seen.access, ready=False, fault=fault)]
+            return [*removals, *_report(snapshot.access, ready=False, fault=fault)]
         return removals
     return [
         Change(
             kind=kinds.NNF_ACCESS,
-            key=seen.access.metadata.key,
-            patch=labels.finalized(seen.access.metadata, labels.ACCESS_FINALIZER),
-            seen=seen.access.metadata.resource_version,
+            key=snapshot.access.metadata.key,
+            patch=labels.finalized(snapshot.access.metadata, labels.ACCESS_FINALIZER),
+            resource_version=snapshot.access.metadata.resource_version,
         )
     ]
 

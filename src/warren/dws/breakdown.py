@@ -176,6 +176,6 @@ def _report(breakdown: DirectiveBreakdown, status: Object) -> Change:
         kind=kinds.BREAKDOWN,
         key=breakdown.metadata.key,
         patch={"status": status},
-        seen=breakdown.metadata.resource_version,
+        resource_version=breakdown.metadata.resource_version,
         status=True,
     )

@@ -77,8 +77,8 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What a pass over one job looks at. Breakdowns and Servers are by name."""
+class JobSnapshot:
+    """A job, its Workflow and what belongs to that. Breakdowns and Servers are by name."""
 
     job: Job
     workflow: Workflow | None
@@ -93,7 +93,7 @@ class Seen:
     floor: int
     """The least size of one allocation, in bytes."""
     flash: Sequence[Held] = ()
-    """The flash that the job's R holds; looked up where `wants_flash` says so."""
+    """The flash that the job's R holds; looked up where `needs_flash` says so."""
     transient: float | None = None
     """For how many seconds the Workflow has been in TransientCondition."""
     patience: float = 10.0
@@ -160,27 +160,27 @@ class Later:
 Action = Write | Release | Start | Finish | FreeNodes | Fail | Note | Memo | Later
 
 
-def wants_flash(seen: Seen) -> bool:
-    """Return whether this pass depends on which rabbits' flash the job was given."""
+def needs_flash(snapshot: JobSnapshot) -> bool:
+    """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
-        seen.job.phase is Phase.STARTING
-        and seen.workflow is not None
-        and _complete(seen.workflow, State.PROPOSAL)
-        and any(placement.spreads(needs) for needs in _needs(seen).values())
+        snapshot.job.phase is Phase.STARTING
+        and snapshot.workflow is not None
+        and _complete(snapshot.workflow, State.PROPOSAL)
+        and any(placement.spreads(needs) for needs in _needs(snapshot).values())
     )
 
 
-def decide(seen: Seen) -> list[Action]:
+def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
-    workflow = seen.workflow
+    workflow = snapshot.workflow
     if workflow is None:
-        return _without_workflow(seen.job)
+        return _without_workflow(snapshot.job)
     if workflow.metadata.deleting:
-        return _deleted(seen.job, workflow)
-    trouble = _trouble(seen, workflow)
-    if trouble and seen.job.phase not in (Phase.ENDING, Phase.OVER):
+        return _deleted(snapshot.job, workflow)
+    trouble = _trouble(snapshot, workflow)
+    if trouble and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
         return trouble
-    return [*trouble, *_PHASES[seen.job.phase](seen, workflow)]
+    return [*trouble, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
 def _without_workflow(job: Job) -> list[Action]:
@@ -213,13 +213,13 @@ def _deleted(job: Job, workflow: Workflow) -> list[Action]:
     return actions
 
 
-def _trouble(seen: Seen, workflow: Workflow) -> list[Action]:
+def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Tell the job of an error of its Workflow, once.
 
     In Teardown what the job has written is where it belongs already: such an error is told,
     but the job has not failed by it.
     """
-    job, status = seen.job, workflow.status
+    job, status = snapshot.job, workflow.status
     torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
     if job.phase is Phase.ENDING:
         # What keeps tasks from starting was told when it did, and nothing is to be copied out.
@@ -235,12 +235,12 @@ def _trouble(seen: Seen, workflow: Workflow) -> list[Action]:
     if status.status == "Error":
         note = f"workflow hit an error: {_named(status.message, job.directives)}"
         return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
-    if status.status == "TransientCondition" and seen.transient is not None:
-        if seen.transient >= seen.patience:
+    if status.status == "TransientCondition" and snapshot.transient is not None:
+        if snapshot.transient >= snapshot.patience:
             named = _named(status.message, job.directives)
             note = f"workflow in 'TransientCondition' state too long: {named}"
             return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
-        return [Later(seen.patience - seen.transient)]
+        return [Later(snapshot.patience - snapshot.transient)]
     return []
 
 
@@ -274,49 +274,49 @@ def new_workflow(job: Job) -> Object:
     }
 
 
-def _held(seen: Seen, workflow: Workflow) -> list[Action]:
+def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not _complete(workflow, State.PROPOSAL):
         return []
-    needs = [need for each in _needs(seen).values() for need in each]
-    changed = resources.rewritten(seen.job.resources, needs, seen.floor)
+    needs = [need for each in _needs(snapshot).values() for need in each]
+    changed = resources.rewritten(snapshot.job.resources, needs, snapshot.floor)
     return [
-        *_record(seen, workflow),
-        Note("rabbit_workflow", seen.raw),
-        Release(seen.job.resources if changed is None else changed),
+        *_record(snapshot, workflow),
+        Note("rabbit_workflow", snapshot.raw),
+        Release(snapshot.job.resources if changed is None else changed),
     ]
 
 
-def _queued(seen: Seen, workflow: Workflow) -> list[Action]:
+def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return []
 
 
-def _starting(seen: Seen, workflow: Workflow) -> list[Action]:
+def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not workflow.reached:
         return []
     match workflow.status.state:
         case State.PROPOSAL:
-            return [*_assign_servers(seen), _ask(workflow, State.SETUP)]
+            return [*_assign_servers(snapshot), _ask(workflow, State.SETUP)]
         case State.SETUP:
-            assigned = _assign_computes(seen)
-            return [*_record(seen, workflow), *assigned, _ask(workflow, State.DATA_IN)]
+            assigned = _assign_computes(snapshot)
+            return [*_record(snapshot, workflow), *assigned, _ask(workflow, State.DATA_IN)]
         case State.DATA_IN:
-            return [*_record(seen, workflow), _ask(workflow, State.PRE_RUN)]
+            return [*_record(snapshot, workflow), _ask(workflow, State.PRE_RUN)]
         case State.PRE_RUN:
-            return [*_record(seen, workflow), Start(workflow.status.env)]
+            return [*_record(snapshot, workflow), Start(workflow.status.env)]
         case _:
             return []
 
 
-def _assign_servers(seen: Seen) -> list[Action]:
+def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     """Say which rabbits hold the storage: of those that the job's nodes are wired to."""
-    counts = per_rabbit(seen.job.nodes, seen.configuration)
-    needs = _needs(seen)
+    counts = per_rabbit(snapshot.job.nodes, snapshot.configuration)
+    needs = _needs(snapshot)
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
-    sets = iter(placement.filled(every, counts, seen.floor, seen.flash))
+    sets = iter(placement.filled(every, counts, snapshot.floor, snapshot.flash))
     actions: list[Action] = []
     for name, own in needs.items():
-        current = seen.servers.get(name)
+        current = snapshot.servers.get(name)
         if current is None:
             raise Fault(f"the Servers {name} are gone")
         actions.append(
@@ -329,14 +329,14 @@ def _assign_servers(seen: Seen) -> list[Action]:
     return [*actions, Memo({"rabbits": hostlist.encode(sorted(counts))})]
 
 
-def _assign_computes(seen: Seen) -> list[Action]:
-    if seen.computes is None:
+def _assign_computes(snapshot: JobSnapshot) -> list[Action]:
+    if snapshot.computes is None:
         raise Fault("the job's Computes are gone")
     return [
         Change(
             kind=kinds.COMPUTES,
-            key=seen.computes.metadata.key,
-            patch={"data": [{"name": node} for node in seen.job.nodes]},
+            key=snapshot.computes.metadata.key,
+            patch={"data": [{"name": node} for node in snapshot.job.nodes]},
         )
     ]
 
@@ -354,34 +354,34 @@ def per_rabbit(
     return counts
 
 
-def _ending(seen: Seen, workflow: Workflow) -> list[Action]:
-    job = seen.job
+def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    job = snapshot.job
     if workflow.spec.desired_state is State.TEARDOWN:
         if _complete(workflow, State.TEARDOWN):
-            return [*_record(seen, workflow), Finish()]
-        return _free_nodes(seen, workflow)
+            return [*_record(snapshot, workflow), Finish()]
+        return _free_nodes(snapshot, workflow)
     if not job.ran or job.abandoned or workflow.status.status == "Error":
-        return [Note("rabbit_workflow", seen.raw), _ask(workflow, State.TEARDOWN)]
+        return [Note("rabbit_workflow", snapshot.raw), _ask(workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
     actions: list[Action] = []
     if workflow.status.state in (State.POST_RUN, State.DATA_OUT):
-        actions.extend(_record(seen, workflow))
+        actions.extend(_record(snapshot, workflow))
     if following is State.TEARDOWN:
-        actions.append(Note("rabbit_workflow", seen.raw))
+        actions.append(Note("rabbit_workflow", snapshot.raw))
     return [*actions, _ask(workflow, following)]
 
 
-def _free_nodes(seen: Seen, workflow: Workflow) -> list[Action]:
+def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
     if workflow.status.status not in ("TransientCondition", "Error"):
         return []
-    nodes = tuple(node for node in seen.job.nodes if node not in seen.mounted)
+    nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted)
     return [FreeNodes(nodes)] if nodes else []
 
 
-def _over(seen: Seen, workflow: Workflow) -> list[Action]:
+def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is not State.TEARDOWN:
         return [_ask(workflow, State.TEARDOWN)]
     if not _complete(workflow, State.TEARDOWN):
@@ -404,16 +404,16 @@ def _complete(workflow: Workflow, state: State) -> bool:
     return workflow.reached and workflow.status.state is state
 
 
-def _needs(seen: Seen) -> dict[str, tuple[AllocationNeed, ...]]:
+def _needs(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
     """Return the allocation sets of each breakdown that needs storage, by its Servers' name."""
     return {
         breakdown.status.storage.reference.name: breakdown.status.storage.allocation_sets
-        for _, breakdown in sorted(seen.breakdowns.items())
+        for _, breakdown in sorted(snapshot.breakdowns.items())
         if breakdown.status.storage is not None
     }
 
 
-def _record(seen: Seen, workflow: Workflow) -> list[Action]:
+def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep how long the present state took."""
     state = workflow.status.state
     if state is None or workflow.status.elapsed_time_last_state is None:
@@ -426,7 +426,7 @@ def _ask(workflow: Workflow, state: State) -> Change:
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
         patch={"spec": {"desiredState": state}},
-        seen=workflow.metadata.resource_version,
+        resource_version=workflow.metadata.resource_version,
     )
 
 
@@ -435,5 +435,5 @@ def _let_go(workflow: Workflow) -> Change:
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
         patch=labels.finalized(workflow.metadata, labels.FLUX_FINALIZER),
-        seen=workflow.metadata.resource_version,
+        resource_version=workflow.metadata.resource_version,
     )

@@ -47,6 +47,9 @@ ALL: Final = (
     LUSTRE,
 )
 
+DEPENDENTS: Final = (BREAKDOWN, SERVERS, COMPUTES)
+"""What is a Workflow's alone, and goes with it."""
+
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     _DWS[0]: (_DWS[1], "v1alpha6"),
     _NNF[0]: (_NNF[1], "v1alpha10", "v1alpha9", "v1alpha8"),

@@ -108,6 +108,6 @@ def report(
         kind=kinds.SERVERS,
         key=servers.metadata.key,
         patch={"status": status},
-        seen=servers.metadata.resource_version,
+        resource_version=servers.metadata.resource_version,
         status=True,
     )

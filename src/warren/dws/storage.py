@@ -45,8 +45,8 @@ def child(
                     "capacity": each.allocation_size,
                     "sharedAllocation": False,
                     "nodes": [
-                        {"name": share.name, "count": share.allocation_count}
-                        for share in each.storage
+                        {"name": node_storage.name, "count": node_storage.allocation_count}
+                        for node_storage in each.storage
                     ],
                 }
                 for each in servers.spec.allocation_sets
@@ -55,12 +55,12 @@ def child(
     }
 
 
-def decide(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Write]:
+def decide(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequence[Write]:
     """Make the shares and report on them; in deletion, remove them and let go."""
     meta = storage.metadata
     if meta.deleting:
-        return _give_back(storage, shares)
-    present = {share.metadata.key: share for share in shares}
+        return _give_back(storage, node_storages)
+    present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
     wanted = _children(storage)
     missing = [
         Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
@@ -70,7 +70,7 @@ def decide(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Wr
     return [*missing, *_reported(storage, [present.get(key) for key in wanted])]
 
 
-def share_keys(storage: NnfStorage) -> dict[Key, str]:
+def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
     """Return the keys of the shares, and the label of the allocation set each belongs to."""
     return {key: obj["metadata"]["labels"][_SET] for key, obj in _children(storage).items()}
 
@@ -109,15 +109,19 @@ def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
     return children
 
 
-def _reported(storage: NnfStorage, shares: Sequence[NnfNodeStorage | None]) -> Sequence[Change]:
+def _reported(
+    storage: NnfStorage, node_storages: Sequence[NnfNodeStorage | None]
+) -> Sequence[Change]:
     error = None
     try:
-        for share in shares:
-            if share is not None:
-                raise_for(share.status.error, share.metadata.namespace)
+        for node_storage in node_storages:
+            if node_storage is not None:
+                raise_for(node_storage.status.error, node_storage.metadata.namespace)
     except Fault as fault:
         error = fault.as_status()
-    ready = error is None and all(share is not None and share.status.ready for share in shares)
+    ready = error is None and all(
+        node_storage is not None and node_storage.status.ready for node_storage in node_storages
+    )
     known = storage.status.error
     unchanged = ready == storage.status.ready and (
         (error is None and known is None)
@@ -131,34 +135,34 @@ def _reported(storage: NnfStorage, shares: Sequence[NnfNodeStorage | None]) -> S
             kind=kinds.NNF_STORAGE,
             key=storage.metadata.key,
             patch={"status": {"ready": ready, "error": error}},
-            seen=storage.metadata.resource_version,
+            resource_version=storage.metadata.resource_version,
             status=True,
         )
     ]
 
 
-def _give_back(storage: NnfStorage, shares: Sequence[NnfNodeStorage]) -> Sequence[Write]:
-    if shares:
+def _give_back(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequence[Write]:
+    if node_storages:
         removals = [
-            Remove(kind=kinds.NNF_NODE_STORAGE, key=share.metadata.key)
-            for share in shares
-            if not share.metadata.deleting
+            Remove(kind=kinds.NNF_NODE_STORAGE, key=node_storage.metadata.key)
+            for node_storage in node_storages
+            if not node_storage.metadata.deleting
         ]
-        stuck = any(share.status.error for share in shares)
-        return [*removals, *(_reported(storage, shares) if stuck else ())]
+        stuck = any(node_storage.status.error for node_storage in node_storages)
+        return [*removals, *(_reported(storage, node_storages) if stuck else ())]
     return [
         Change(
             kind=kinds.NNF_STORAGE,
             key=storage.metadata.key,
             patch=labels.finalized(storage.metadata, labels.STORAGE_FINALIZER),
-            seen=storage.metadata.resource_version,
+            resource_version=storage.metadata.resource_version,
         )
     ]
 
 
-def volume(share: NnfNodeStorage, number: int) -> tuple[str, str]:
+def volume(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
     """Name one allocation of a share on disk: its volume group and volume.
 
     The names come from the rabbit and the object's UID, so that a retry finds its own work.
     """
-    return share.metadata.namespace, f"{share.metadata.uid}-{number}"
+    return node_storage.metadata.namespace, f"{node_storage.metadata.uid}-{number}"

@@ -47,7 +47,7 @@ def decide(
                 kind=kinds.STORAGE,
                 key=storage.metadata.key,
                 patch={"metadata": {"labels": {labels.RAW_VOLUMES: offered}}},
-                seen=storage.metadata.resource_version,
+                resource_version=storage.metadata.resource_version,
             )
         ]
     status = _status(rabbit, storage, node)
@@ -58,7 +58,7 @@ def decide(
             kind=kinds.STORAGE,
             key=storage.metadata.key,
             patch={"status": status},
-            seen=storage.metadata.resource_version,
+            resource_version=storage.metadata.resource_version,
             status=True,
         )
     ]
@@ -73,7 +73,7 @@ def finished(configuration: SystemConfiguration) -> Sequence[Write]:
             kind=kinds.SYSTEM_CONFIGURATION,
             key=configuration.metadata.key,
             patch={"status": {"ready": True}},
-            seen=configuration.metadata.resource_version,
+            resource_version=configuration.metadata.resource_version,
             status=True,
         )
     ]

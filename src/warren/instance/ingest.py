@@ -16,9 +16,9 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.config import Config
+from warren.instance.jobids import JobIdAllocator
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.numbers import Numbers
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
@@ -82,7 +82,7 @@ class Ingest:
         self._barred = barred
         self._validators = validators
         self._frobnicators = (queues.placed, *frobnicators)
-        self._numbers = Numbers(kvs, clock, manager.latest)
+        self._ids = JobIdAllocator(kvs, clock, manager.latest)
 
     def methods(self) -> Methods:
         return {
@@ -97,7 +97,7 @@ class Ingest:
         spec = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
         kept = jobspecs.without_environment(spec)
         text = _written(kept)
-        job, mark = self._numbers.next()
+        job, mark = self._ids.next()
         submitted = {
             "userid": cred.userid,
             "urgency": asked.urgency,
@@ -110,11 +110,11 @@ class Ingest:
             put(keys.of(job, "jobspec"), text),
         ]
         await self._manager.submit(job, submitted, kept, stored)
-        self._numbers.committed(job)
+        self._ids.committed(job)
         return {"id": job}
 
     async def _getinfo(self, request: Request) -> Payload:
-        return {"timestamp": self._numbers.timestamp}
+        return {"timestamp": self._ids.timestamp}
 
     def _asked(self, request: Request) -> _Asked:
         """Read a submission, in the order in which Flux does, so that errors are the same."""

@@ -46,7 +46,7 @@ _TURN: Final = "waits for its turn, behind others"
 _DEFAULTS: Final = Sched()
 
 
-class FirstCome:
+class JobScheduler:
     """A `Scheduler`."""
 
     def __init__(

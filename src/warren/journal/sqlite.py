@@ -135,9 +135,9 @@ class SqliteJournal:
         while await self._run(self._delete):
             pass
 
-    async def _run(self, deed: Callable[[], T]) -> T:
+    async def _run(self, action: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._writer, deed)
+            return await asyncio.get_running_loop().run_in_executor(self._writer, action)
         except sqlite3.Error as error:
             if error.sqlite_errorcode in _NO_ROOM:
                 raise self._full(error) from error

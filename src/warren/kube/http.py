@@ -109,8 +109,8 @@ class HttpClient:
     async def patch(self, change: Change) -> Object:
         spoken = self._spoken(change.kind)
         body = self._owned(change.patch)
-        if change.seen is not None:
-            metadata = {**body.get("metadata", {}), "resourceVersion": change.seen}
+        if change.resource_version is not None:
+            metadata = {**body.get("metadata", {}), "resourceVersion": change.resource_version}
             body = {**body, "metadata": metadata}
         if "apiVersion" in body:
             body = {**body, "apiVersion": spoken.api_version}

@@ -224,7 +224,7 @@ class Informer:
         if event.type == "DELETED":
             known = self._objects.get(key, event.object)
             self._forget(key, event.object)
-            self._bury(key, max(_number(version), _number(_version(known))))
+            self._tombstone(key, max(_number(version), _number(_version(known))))
         else:
             self._remember(key, event.object)
 
@@ -240,7 +240,7 @@ class Informer:
         same = uid is not None and uid == event.object["metadata"].get("uid")
         return not same and _older(version, _version(known))
 
-    def _bury(self, key: Key, version: int) -> None:
+    def _tombstone(self, key: Key, version: int) -> None:
         """Remember that an object was deleted, for as long as older news of it may come."""
         self._gone.pop(key, None)
         self._gone[key] = version

@@ -249,7 +249,7 @@ class _Candidate:
         }
 
     def _change(self, spec: Object, seen: str) -> Change:
-        return Change(kind=LEASE, key=self._name, patch={"spec": spec}, seen=seen)
+        return Change(kind=LEASE, key=self._name, patch={"spec": spec}, resource_version=seen)
 
 
 def _holder(spec: Mapping[str, Any]) -> str:

@@ -35,4 +35,4 @@ async def perform(client: Client, writes: Iterable[Write]) -> None:
                     await client.delete(write)
                 except NotFound:
                     continue
-        log.debug("written", deed=type(write).__name__, kind=write.kind.name, key=str(write.key))
+        log.debug("written", action=type(write).__name__, kind=write.kind.name, key=str(write.key))

@@ -37,13 +37,13 @@ def backoff(delay: float, failures: int, chance: float, longest: float = LONGEST
 
 
 class Budget:
-    """Allows `rate` deeds a second; after a rest, `burst` of them at once."""
+    """Allows `rate` actions a second; after a rest, `burst` of them at once."""
 
     def __init__(self, rate: float = 10.0, burst: int = 100) -> None:
         self._interval = 1 / rate
         self._slack = (burst - 1) * self._interval
         self._next = 0.0
-        """When the next deed would be due if they were spaced evenly."""
+        """When the next action would be due if they were spaced evenly."""
 
     def wait(self, now: float) -> float:
         """Return the seconds until one more is allowed."""

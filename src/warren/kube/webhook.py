@@ -33,9 +33,9 @@ _GRACE: Final = 3.0
 """How long answers that are under way may take when this ends."""
 
 
-def path(deed: Literal["mutate", "validate"], kind: Kind) -> str:
+def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
     """Return the path that a webhook configuration names for a kind."""
-    return f"/{deed}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
+    return f"/{action}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
 
 async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admission) -> None:

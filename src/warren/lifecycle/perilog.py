@@ -67,13 +67,13 @@ class Finish:
     status: int
 
 
-Deed = Start | Run | Cancel | Finish
+Action = Start | Run | Cancel | Finish
 
 _UNKNOWN: Final = 1
 """The status of a command that was cut short together with the process that ran it."""
 
 
-def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
+def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
     """Return what is to be done for a job, in whatever state it is found."""
     match job.state:
         case State.RUN:
@@ -84,7 +84,7 @@ def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
             return []
 
 
-def _before(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
+def _before(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
     if PROLOG in job.prologs:
         if PROLOG in under_way.running:
             return []
@@ -96,7 +96,7 @@ def _before(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
     return [Start(PROLOG)] if settings.prolog and new else []
 
 
-def _after(job: Job, settings: Settings, under_way: UnderWay) -> list[Deed]:
+def _after(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
     if PROLOG in job.prologs:
         if PROLOG in under_way.running:
             return [Cancel(PROLOG)] if settings.cancel_prolog else []

@@ -44,7 +44,7 @@ class Found:
 
 
 class Disk(Protocol):
-    """The space of one rabbit, given out as block devices. Every deed may be repeated.
+    """The space of one rabbit, given out as block devices. Every action may be repeated.
 
     Everything raises NodeTrouble where it fails.
     """

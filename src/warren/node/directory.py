@@ -26,7 +26,7 @@ class Directories:
         """`capacity` is in bytes, of each rabbit."""
         self._root = root
         self._lock = threading.Lock()
-        """Held while room is looked for and taken: each deed has a thread of its own."""
+        """Held while room is looked for and taken: each action has a thread of its own."""
         self._capacity = capacity
 
     async def capacity(self, group: str) -> int:
@@ -41,10 +41,10 @@ class Directories:
                 f"{volume.group} makes volumes as directories: a raw one is a block device",
                 fatal=True,
             )
-        await _deed(self._make, volume)
+        await _action(self._make, volume)
 
     async def release(self, group: str, name: str) -> None:
-        await _deed(self._release, group, name)
+        await _action(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
         files = self.place(group, name)
@@ -117,9 +117,9 @@ def _remove(tree: Path) -> None:
 P = ParamSpec("P")
 
 
-async def _deed(deed: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Do a deed on the file system; what the system refuses is the node's trouble."""
+async def _action(action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Do a action on the file system; what the system refuses is the node's trouble."""
     try:
-        await in_thread(deed, *args, **kwargs)
+        await in_thread(action, *args, **kwargs)
     except OSError as error:
         raise NodeTrouble(f"{error.filename}: {error.strerror}") from error

@@ -18,7 +18,7 @@ class Source:
 
 
 class Flash(Protocol):
-    """The flash of the rabbits of one machine. Every deed may be repeated.
+    """The flash of the rabbits of one machine. Every action may be repeated.
 
     Everything raises NodeTrouble where it fails.
     """

@@ -1,4 +1,4 @@
-"""Deeds that block, in a thread: done to their end, whoever has stopped waiting for them."""
+"""Actions that block, in a thread: done to their end, whoever has stopped waiting for them."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,13 +9,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_thread(deed: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a deed in a thread and return its result.
+async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do a action in a thread and return its result.
 
-    A caller that is cancelled leaves only when the deed is done: what it does next, or
+    A caller that is cancelled leaves only when the action is done: what it does next, or
     lets others do, must not meet a thread that is still at it.
     """
-    doing = asyncio.ensure_future(asyncio.to_thread(deed, *args, **kwargs))
+    doing = asyncio.ensure_future(asyncio.to_thread(action, *args, **kwargs))
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:

@@ -60,7 +60,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class _Promise:
+class _Reservation:
     at: float
     allocation: Allocation | None = None
     """None where the moment is not known."""
@@ -84,7 +84,7 @@ def decide(
     listening has taken no more than he has heard of. Without `passing` nobody gets what one
     who waits before him could ever have.
     """
-    course = _Course(graph, running, now, passing=passing)
+    plan = _Plan(graph, running, now, passing=passing)
     lines = [iter(queue) for queue in queues]
     left = [depth] * len(lines)
     firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
@@ -92,7 +92,7 @@ def decide(
     heapify(heads)
     while heads:
         _, number, waiting = heads[0]
-        said = course.consider(waiting)
+        said = plan.consider(waiting)
         if said is not None:
             yield said
         if not isinstance(said, Start):
@@ -104,7 +104,7 @@ def decide(
             heapreplace(heads, (following.place, number, following))
 
 
-class _Course:
+class _Plan:
     """One pass over those who wait, and what was promised in it."""
 
     def __init__(
@@ -114,12 +114,12 @@ class _Course:
         self._running = list(running)
         self._now = now
         self._passing = passing
-        self._promised: list[Request] = []
+        self._reserved: list[Request] = []
         self._waited: list[Request] = []
         """What those who wait asked for, be it promised or not."""
         self._until = inf
         """Who has ended by then is in nobody's way."""
-        self._spare = graph
+        self._unreserved = graph
         """What there is beside all that is promised."""
         self._refused: set[Request] = set()
         """What did not fit. There has only become less since."""
@@ -130,53 +130,53 @@ class _Course:
         if request in self._refused:
             return None
         end = self._now + waiting.duration
-        room = self._graph if not self._promised or end <= self._until else self._spare
-        if room.fits(request):
-            return self._start(waiting, room, end)
-        if room is not self._graph and self._graph.fits(request):
+        graph = self._graph if not self._reserved or end <= self._until else self._unreserved
+        if graph.fits(request):
+            return self._start(waiting, graph, end)
+        if graph is not self._graph and self._graph.fits(request):
             self._waited.append(request)
             return None  # it would be in the way
         self._refused.add(request)
         if any(self._graph.overlap(request, other) for other in self._waited):
             self._waited.append(request)
             return None
-        promise = _promise(self._graph, request, self._running, self._now)
-        if promise is not None or not self._passing:
-            self._keep(request, promise)
+        reservation = _reservation(self._graph, request, self._running, self._now)
+        if reservation is not None or not self._passing:
+            self._reserve(request, reservation)
         refusal = self._graph.match(request)
         assert isinstance(refusal, Refusal)
-        return Blocked(waiting, refusal.reason, inf if promise is None else promise.at)
+        return Blocked(waiting, refusal.reason, inf if reservation is None else reservation.at)
 
-    def _start(self, waiting: Waiting, room: Graph, end: float) -> Start:
-        found = room.match(waiting.request)
+    def _start(self, waiting: Waiting, graph: Graph, end: float) -> Start:
+        found = graph.match(waiting.request)
         assert isinstance(found, Allocation)
         self._graph.take(found)
-        if room is not self._graph:
-            self._spare.take(found)
-        elif self._spare is not self._graph:
+        if graph is not self._graph:
+            self._unreserved.take(found)
+        elif self._unreserved is not self._graph:
             # It will be gone when what is promised is due, and takes nothing of what is beside it.
-            self._spare.leave(found, self._graph)
+            self._unreserved.leave(found, self._graph)
         insort(self._running, Running(end, waiting.job, found))
         return Start(waiting, found)
 
-    def _keep(self, request: Request, promise: _Promise | None) -> None:
+    def _reserve(self, request: Request, reservation: _Reservation | None) -> None:
         """Keep from those who come later what is promised."""
-        if not self._promised:
-            self._spare = self._graph.shadow()
-        self._promised.append(request)
+        if not self._reserved:
+            self._unreserved = self._graph.shadow()
+        self._reserved.append(request)
         self._waited.append(request)
-        if promise is None or promise.allocation is None or not self._passing:
+        if reservation is None or reservation.allocation is None or not self._passing:
             self._until = -inf
-            self._spare.keep_for(request)
+            self._unreserved.reserve(request)
         else:
-            assert promise.left is not None
-            self._until = min(self._until, promise.at)
-            self._spare.leave(promise.allocation, promise.left)
+            assert reservation.left is not None
+            self._until = min(self._until, reservation.at)
+            self._unreserved.leave(reservation.allocation, reservation.left)
 
 
-def _promise(
+def _reservation(
     graph: Graph, request: Request, running: Sequence[Running], now: float
-) -> _Promise | None:
+) -> _Reservation | None:
     """Find out when a request that does not fit will; None if no end of a job would help."""
     if graph.hopeless(request):
         return None
@@ -188,11 +188,11 @@ def _promise(
             return _moment(shadow, request, limited[passed : passed + step], now)
         shadow, passed, step = later, passed + step, 2 * step
     if _after(shadow, running[len(limited) :]).fits(request):
-        return _Promise(inf)
+        return _Reservation(inf)
     return None
 
 
-def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> _Promise:
+def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> _Reservation:
     """Find the first whose end makes room for a request; the last of them does in any case."""
     while len(ending) > 1:
         half = len(ending) // 2
@@ -205,7 +205,7 @@ def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: flo
     allocation = left.match(request)
     assert isinstance(allocation, Allocation)
     left.take(allocation)
-    return _Promise(max(now, ending[0].end), allocation, left)
+    return _Reservation(max(now, ending[0].end), allocation, left)
 
 
 def _after(graph: Graph, ended: Iterable[Running]) -> Graph:

@@ -11,10 +11,10 @@ from typing import Any, Final
 import orjson
 
 from warren.scheduling import refusals
+from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
 from warren.scheduling.refusals import Refusal, View
 from warren.scheduling.request import Request
-from warren.scheduling.room import Room
 
 __all__ = ["Allocation", "Graph", "Piece", "Refusal", "Use"]
 
@@ -45,11 +45,11 @@ class Graph:
     ) -> None:
         """`properties` holds beside those in R; the ranks `excluded` are never given out."""
         self._inventory = Inventory(r, properties or {})
-        self._whole = Room(self._inventory)
+        self._whole = FreeResources(self._inventory)
         for chassis in range(len(self._inventory.chassis)):
             # Flash that is not ready will be, with time.
             self._whole.set_ready(chassis, ready=True)
-        self._room = Room(self._inventory)
+        self._free = FreeResources(self._inventory)
         self._excluded = self._places(excluded)
         self._drained = 0
         self._offline = 0
@@ -61,7 +61,7 @@ class Graph:
         """Return another graph of the same system, as it is now, to try things on."""
         other = Graph.__new__(Graph)
         other.__dict__ |= self.__dict__
-        other._room = self._room.copy()
+        other._free = self._free.copy()
         return other
 
     @property
@@ -92,7 +92,7 @@ class Graph:
         """
         self._states[rabbit] = state
         for index in self._inventory.rabbits.get(rabbit, ()):
-            self._room.set_ready(index, ready=up)
+            self._free.set_ready(index, ready=up)
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Say which nodes may not be given out, in place of what was said before.
@@ -105,14 +105,14 @@ class Graph:
         """Say which nodes are gone for now, in place of what was said before."""
         self._offline = self._places(ranks)
 
-    def keep_for(self, request: Request) -> None:
+    def reserve(self, request: Request) -> None:
         """Keep from all others whatever a request could ever get."""
         nodes = self.possible(request)
         self._excluded |= nodes
         if request.flash:
             for index, chassis in enumerate(self._inventory.chassis):
                 if chassis.places & nodes:
-                    self._room.set_ready(index, ready=False)
+                    self._free.set_ready(index, ready=False)
 
     # What is there
 
@@ -120,7 +120,7 @@ class Graph:
         """Return all nodes by rank, with how much of each is taken."""
         found = []
         for place, node in enumerate(self._inventory.nodes):
-            cores, gpus = self._room.taken(place)
+            cores, gpus = self._free.taken(place)
             found.append(
                 Use(
                     rank=node.rank,
@@ -138,7 +138,7 @@ class Graph:
         nodes = self._inventory.nodes
         there, down, taken = [], [], []
         for place, node in enumerate(nodes):
-            cores, gpus = self._room.taken(place)
+            cores, gpus = self._free.taken(place)
             if cores:
                 taken.append(Piece(node.rank, cores, 0, gpus))
             if node.cores and not self._excluded >> place & 1:
@@ -174,7 +174,7 @@ class Graph:
 
     def fits(self, request: Request) -> bool:
         """Return whether there is room for a request now."""
-        return self._room.fits(request, self._view(request).usable)
+        return self._free.fits(request, self._view(request).usable)
 
     def hopeless(self, request: Request) -> bool:
         """Return whether a request would not fit though all jobs ended: nodes are kept back."""
@@ -183,9 +183,9 @@ class Graph:
     def match(self, request: Request) -> Allocation | Refusal:
         """Find room for a request, first fit by rank; or say why there is none."""
         view = self._view(request)
-        if self._room.fits(request, view.usable):
-            settled = self._room.most(request, view.usable)
-            return Allocation(self._room.pieces(settled, view.usable), settled.all_slots)
+        if self._free.fits(request, view.usable):
+            settled = self._free.most(request, view.usable)
+            return Allocation(self._free.pieces(settled, view.usable), settled.all_slots)
         return self.feasible(request) or Refusal(refusals.busy(request, view))
 
     def feasible(self, request: Request) -> Refusal | None:
@@ -200,19 +200,19 @@ class Graph:
 
     def take(self, allocation: Allocation) -> None:
         """Mark an allocation as taken."""
-        self._room.take(allocation.pieces)
+        self._free.take(allocation.pieces)
 
     def leave(self, allocation: Allocation, there: "Graph") -> None:
         """Mark an allocation as taken, but of flash only what is not left `there` either."""
-        self._room.leave(allocation.pieces, there._room)
+        self._free.leave(allocation.pieces, there._free)
 
     def give_back(self, *allocations: Allocation) -> None:
         """Mark allocations as free again."""
-        self._room.give_back(piece for each in allocations for piece in each.pieces)
+        self._free.give_back(piece for each in allocations for piece in each.pieces)
 
     def conflict(self, allocation: Allocation) -> str | None:
         """Say which part of an allocation is not free; None if all of it is."""
-        piece = self._room.lacks(allocation.pieces)
+        piece = self._free.lacks(allocation.pieces)
         return f"some of {self.hosts[piece.rank]} is another job's" if piece else None
 
     # R
@@ -238,7 +238,7 @@ class Graph:
         return View(
             inventory=self._inventory,
             whole=self._whole,
-            room=self._room,
+            free=self._free,
             meeting=self._meeting(request.constraint),
             excluded=self._excluded,
             drained=self._drained,

@@ -9,9 +9,9 @@ from warren.base.bytesize import gib
 from warren.base.words import asked, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
+from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Inventory, ids
 from warren.scheduling.request import Request
-from warren.scheduling.room import Room
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class View:
     """A system as a request finds it. Nodes are bits by place."""
 
     inventory: Inventory
-    whole: Room
+    whole: FreeResources
     """All that there is."""
-    room: Room
+    free: FreeResources
     """What of it is free."""
     meeting: int
     """The nodes that meet the request's constraint."""
@@ -161,7 +161,7 @@ def _wanting(request: Request, view: View) -> str:
         where = f" on nodes{_those(request)}" if request.constraint else ""
         return f"{plural(request.slots * request.cores, 'core')}{gpus}{where}"
     wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
-    able = view.room.able(request, view.usable)
+    able = view.free.able(request, view.usable)
     lacking = wanted - able.bit_count()
     if lacking > 0:
         more = f"{lacking} more of " if wanted > 1 else ""
@@ -169,7 +169,7 @@ def _wanting(request: Request, view: View) -> str:
     down = [
         each.rabbit
         for index, each in enumerate(view.inventory.chassis)
-        if each.places & able and view.room.not_ready(index)
+        if each.places & able and view.free.not_ready(index)
     ]
     named = (f"{each} ({state})" if (state := view.states.get(each)) else each for each in down)
     also = f"; not ready: {', '.join(named)}" if down else ""
@@ -189,7 +189,7 @@ def _kept_back(request: Request, view: View) -> str:
     if not (view.drained or view.offline):
         return ""
     needless = view.whole.fits(request, view.usable)
-    useless = not view.room.fits(request, view.offered)
+    useless = not view.free.fits(request, view.offered)
     if needless and useless:
         return ""
     told = (("drained", view.drained), ("offline", view.offline & ~view.drained))

@@ -173,8 +173,8 @@ class Perilog:
             running=frozenset(each for each in (PROLOG, EPILOG) if (job.id, each) in self._turns),
             ended=self._ended.get(job.id),
         )
-        for deed in decide(foreseen, self._settings, under_way):
-            match deed:
+        for action in decide(foreseen, self._settings, under_way):
+            match action:
                 case Start(description) if description == PROLOG:
                     self._tap.prolog_start(job.id, description)
                 case Start(description):

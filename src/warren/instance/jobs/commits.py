@@ -1,6 +1,6 @@
 """What is to be durable, and what waits until it is.
 
-Operations and deeds are taken together: a deed is done when all operations that were
+Operations and actions are taken together: a action is done when all operations that were
 added before it are on disk, and none of those that others may see comes earlier.
 """
 
@@ -16,7 +16,7 @@ class Commits:
     def __init__(self, kvs: Kvs) -> None:
         self._kvs = kvs
         self._operations: list[Operation] = []
-        self._deeds: list[Callable[[], None]] = []
+        self._actions: list[Callable[[], None]] = []
         self._news = asyncio.Event()
 
     def add(self, *operations: Operation) -> None:
@@ -24,9 +24,9 @@ class Commits:
         self._operations += operations
         self._news.set()
 
-    def then(self, deed: Callable[[], None]) -> None:
+    def then(self, action: Callable[[], None]) -> None:
         """Do something once everything that was added so far is durable."""
-        self._deeds.append(deed)
+        self._actions.append(action)
         self._news.set()
 
     async def done(self) -> None:
@@ -41,8 +41,8 @@ class Commits:
             await self._news.wait()
             self._news.clear()
             operations, self._operations = self._operations, []
-            deeds, self._deeds = self._deeds, []
+            actions, self._actions = self._actions, []
             if operations:
                 await self._kvs.commit(operations)
-            for deed in deeds:
-                deed()
+            for action in actions:
+                action()

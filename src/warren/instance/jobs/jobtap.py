@@ -244,7 +244,7 @@ class Jobtap(Protocol):
         """Ask another service, and hear its answer."""
         ...
 
-    def at(self, moment: float, deed: Callable[[], None]) -> None:
+    def at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so: seconds since the epoch. No restart survives it."""
         ...
 

@@ -1,7 +1,7 @@
 """The job manager: jobs come in, are answered for, and go on after a restart.
 
 What an event does to a job, and what its state then asks for, is decided in `lifecycle` and
-done in `course`; this module is where others meet it: ingest, the scheduler, execution, plugins.
+done in `processor`; this module is where others meet it: ingest, the scheduler, execution, plugins.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.jobs import shares
+from warren.instance.jobs import subset
 from warren.instance.jobs.archive import Archive
 from warren.instance.jobs.commits import Commits
-from warren.instance.jobs.course import Course
 from warren.instance.jobs.eventjournal import EventJournal, Wanted
+from warren.instance.jobs.eventprocessor import EventProcessor
 from warren.instance.jobs.inactive import Ended
 from warren.instance.jobs.jobtap import Answered, Plugin, Rejected
 from warren.instance.jobs.known import Entry, Inactive, Known
@@ -62,8 +62,8 @@ class JobManager:
         self._known = Known()
         self._commits = Commits(kvs)
         self._journal = EventJournal(self._known)
-        self.course = Course(clock, self._commits, self._journal, self._retire)
-        self._stack = self.course.stack
+        self.processor = EventProcessor(clock, self._commits, self._journal, self._retire)
+        self._stack = self.processor.stack
         archive = None if table.archive is None else Archive(Path(table.archive), self._stored)
         self.ended = Ended(
             clock, self._stored, self._known, self._commits, archive, self._stack.tell_removed
@@ -80,17 +80,17 @@ class JobManager:
         """Say who schedules and who executes."""
         self._scheduler = scheduler
         self._execution = execution
-        self.course.connect(scheduler, execution)
+        self.processor.connect(scheduler, execution)
 
     def govern(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
         """Let `eligible` say which jobspecs' queues give jobs to the scheduler now."""
-        self.course.eligible = eligible
+        self.processor.eligible = eligible
 
     def reconsider(self) -> None:
         """Ask again which jobs are for the scheduler: a queue was started, or stopped."""
         for entry in self.active():
             if entry.job.state is State.SCHED:
-                self.course.go_on(entry)
+                self.processor.go_on(entry)
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin, before the jobs. Raises ValueError for a second one of one name."""
@@ -158,8 +158,8 @@ class JobManager:
 
     def allocations(self) -> dict[str, Any]:
         """Return as R what jobs have of that which the scheduler gives."""
-        return shares.together(
-            shares.left(entry.r, entry.job.freed)
+        return subset.together(
+            subset.left(entry.r, entry.job.freed)
             for entry in self._known.active.values()
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass
         )
@@ -182,7 +182,7 @@ class JobManager:
         entry = Entry(job=begin(job, event), jobspec=jobspec, events=[event], held=True)
         accepted = False
         # Before anything that plugins tell of the job.
-        self._commits.then(lambda: self.course.publish(entry, event) if accepted else None)
+        self._commits.then(lambda: self.processor.publish(entry, event) if accepted else None)
         self._known.active[job] = entry
         try:
             self._stack.refuse("job.create", entry)
@@ -198,7 +198,7 @@ class JobManager:
         self._commits.add(*operations, keys.log_event(job, event))
         entry.queue.append(Event(self._clock.now(), "validate"))
         entry.held = False
-        self.course.drain(entry)
+        self.processor.drain(entry)
         await self.committed()
 
     def _depend(self, entry: Entry) -> None:
@@ -220,7 +220,7 @@ class JobManager:
 
     def post(self, job: JobId, name: str, context: Mapping[str, Any] | None = None) -> None:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
-        self.course.post(self.found(job), name, context)
+        self.processor.post(self.found(job), name, context)
 
     async def committed(self) -> None:
         """Wait until everything that has been posted is durable."""
@@ -235,7 +235,7 @@ class JobManager:
     def reprioritize(self) -> None:
         """Ask again what priority each job has that waits for resources."""
         for entry in self.active():
-            self.course.reprioritize(entry)
+            self.processor.reprioritize(entry)
 
     # Answers of the scheduler and of execution
 
@@ -255,29 +255,29 @@ class JobManager:
                 if entry.job.state is State.SCHED:
                     entry.r = message["R"]
                     annotations = annotated(entry.job, message.get("annotations") or {})
-                    self.course.post(entry, "alloc", {"annotations": annotations})
+                    self.processor.post(entry, "alloc", {"annotations": annotations})
                 else:
-                    self.course.go_on(entry)
+                    self.processor.go_on(entry)
             case code if code == DENY:
                 entry.allocating = False
                 note = message.get("note", "")
                 denied = {"type": "alloc", "severity": 0, "note": note}
-                self.course.post(entry, "exception", denied)
+                self.processor.post(entry, "exception", denied)
             case code if code == CANCEL:
                 entry.allocating = False
-                self.course.go_on(entry)
+                self.processor.go_on(entry)
             case code if code == ANNOTATE:
                 annotations = message["annotations"]
-                self.course.note(entry, "annotations", {"annotations": annotations})
+                self.processor.note(entry, "annotations", {"annotations": annotations})
 
     def allocate(self, entry: Entry, r: Mapping[str, Any]) -> None:
         """Give a job resources that the scheduler knows nothing of. Raises RpcError(EINVAL)."""
-        self.course.check(entry, "alloc", {"bypass": True})
+        self.processor.check(entry, "alloc", {"bypass": True})
         if not entry.foreseen().alloc_bypass:
             raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
         entry.r = r
         self._commits.add(put(keys.of(entry.job.id, "R"), orjson.dumps(r)))
-        self.course.post(entry, "alloc", {"bypass": True})
+        self.processor.post(entry, "alloc", {"bypass": True})
 
     def executed(self, message: Message) -> None:
         """Take an answer of execution."""
@@ -288,18 +288,18 @@ class JobManager:
         match message["type"]:
             case "start":
                 if not entry.job.started:
-                    self.course.post(entry, "start")
+                    self.processor.post(entry, "start")
             case "finish":
                 if entry.job.status is None:
                     status = settled(entry.job, data["status"])
-                    self.course.post(entry, "finish", {"status": status})
+                    self.processor.post(entry, "finish", {"status": status})
             case "exception":
-                self.course.post(entry, "exception", data)
+                self.processor.post(entry, "exception", data)
             case "release":
                 if data["final"]:
                     entry.executing = False
                 if not entry.job.released:
-                    self.course.post(entry, "release", data)
+                    self.processor.post(entry, "release", data)
 
     # Restarting
 
@@ -329,16 +329,16 @@ class JobManager:
             if entry.job.id in lost:
                 note = lost[entry.job.id]
                 gone = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
-                self.course.post(entry, "exception", gone)
+                self.processor.post(entry, "exception", gone)
         # Not before all of them are known: what one waits for may be any other.
         for entry in self.active():
             self._stack.tell("job.restart", entry)
         for entry in self.active():
             entry.held = False
             if entry.job.state is State.SCHED:
-                self.course.drain(entry)  # which begins with its way back through PRIORITY
+                self.processor.drain(entry)  # which begins with its way back through PRIORITY
             else:
-                self.course.go_on(entry)
+                self.processor.go_on(entry)
         self.restarting = False
         self._commits.then(self._execution.restarted)
 
@@ -358,7 +358,7 @@ class JobManager:
         self.ended.begun(entry)
         entry.held = True
         if entry.job.state is State.SCHED:
-            self.course.post(entry, "flux-restart")
+            self.processor.post(entry, "flux-restart")
         self._stack.tell("job.create", entry)
         if entry.job.state is State.DEPEND:
             try:
@@ -366,7 +366,7 @@ class JobManager:
             except Rejected as error:
                 note = f"{error}: job may be stuck in DEPEND state"
                 stuck = {"type": "dependency", "severity": 4, "note": note}
-                self.course.post(entry, "exception", stuck)
+                self.processor.post(entry, "exception", stuck)
         self._stack.tell("job.new", entry)
 
     # Serving
@@ -396,9 +396,9 @@ class JobManager:
 
         self._commits.then(begin_asking)
 
-    def at(self, moment: float, deed: Callable[[], None]) -> None:
+    def at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so."""
-        self._timers.at(moment, deed)
+        self._timers.at(moment, action)
 
     def methods(self) -> Methods:
         """Return the methods that plugins and others have registered."""

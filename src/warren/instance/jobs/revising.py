@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.instance.jobs.course import DURATION, changed
+from warren.instance.jobs.eventprocessor import DURATION, changed
 from warren.instance.jobs.jobtap import Rejected, Update
 from warren.instance.jobs.known import Entry
 from warren.instance.jobs.manager import JobManager
@@ -34,8 +34,8 @@ async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], 
         _check_state(entry, updates, cred)
     if cred.owner and entry.job.userid != cred.userid and not entry.job.immutable:
         # What the owner has set, the job's user must not set back.
-        manager.course.post(entry, "set-flags", {"flags": ["immutable"]})
-    manager.course.post(entry, "jobspec-update", wanted)
+        manager.processor.post(entry, "set-flags", {"flags": ["immutable"]})
+    manager.processor.post(entry, "jobspec-update", wanted)
     await manager.committed()
 
 
@@ -53,7 +53,7 @@ def _allowed(
     manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred
 ) -> tuple[dict[str, Any], bool, bool]:
     """Ask about each key; return all changes, whether they are validated, and to be feasible."""
-    stack = manager.course.stack
+    stack = manager.processor.stack
     wanted = dict(updates)
     validated, feasibility = True, False
     for key, value in updates.items():
@@ -80,7 +80,7 @@ def _checked(
         spec = jobspecs.check(changed(before, updates))
         if not validated:
             entry.jobspec = spec  # which is what plugins look at
-            manager.course.stack.refuse("job.validate", entry)
+            manager.processor.stack.refuse("job.validate", entry)
     except (UserMistake, Rejected) as error:
         raise RpcError(errno.EINVAL, str(error)) from None
     finally:

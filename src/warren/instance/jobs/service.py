@@ -86,7 +86,7 @@ class JobManagerService:
         context = _exception(request, asked)
         if asked.wait_status is not None:
             context["wait_status"] = asked.wait_status
-        self._manager.course.post(entry, "exception", context)
+        self._manager.processor.post(entry, "exception", context)
         await self._manager.committed()
         return {}
 
@@ -111,7 +111,7 @@ class JobManagerService:
         if entry.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
         changed = {"urgency": asked.urgency, "userid": request.cred.userid}
-        self._manager.course.post(entry, "urgency", changed)
+        self._manager.processor.post(entry, "urgency", changed)
         await self._manager.committed()
         return {"old_urgency": before}
 
@@ -132,10 +132,10 @@ class JobManagerService:
         if not asked.memo:
             return {}
         if asked.volatile:
-            self._manager.course.note(entry, "memo", asked.memo)
+            self._manager.processor.note(entry, "memo", asked.memo)
         else:
-            self._manager.course.check(entry, "memo", asked.memo)
-            self._manager.course.post(entry, "memo", asked.memo)
+            self._manager.processor.check(entry, "memo", asked.memo)
+            self._manager.processor.post(entry, "memo", asked.memo)
         await self._manager.committed()
         return {}
 
@@ -176,7 +176,7 @@ class JobManagerService:
         ]
         if not asked.dry_run:
             for entry in entries:
-                self._manager.course.post(entry, "exception", _exception(request, asked))
+                self._manager.processor.post(entry, "exception", _exception(request, asked))
             await self._manager.committed()
         return {"count": len(entries), "errors": 0}
 

@@ -7,7 +7,7 @@ import orjson
 import structlog
 
 from warren.instance import keys
-from warren.instance.jobs import shares
+from warren.instance.jobs import subset
 from warren.instance.kvs import Kvs, Operation, graft, put, unlink
 from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State
@@ -88,7 +88,7 @@ class Stored:
             resource_set.nodelist(r)
         except (TypeError, ValueError) as error:
             raise BadFormat(f"R cannot be read: {error}") from None
-        return r if job.expiration is None else shares.expiring(r, job.expiration)
+        return r if job.expiration is None else subset.expiring(r, job.expiration)
 
     def values(self, job: JobId) -> Iterator[tuple[str, bytes]]:
         """Return what there is to know of a job, by key; not the request, nor what it printed."""

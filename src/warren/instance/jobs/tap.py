@@ -25,7 +25,7 @@ class Tap:
 
     def __init__(self, manager: "JobManager", plugin: str) -> None:
         self._manager = manager
-        self._course = manager.course
+        self._processor = manager.processor
         self._plugin = plugin
 
     # What is known
@@ -88,7 +88,7 @@ class Tap:
     def dependency_add(self, job: JobId, description: str) -> None:
         entry = self._manager.found(job)
         context = {"description": description}
-        self._course.check(entry, "dependency-add", context)
+        self._processor.check(entry, "dependency-add", context)
         foreseen = entry.foreseen()
         if description in foreseen.dependencies:
             return
@@ -96,7 +96,7 @@ class Tap:
             if self._manager.restarting:
                 return  # its plugin has forgotten that it let go
             raise RpcError(errno.EEXIST, f"dependency {description} has held the job before")
-        self._course.post(entry, "dependency-add", context)
+        self._processor.post(entry, "dependency-add", context)
 
     def dependency_remove(self, job: JobId, description: str) -> None:
         if description not in self._manager.found(job).foreseen().dependencies:
@@ -118,7 +118,7 @@ class Tap:
         self.post(job, "epilog-finish", {"description": description, "status": status})
 
     def release(self, job: JobId, ranks: Collection[int]) -> None:
-        self._course.release(self._manager.found(job), ranks)
+        self._processor.release(self._manager.found(job), ranks)
 
     # Events and changes
 
@@ -127,15 +127,15 @@ class Tap:
 
     def post(self, job: JobId, name: str, context: Mapping[str, Any]) -> None:
         entry = self._manager.found(job)
-        self._course.check(entry, name, context)
-        self._course.post(entry, name, context)
+        self._processor.check(entry, name, context)
+        self._processor.post(entry, name, context)
 
     def set_flag(self, job: JobId, flag: str) -> None:
         self.post(job, "set-flags", {"flags": [flag]})
 
     def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
         entry = self._manager.found(job)
-        if self._course.stack.about is not entry and entry.foreseen().state is State.RUN:
+        if self._processor.stack.about is not entry and entry.foreseen().state is State.RUN:
             raise RpcError(errno.EINVAL, "the job has its resources already")
         self.post(job, "jobspec-update", updates)
 
@@ -168,7 +168,7 @@ class Tap:
     # Others
 
     def call(self, job: JobId, topic: str, *arguments: Any) -> list[Any]:
-        return list(self._course.stack.ask(topic, self._manager.found(job), *arguments))
+        return list(self._processor.stack.ask(topic, self._manager.found(job), *arguments))
 
     def register(self, methods: Methods) -> None:
         self.register_ex({name: _owners(method) for name, method in methods.items()})
@@ -179,8 +179,8 @@ class Tap:
     def rpc(self, topic: str, payload: Payload, then: Answered) -> None:
         self._manager.spawn_rpc(topic, payload, then)
 
-    def at(self, moment: float, deed: Callable[[], None]) -> None:
-        self._manager.at(moment, deed)
+    def at(self, moment: float, action: Callable[[], None]) -> None:
+        self._manager.at(moment, action)
 
 
 def _owners(method: Method | StreamingMethod) -> Method | StreamingMethod:

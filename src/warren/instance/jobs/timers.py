@@ -1,4 +1,4 @@
-"""Deeds that are due at a moment of the wall clock."""
+"""Actions that are due at a moment of the wall clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _LONGEST: Final = 60.0
 
 
 class Timers:
-    """A queue of deeds. `run` must be running for any to be done."""
+    """A queue of actions. `run` must be running for any to be done."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,9 +21,9 @@ class Timers:
         self._numbers = count()
         self._news = asyncio.Event()
 
-    def at(self, moment: float, deed: Callable[[], None]) -> None:
+    def at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something at a moment, in seconds since the epoch."""
-        heappush(self._due, (moment, next(self._numbers), deed))
+        heappush(self._due, (moment, next(self._numbers), action))
         self._news.set()
 
     async def run(self) -> None:
@@ -31,8 +31,8 @@ class Timers:
         while True:
             self._news.clear()
             while self._due and self._due[0][0] <= self._clock.now():
-                _, _, deed = heappop(self._due)
-                deed()
+                _, _, action = heappop(self._due)
+                action()
             try:
                 async with asyncio.timeout(self._next()):
                     await self._news.wait()

@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 
 PRIMARY: Final = "primary"
 
-Deed = Literal[
+Action = Literal[
     "put",
     "append",
     "unlink",
@@ -29,7 +29,7 @@ Deed = Literal[
 class Operation(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """One step of a transaction."""
 
-    deed: Deed
+    action: Action
     namespace: str
     key: str = ""
     value: bytes = b""

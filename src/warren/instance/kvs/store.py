@@ -73,7 +73,7 @@ class Kvs:
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise ops.unreadable(number, str(error)) from error
             appended += len(text)
-            if record.operations and record.operations[0].deed == "at":
+            if record.operations and record.operations[0].action == "at":
                 held, appended = held + appended, 0
         # What this life has not touched by the time of its first snapshot is cold.
         self._witness.turn = 1
@@ -130,8 +130,8 @@ class Kvs:
         try:
             self._apply(record)
         except RpcError as error:
-            for deed in reversed(undo):
-                deed()
+            for action in reversed(undo):
+                action()
             return error
         finally:
             self._witness.undo = None
@@ -148,7 +148,7 @@ class Kvs:
             try:
                 self._do(operation, woken, strict=record.strict)
             except RpcError as error:
-                named = f"operation {index} ({operation.deed} {operation.key}): {error}"
+                named = f"operation {index} ({operation.action} {operation.key}): {error}"
                 raise RpcError(error.errnum, named) from None
         if record.writer:
             space = self._spaces.get(record.operations[0].namespace)
@@ -164,18 +164,18 @@ class Kvs:
 
     def _do(self, operation: Operation, woken: list[tuple[str, str, Any]], *, strict: bool) -> None:
         name, key = operation.namespace, operation.key
-        if operation.deed == "create":
+        if operation.action == "create":
             self._create(operation, strict=strict)
             return
         space = self._spaces.get(name)
         if space is None:
-            if strict and operation.deed != "remove":
+            if strict and operation.action != "remove":
                 raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
             return  # removed while the writer was writing: there is nobody to read it
         if strict and key:
-            key = space.check(key, appended=operation.deed == "append")
+            key = space.check(key, appended=operation.action == "append")
         turn = self._witness.turn
-        match operation.deed:
+        match operation.action:
             case "put":
                 woken.append((name, key, space.set(key, operation.value)))
             case "append":
@@ -183,7 +183,7 @@ class Kvs:
             case "unlink":
                 woken.append((name, key, space.remove(key)))
             case "link" | "symlink":
-                if operation.deed == "link":
+                if operation.action == "link":
                     found = Link(".", operation.value.decode())
                 else:
                     found = Link(*_unpacked(operation.value))

@@ -46,7 +46,7 @@ class FirstExit(ShellPlugin):
             shell.background(self._limit(shell, options.exit_timeout))
 
     async def _watch_others(self, shell: RunningShell) -> None:
-        await shell.company.first_left.wait()
+        await shell.peers.first_left.wait()
         timeout = shell.part.options.exit_timeout
         assert timeout is not None
         await self._limit(shell, timeout)
@@ -67,7 +67,7 @@ class FirstExit(ShellPlugin):
         if self._running or shell.part.rank != 0:
             return self._running > 0
         others = range(1, len(shell.part.hosts))
-        asked = (shell.company.ask(other, "running", {}) for other in others)
+        asked = (shell.peers.ask(other, "running", {}) for other in others)
         answers = await asyncio.gather(*asked)
         return any(answer["running"] for answer in answers if answer is not None)
 

@@ -161,7 +161,7 @@ class Stdin(ShellPlugin):
             feeding.create_task(self._feed(ranks, chunk, eof=eof))
             for other in range(1, len(shell.part.hosts)):
                 passed = {**payload, "number": self._number}
-                feeding.create_task(shell.company.ask(other, STREAM, passed))
+                feeding.create_task(shell.peers.ask(other, STREAM, passed))
 
     async def _record(
         self, shell: RunningShell, chunk: bytes, ranks: Iterable[int] | None, *, eof: bool

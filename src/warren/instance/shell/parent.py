@@ -180,7 +180,7 @@ class ShellParent:
             if reading in ready:
                 os.read(reading, _CHUNK)
                 self._reap()
-            self._bury()
+            self._finish_dying()
             if self._connection in ready:
                 self._receive()
         for shell in self._shells.values():
@@ -348,7 +348,7 @@ class ShellParent:
                     shell.status = status
                     self._dying.append(_Dying(shell, time.monotonic()))
 
-    def _bury(self) -> None:
+    def _finish_dying(self) -> None:
         """Let go of shells of which nothing is left, and kill what is left of the others."""
         now = time.monotonic()
         for dying in [dying for dying in self._dying if dying.next <= now]:

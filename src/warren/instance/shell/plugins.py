@@ -32,7 +32,7 @@ class Connection(Handle, Protocol):
         ...
 
 
-class Company(Protocol):
+class Peers(Protocol):
     """The shells of a job among themselves."""
 
     first_left: asyncio.Event
@@ -96,7 +96,7 @@ class RunningShell(Protocol):
         ...
 
     @property
-    def company(self) -> Company:
+    def peers(self) -> Peers:
         """The other shells of the job. Not there yet in `connect`."""
         ...
 

@@ -336,7 +336,7 @@ class Pmi(ShellPlugin):
         assert self._pairs is not None
         self._exchanges += 1
         try:
-            everything = await shell.company.meet(f"pmi-{self._exchanges}", self._pairs.fresh())
+            everything = await shell.peers.meet(f"pmi-{self._exchanges}", self._pairs.fresh())
         except RpcError:
             # A shell has failed: its tasks will not come, and these are told so.
             answer = "cmd=barrier_out rc=-1"

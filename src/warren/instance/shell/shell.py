@@ -19,11 +19,11 @@ from warren.base.clock import Clock
 from warren.instance import keys
 from warren.instance.shell import output, own, plugins
 from warren.instance.shell import part as parts
-from warren.instance.shell.company import Shells
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
 from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
+from warren.instance.shell.rendezvous import Shells
 from warren.instance.shell.signals import PASSED
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
 from warren.instance.shell.templates import filled
@@ -140,7 +140,7 @@ class Shell:
         if part.rank == 0:
             await self._open()
         if len(part.hosts) > 1:
-            await self.company.gather()
+            await self.peers.gather()
         early, self._early = self._early, None
         await self.append("output", [*(early or ()), *written.redirections()])
         await self._call("post_init")
@@ -157,9 +157,9 @@ class Shell:
     async def _offer(self) -> None:
         methods: dict[str, Method | StreamingMethod] = dict(self._methods)
         if self.part.rank == 0:
-            methods.update(self.company.methods())
+            methods.update(self.peers.methods())
         offered = asyncio.Event()
-        service = self.company.service(self.part.rank)
+        service = self.peers.service(self.part.rank)
         self.background(self.handle.offer(service, methods, offered))
         await offered.wait()
 
@@ -168,7 +168,7 @@ class Shell:
         now = self.clock.now()
         init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts), **self.about}
         if self._methods:
-            init["service"] = self.company.service(0)
+            init["service"] = self.peers.service(0)
         logs = {
             "output": [stdio.header(now, self.part.size)],
             "exec.eventlog": [Event(now, "shell.init", init)],
@@ -198,7 +198,7 @@ class Shell:
                     for stream in output.STREAMS:
                         work.create_task(written.read(task, stream, index))
             await self._call("start")
-            await self.company.meet("start", {})
+            await self.peers.meet("start", {})
             if part.rank == 0:
                 started = {"taskmap": taskmap.wrap(part.taskmap)}
                 event = Event(self.clock.now(), "shell.start", started)
@@ -254,7 +254,7 @@ class Shell:
         return self._part
 
     @property
-    def company(self) -> Shells:
+    def peers(self) -> Shells:
         assert self._company is not None
         return self._company
 

@@ -41,7 +41,7 @@ class Kill(ShellPlugin):
         if shell.part.rank == 0:
             async with asyncio.TaskGroup() as passing:
                 for other in range(1, len(shell.part.hosts)):
-                    passing.create_task(shell.company.ask(other, "kill", request.payload))
+                    passing.create_task(shell.peers.ask(other, "kill", request.payload))
         return {}
 
 

@@ -139,7 +139,7 @@ class ProcessSpawner:
         adopt_orphans()
         self._tasks: dict[int, ProcessTask] = {}
         # asyncio would have a thread wait for each process.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._bury)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def unusable(self, directory: str) -> str | None:
         try:
@@ -188,11 +188,11 @@ class ProcessSpawner:
         return task
 
     async def clean_up(self) -> None:
-        while self._bury():
+        while self._reap():
             send(lambda: descendants(os.getpid()), signal.SIGKILL)
             await asyncio.sleep(0.01)
 
-    def _bury(self) -> bool:
+    def _reap(self) -> bool:
         """Take the statuses of children that have ended; return whether others live.
 
         If none does, then nothing does that they have started: it would be our child by now.

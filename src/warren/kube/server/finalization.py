@@ -98,7 +98,9 @@ class Finalization:
             kept = [each for each in obj["metadata"].get("finalizers", ()) if each != CLEANUP]
             patch = {"metadata": {"finalizers": kept or None}}
         seen = obj["metadata"]["resourceVersion"]
-        await self._store.patch(Change(kind=kind, key=key_of(obj), patch=patch, seen=seen))
+        await self._store.patch(
+            Change(kind=kind, key=key_of(obj), patch=patch, resource_version=seen)
+        )
 
 
 class NamespaceLifecycle:

@@ -174,7 +174,7 @@ class Garbage:
         after_its_own = foreground and uid in self._dependents
         how = WriteOptions(
             uid=uid,
-            seen=obj["metadata"]["resourceVersion"],
+            resource_version=obj["metadata"]["resourceVersion"],
             propagation="Foreground" if after_its_own else None,
         )
         await self._store.delete(Remove(kind=self._kind(item), key=item.key), how)
@@ -191,7 +191,9 @@ class Garbage:
     async def _merge(self, item: _Item, obj: Object, metadata: dict[str, Any]) -> None:
         seen = obj["metadata"]["resourceVersion"]
         patch = {"metadata": metadata}
-        await self._store.patch(Change(kind=self._kind(item), key=item.key, patch=patch, seen=seen))
+        await self._store.patch(
+            Change(kind=self._kind(item), key=item.key, patch=patch, resource_version=seen)
+        )
 
     def _object(self, item: _Item) -> Object | None:
         try:

@@ -243,7 +243,7 @@ class Store:
             change.kind,
             change.key,
             lambda old: merged(old, change.patch),
-            WriteOptions(seen=change.seen, status=change.status),
+            WriteOptions(resource_version=change.resource_version, status=change.status),
         )
 
     async def modify(
@@ -285,7 +285,9 @@ class Store:
 
         if self._newest((kind.group, kind.plural), key) is None and not options.status:
             return await self.create(kind, make(None), options), True
-        found = await self._modify(kind, key, make, replace(options, seen=seen), _recorded)
+        found = await self._modify(
+            kind, key, make, replace(options, resource_version=seen), _recorded
+        )
         return found, False
 
     def _tracked(
@@ -339,7 +341,7 @@ class Store:
         made = make(shown)
         given = made.get("metadata")
         if given is old["metadata"]:
-            _meant(kind, old, options.seen, options.uid)
+            _meant(kind, old, options.resource_version, options.uid)
             new = writing.allowed(old, made, options.status, resource.status)
         else:
             new = self._readdressed(kind, old, made, options)
@@ -375,7 +377,7 @@ class Store:
         given = made.get("metadata")
         writing.check(given)
         assert isinstance(given, Mapping)
-        _meant(kind, old, options.seen or given.get("resourceVersion"), options.uid)
+        _meant(kind, old, options.resource_version or given.get("resourceVersion"), options.uid)
         writing.stays(old["metadata"], given)
         _fits(kind, key_of(old), writing.changed(old["metadata"], given))
         new = writing.allowed(old, made, options.status, self._resource(kind).status)
@@ -392,7 +394,7 @@ class Store:
         kind, key = remove.kind, remove.key
         self._resource(kind)
         old = self._writable(kind, key)
-        _meant(kind, old, options.seen, options.uid)
+        _meant(kind, old, options.resource_version, options.uid)
         review = Review(
             operation=Operation.DELETE,
             kind=kind,
@@ -403,7 +405,7 @@ class Store:
         )
         await self._admission.admit(review)
         old = self._writable(kind, key)
-        _meant(kind, old, options.seen, options.uid)
+        _meant(kind, old, options.resource_version, options.uid)
         new = _ending(kind, old, options, rfc3339(self._clock.now()))
         if new is None:
             gone = {**old, "metadata": dict(old["metadata"])}

@@ -24,8 +24,8 @@ class WriteOptions:
     """How a write is to be done."""
 
     user: User = ITSELF
-    seen: str | None = None
-    """The resourceVersion that it was decided on."""
+    resource_version: str | None = None
+    """The resourceVersion that the object must have: what it was decided on."""
     uid: str | None = None
     """The object that is meant: another one of the same name is not."""
     status: bool = False

@@ -47,10 +47,10 @@ class HoldEnd:
     started: bool
 
 
-Deed = Hold | HoldStart | LetStart | HoldEnd
+Action = Hold | HoldStart | LetStart | HoldEnd
 
 
-def decide(job: Job, *, executing: bool) -> list[Deed]:
+def decide(job: Job, *, executing: bool) -> list[Action]:
     """Return what is to be done for a job with directives, in whatever state it is found."""
     match job.state:
         case State.DEPEND if DEPENDENCY not in job.ever_depended:
@@ -58,13 +58,13 @@ def decide(job: Job, *, executing: bool) -> list[Deed]:
         case State.RUN if PROLOG not in job.ever_prologs:
             return [HoldStart()]
         case State.CLEANUP:
-            deeds: list[Deed] = [LetStart()] if PROLOG in job.prologs else []
+            actions: list[Action] = [LetStart()] if PROLOG in job.prologs else []
             # Not before the tasks are gone: they have the storage mounted. A job that was
             # being started when it failed is let go of by execution first.
             gone = job.status is not None if job.started else not executing
             if EPILOG not in job.ever_epilogs and gone:
-                deeds.append(HoldEnd(started=job.started))
-            return deeds
+                actions.append(HoldEnd(started=job.started))
+            return actions
         case _:
             return []
 
@@ -100,11 +100,11 @@ class DwsPlugin:
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         foreseen = self._tap.foreseen(job.id) or job
-        for deed in decide(foreseen, executing=self._tap.executing(job.id)):
-            self._do(job, deed)
+        for action in decide(foreseen, executing=self._tap.executing(job.id)):
+            self._do(job, action)
 
-    def _do(self, job: Job, deed: Deed) -> None:
-        match deed:
+    def _do(self, job: Job, action: Action) -> None:
+        match action:
             case Hold():
                 self._tap.dependency_add(job.id, DEPENDENCY)
                 self._send("create", self._create(job), DEPENDENCY)

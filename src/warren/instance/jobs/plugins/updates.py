@@ -4,7 +4,7 @@ from math import isfinite
 from typing import Final
 
 from warren.base.clock import Clock
-from warren.instance.jobs.course import DURATION, expiration
+from warren.instance.jobs.eventprocessor import DURATION, expiration
 from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected, Update, Verdict
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State

@@ -68,7 +68,7 @@ class Writing:
             self.options,
             propagation=_propagation(policy),
             uid=only.get("uid"),
-            seen=only.get("resourceVersion"),
+            resource_version=only.get("resourceVersion"),
             dry_run=dry_run,
         )
 

@@ -1,4 +1,4 @@
-"""Numbers of jobs: FLUIDs that never come twice, whatever the clock says and whoever is purged.
+"""Allocates job ids: FLUIDs that never come twice, whatever the clock says and whatever is purged.
 
 Which ids may have been given is written down ahead, in the commit of a job that needs it
 (KVS key `checkpoint.job-ingest`); a restart counts on from there.
@@ -27,8 +27,8 @@ class _Mark(msgspec.Struct, frozen=True):
     max_jobid: int
 
 
-class Numbers:
-    """Gives numbers. The job manager must have replayed its jobs before."""
+class JobIdAllocator:
+    """Allocates job ids. The job manager must have replayed its jobs before."""
 
     def __init__(self, kvs: Kvs, clock: Clock, latest: Callable[[], JobId]) -> None:
         self._kvs = kvs

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
-from warren.lifecycle.job import IllegalEvent, Job, begin, update
-from warren.lifecycle.states import State
-from warren.lifecycle.work import (
+from warren.lifecycle.actions import (
     Execute,
     Free,
     FreePart,
@@ -21,6 +19,8 @@ from warren.lifecycle.work import (
     WithdrawAllocation,
     act,
 )
+from warren.lifecycle.job import IllegalEvent, Job, begin, update
+from warren.lifecycle.states import State
 from warren.rfc.eventlog import Event
 
 IDLE = UnderWay()
@@ -108,12 +108,12 @@ CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("story", "under_way", "work"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+    ("story", "under_way", "actions"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_a_state_asks_for_what_is_still_to_do(
-    story: list[Any], under_way: UnderWay, work: list[Any]
+    story: list[Any], under_way: UnderWay, actions: list[Any]
 ) -> None:
-    assert act(job(*story), under_way) == work
+    assert act(job(*story), under_way) == actions
 
 
 EVENTS = ["dependency-add", "depend", "priority", "prolog-start", "epilog-start", "free", "clean"]
@@ -142,7 +142,7 @@ class Manager:
         self.posted.append(name)
         self.job = update(self.job, Event(2.0, name, context))
 
-    def work(self) -> None:
+    def actions(self) -> None:
         """Do all that the job asks for, until it waits for somebody."""
         while asked := act(self.job, self.under_way):
             assert act(self.job, self.under_way) == asked
@@ -216,7 +216,7 @@ turns = st.lists(st.sampled_from([*OUTSIDE, "epilog-start", "restart", "answer",
 def test_doing_what_is_asked_brings_every_job_to_its_end(turns: list[str]) -> None:
     manager = Manager()
     for turn in turns:
-        manager.work()
+        manager.actions()
         if turn == "answer":
             manager.answer()
         elif turn == "restart":
@@ -224,7 +224,7 @@ def test_doing_what_is_asked_brings_every_job_to_its_end(turns: list[str]) -> No
         else:
             manager.happen(turn)
     for _ in range(20):
-        manager.work()
+        manager.actions()
         manager.answer()
 
     assert manager.job.state is State.INACTIVE

@@ -43,7 +43,7 @@ class _Meeting:
 
 
 class Shells:
-    """One shell's view of the company that it is in. Alone, it waits for nobody."""
+    """One shell's view of the job's other shells. Alone, it does not wait."""
 
     def __init__(self, handle: Handle, part: Part) -> None:
         self._handle = handle

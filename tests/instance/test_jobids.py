@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.instance.lives import alive
 from tests.instance.parts import GUEST, LastWords, opened, refused, settle, virtually
+from warren.instance.jobids import JobIdAllocator
 from warren.instance.jobs.jobtap import Jobtap, Rejected
 from warren.instance.kvs import Kvs, put, unlink
-from warren.instance.numbers import Numbers
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job
 from warren.rfc import fluid
@@ -35,11 +35,11 @@ def nobody() -> JobId:
     return JobId(0)
 
 
-async def submitted(numbers: Numbers, kvs: Kvs) -> JobId:
+async def submitted(jobids: JobIdAllocator, kvs: Kvs) -> JobId:
     """Return a number whose commit has come to its end."""
-    job, operations = numbers.next()
+    job, operations = jobids.next()
     await kvs.commit([*operations, put(fluid.kvs(job), b"")])
-    numbers.committed(job)
+    jobids.committed(job)
     return job
 
 
@@ -64,9 +64,9 @@ def test_numbers_ascend_whatever_the_clock_says_and_whoever_is_purged(
         for beginning, steps in lives:
             clock.seconds = EPOCH + beginning
             async with opened(journal) as kvs:
-                numbers = Numbers(kvs, clock, nobody)
+                jobids = JobIdAllocator(kvs, clock, nobody)
                 for step, count in steps:
-                    given += [await submitted(numbers, kvs) for _ in range(count)]
+                    given += [await submitted(jobids, kvs) for _ in range(count)]
                     clock.seconds += step
                 await kvs.commit([unlink("job")])
         assert given == sorted(set(given))
@@ -78,9 +78,9 @@ def test_numbers_ascend_whatever_the_clock_says_and_whoever_is_purged(
 async def test_a_number_that_was_not_committed_is_nobodys_and_may_come_again() -> None:
     async with opened() as kvs:
         clock = SetClock()
-        lost, _ = Numbers(kvs, clock, nobody).next()
+        lost, _ = JobIdAllocator(kvs, clock, nobody).next()
 
-        assert Numbers(kvs, clock, nobody).next()[0] == lost
+        assert JobIdAllocator(kvs, clock, nobody).next()[0] == lost
 
 
 @virtually
@@ -88,9 +88,9 @@ async def test_many_jobs_at_once_need_few_marks() -> None:
     journal = MemoryJournal()
     async with opened(journal) as kvs:
         clock = SetClock()
-        numbers = Numbers(kvs, clock, nobody)
+        jobids = JobIdAllocator(kvs, clock, nobody)
         for _ in range(500):
-            await submitted(numbers, kvs)
+            await submitted(jobids, kvs)
             clock.seconds += 0.01
 
         assert 0 < sum(b"max_jobid" in record for record in journal.records) <= 5
@@ -102,7 +102,7 @@ async def test_a_mark_that_cannot_be_read_leaves_what_the_jobs_say() -> None:
         await kvs.commit([put("checkpoint.job-ingest", b"{}")])
         latest = JobId(7 << 24)
 
-        assert Numbers(kvs, SetClock(), lambda: latest).next()[0] > latest
+        assert JobIdAllocator(kvs, SetClock(), lambda: latest).next()[0] > latest
 
 
 class Refusing:

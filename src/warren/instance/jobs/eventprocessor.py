@@ -1,4 +1,4 @@
-"""The course of active jobs: events are applied in their turn, and what they ask for is done.
+"""Processes the events of active jobs: each is applied in its turn, and what it asks for is done.
 
 Whoever posts, one event is applied at a time, to one job; what others may see of it waits in
 the commits until it is durable.
@@ -15,7 +15,7 @@ import structlog
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
-from warren.instance.jobs import shares
+from warren.instance.jobs import subset
 from warren.instance.jobs.callbacks import Stack
 from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.eventjournal import EventJournal
@@ -23,9 +23,8 @@ from warren.instance.jobs.jobtap import UNAVAILABLE, Priority, Rejected
 from warren.instance.jobs.known import Entry
 from warren.instance.ports import Execution, Message, Scheduler
 from warren.lifecycle import urgency
-from warren.lifecycle.job import DEBUG, Job, update
-from warren.lifecycle.states import State
-from warren.lifecycle.work import (
+from warren.lifecycle.actions import (
+    Action,
     Execute,
     Free,
     FreePart,
@@ -34,9 +33,10 @@ from warren.lifecycle.work import (
     RequestAllocation,
     UnderWay,
     WithdrawAllocation,
-    Work,
     act,
 )
+from warren.lifecycle.job import DEBUG, Job, update
+from warren.lifecycle.states import State
 from warren.rfc import idset
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
@@ -49,15 +49,15 @@ DURATION: Final = "attributes.system.duration"
 
 _ENTERED: Final = {state: f"job.state.{state.lower()}" for state in State}
 
-_DEBUGGED: Final[Mapping[type[Work], str]] = {
+_DEBUGGED: Final[Mapping[type[Action], str]] = {
     RequestAllocation: "debug.alloc-request",
     Execute: "debug.start-request",
     Free: "debug.free-request",
 }
-"""Work of which the log tells where a job has the flag `debug`."""
+"""Actions of which the log tells where a job has the flag `debug`."""
 
 
-class Course:
+class EventProcessor:
     """Applies events to jobs. `retire` takes a job that is over."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Course:
         self._commits.then(partial(self._journal.tell, entry, event))
 
     def drain(self, entry: Entry) -> None:
-        """Apply what is queued. What callbacks and work post in the meantime waits its turn.
+        """Apply what is queued. What callbacks and actions post in the meantime waits its turn.
 
         Also where it is another job's: one that ends may end thousands that depend on it.
         """
@@ -180,7 +180,7 @@ class Course:
                 moment = expiration(entry.r or {}, event.context[DURATION])
                 self._queue(entry, "resource-update", {"expiration": moment})
             case "resource-update" if job.expiration is not None and entry.r is not None:
-                entry.r = shares.expiring(entry.r, job.expiration)
+                entry.r = subset.expiring(entry.r, job.expiration)
                 if not job.alloc_bypass:
                     told = partial(self._scheduler.expiration, job.id, job.expiration)
                     self._commits.then(told)
@@ -193,16 +193,16 @@ class Course:
             events=frozenset(event.name for event in entry.queue),
             eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
-        for work in act(entry.job, under_way):
-            self._do(entry, work)
+        for action in act(entry.job, under_way):
+            self._do(entry, action)
 
-    def _do(self, entry: Entry, work: Work) -> None:
+    def _do(self, entry: Entry, action: Action) -> None:
         job = entry.job
-        if job.flags & DEBUG and type(work) in _DEBUGGED:
-            self._queue(entry, _DEBUGGED[type(work)], {})
-        match work:
+        if job.flags & DEBUG and type(action) in _DEBUGGED:
+            self._queue(entry, _DEBUGGED[type(action)], {})
+        match action:
             case Post():
-                self._queue(entry, work.name, work.context)
+                self._queue(entry, action.name, action.context)
             case Prioritize():
                 priority = self.priority(entry)
                 if priority is not UNAVAILABLE:
@@ -226,11 +226,11 @@ class Course:
                     "userid": job.userid,
                     "jobspec": entry.jobspec,
                     "R": entry.r,
-                    "reattach": work.reattach,
+                    "reattach": action.reattach,
                 }
                 self._commits.then(partial(self._start, entry, start))
             case FreePart():
-                self._free(entry, work.ranks, final=False)
+                self._free(entry, action.ranks, final=False)
             case Free():
                 self._free(entry, job.freed, final=True)
 
@@ -256,7 +256,7 @@ class Course:
         Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
         """
         job = entry.foreseen()
-        known = shares.ranks(entry.r) if entry.r is not None else frozenset()
+        known = subset.ranks(entry.r) if entry.r is not None else frozenset()
         if job.state is not State.CLEANUP or not known.issuperset(ranks):
             raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")
         given = frozenset(ranks) - job.freed
@@ -268,7 +268,7 @@ class Course:
     def _free(self, entry: Entry, ranks: Collection[int], *, final: bool) -> None:
         """Give back these ranks, and not yet the rest; or, at last, all but these ranks."""
         assert entry.r is not None
-        r = shares.left(entry.r, ranks) if final else shares.part(entry.r, ranks)
+        r = subset.left(entry.r, ranks) if final else subset.part(entry.r, ranks)
         if not entry.job.alloc_bypass:
             self._commits.then(partial(self._scheduler.free, entry.job.id, r, final))
 

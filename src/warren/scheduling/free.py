@@ -18,7 +18,7 @@ from warren.scheduling.request import Part, Request
 _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
 
 
-class Room:
+class FreeResources:
     """Free cores and gpus of nodes, free flash of chassis. All are free in the beginning."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -36,8 +36,8 @@ class Room:
             counted.setdefault(count, []).append(place)
         self._alike = {count: _set(places) for count, places in counted.items() if any(count)}
 
-    def copy(self) -> "Room":
-        other = Room.__new__(Room)
+    def copy(self) -> "FreeResources":
+        other = FreeResources.__new__(FreeResources)
         other._inventory = self._inventory
         other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
         other._ssds, other._ready = self._ssds.copy(), self._ready.copy()
@@ -62,7 +62,7 @@ class Room:
                 self._ssds[index] = flash.less(self._ssds[index], ssds)
         self._change(changed)
 
-    def leave(self, pieces: Iterable[Piece], there: "Room") -> None:
+    def leave(self, pieces: Iterable[Piece], there: "FreeResources") -> None:
         """Take some pieces, but of flash only what `there` has no more.
 
         Flash that is there no more may be other flash than is free here: of a pool it does not

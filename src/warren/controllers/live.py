@@ -10,7 +10,7 @@ from typing import Final
 from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.kube.client import Client, NotFound
 
-AGAIN: Final = 5.0
+REQUEUE_DELAY: Final = 5.0
 """After how many seconds to look again where something was found that nobody had seen. News
 of it may never come: an informer that has not seen a thing does not see it go."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.running import really, virtually
-from warren.daemons import room
+from warren.daemons import diskspace
 from warren.daemons.statedir import StateDir, held, holder
 
 ALL = 2**62
@@ -27,7 +27,7 @@ async def test_where_there_is_room_nothing_is_said_or_left(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(state.path.iterdir())
-    await room.wait(state.path, (state.objects, state.jobs))
+    await diskspace.wait(state.path, (state.objects, state.jobs))
 
     assert capsys.readouterr().err == ""
     assert sorted(state.path.iterdir()) == before
@@ -39,7 +39,9 @@ async def test_where_there_is_none_it_says_so_once_and_waits(
 ) -> None:
     for journal in ("jobs.db", "objects.db"):
         (state.path / f"{journal}.reserve").write_bytes(b"x" * 100)
-    waiting = asyncio.ensure_future(room.wait(state.path, (state.objects, state.jobs), needed=ALL))
+    waiting = asyncio.ensure_future(
+        diskspace.wait(state.path, (state.objects, state.jobs), needed=ALL)
+    )
     await asyncio.sleep(100)
     assert not waiting.done()
     waiting.cancel()
@@ -60,7 +62,7 @@ async def test_what_finds_no_room_is_written_when_there_is_some() -> None:
         if tries < 5:
             raise OSError(28, "No space left on device")
 
-    await room.made_for(write)
+    await diskspace.made_for(write)
     assert tries == 5
 
 
@@ -69,7 +71,7 @@ def test_what_fails_for_another_reason_is_not_tried_again() -> None:
         raise PermissionError(13, "Permission denied")
 
     with pytest.raises(PermissionError):
-        asyncio.run(room.made_for(fail))
+        asyncio.run(diskspace.made_for(fail))
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:

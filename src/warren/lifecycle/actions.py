@@ -1,6 +1,6 @@
-"""What a job's state asks to be done, as a list of work (RFC 21).
+"""What a job's state asks to be done, as a list of actions (RFC 21).
 
-`act` may be asked at any time and any number of times: it gives what is still
+`act` may be asked at any time and any number of times: it returns what is still
 to do, knowing what is under way. So a restarted job manager asks once per job
 and goes on.
 """
@@ -68,11 +68,11 @@ class Free:
     """Give back the resources that are left."""
 
 
-Work = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free
+Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free
 
 
-def act(job: Job, under_way: UnderWay) -> list[Work]:
-    """Return what is to be done now. Same job, same work."""
+def act(job: Job, under_way: UnderWay) -> list[Action]:
+    """Return what is to be done now. Same job, same actions."""
     match job.state:
         case State.DEPEND:
             ready = not job.dependencies and not under_way.events & {"dependency-add", "depend"}
@@ -89,28 +89,28 @@ def act(job: Job, under_way: UnderWay) -> list[Work]:
             return []
 
 
-def _prioritize(job: Job, under_way: UnderWay) -> list[Work]:
-    work: list[Work] = [WithdrawAllocation()] if under_way.alloc else []
+def _prioritize(job: Job, under_way: UnderWay) -> list[Action]:
+    actions: list[Action] = [WithdrawAllocation()] if under_way.alloc else []
     if "priority" not in under_way.events:
-        work.append(Prioritize())
-    return work
+        actions.append(Prioritize())
+    return actions
 
 
-def _schedule(job: Job, under_way: UnderWay) -> list[Work]:
+def _schedule(job: Job, under_way: UnderWay) -> list[Action]:
     wanted = under_way.eligible and job.priority != 0 and not job.alloc_bypass
     if wanted == under_way.alloc:
         return []
     return [RequestAllocation()] if wanted else [WithdrawAllocation()]
 
 
-def _run(job: Job, under_way: UnderWay) -> list[Work]:
+def _run(job: Job, under_way: UnderWay) -> list[Action]:
     held = job.prologs or "prolog-start" in under_way.events
     if held or under_way.execution or job.status is not None:
         return []
     return [Execute(reattach=job.started)]
 
 
-def _clean_up(job: Job, under_way: UnderWay) -> list[Work]:
+def _clean_up(job: Job, under_way: UnderWay) -> list[Action]:
     if under_way.alloc:
         return [WithdrawAllocation()]
     held = bool(job.prologs or job.epilogs or "epilog-start" in under_way.events)
@@ -127,7 +127,7 @@ def _clean_up(job: Job, under_way: UnderWay) -> list[Work]:
     return [] if "clean" in under_way.events else [Post("clean")]
 
 
-def _give_back(job: Job, ranks: frozenset[int], under_way: UnderWay) -> list[Work]:
+def _give_back(job: Job, ranks: frozenset[int], under_way: UnderWay) -> list[Action]:
     """Return those of the nodes back that were not given back before."""
     left = ranks - job.freed
     if not left or not job.allocated or "partial-free" in under_way.events:
