@@ -30,7 +30,7 @@ ALLOCATIONS: Final = [f"rabbit-0-{number}" for number in range(NODES)]
 HOSTS: Final = {f"compute-{number:02}" for number in range(NODES)}
 RESULTS: Final = f"{GLOBAL}/results"
 
-_SLOW: Final = "pass took too long"
+_SLOW: Final = "reconcile took too long"
 """The one complaint that a slow API may give rise to."""
 
 

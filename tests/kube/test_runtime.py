@@ -14,7 +14,7 @@ from tests.kube.clusters import alongside
 from warren.base.errors import Retryable
 from warren.kube.client import Conflict, Unavailable
 from warren.kube.queue import Budget, WorkQueue
-from warren.kube.runtime import GRACE_SECONDS, PASS_SECONDS, Outcome, Reconciler
+from warren.kube.runtime import GRACE_SECONDS, RECONCILE_SECONDS, Outcome, Reconciler
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ async def test_a_bug_costs_its_own_key_and_no_other(logged: list[MutableMapping[
         await asyncio.sleep(95)
         assert gaps(passes.times["wrong"]) == [30, 60]
         assert gaps(passes.times["right"]) == [10] * 9
-        assert [each["event"] for each in logged] == ["pass failed"] * 3
+        assert [each["event"] for each in logged] == ["reconcile failed"] * 3
 
 
 @virtually
@@ -179,11 +179,11 @@ async def test_a_pass_that_takes_too_long_is_cut_off_said_and_put_off(
 
     async with reconciling(act, workers=1) as (reconciler, passes):
         reconciler.add("a")
-        await asyncio.sleep(PASS_SECONDS + 31)
-        assert ended == [PASS_SECONDS]
-        assert passes.times["a"] == [0, PASS_SECONDS + 30]
+        await asyncio.sleep(RECONCILE_SECONDS + 31)
+        assert ended == [RECONCILE_SECONDS]
+        assert passes.times["a"] == [0, RECONCILE_SECONDS + 30]
         assert [(each["event"], each["seconds"]) for each in logged] == [
-            ("pass took too long", PASS_SECONDS)
+            ("reconcile took too long", RECONCILE_SECONDS)
         ]
 
 
@@ -199,7 +199,7 @@ async def test_a_time_that_runs_out_within_a_pass_is_a_bug_of_the_pass(
     async with reconciling(act) as (reconciler, _):
         reconciler.add("a")
         await asyncio.sleep(10)
-        assert [each["event"] for each in logged] == ["pass failed"]
+        assert [each["event"] for each in logged] == ["reconcile failed"]
 
 
 @virtually

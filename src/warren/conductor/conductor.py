@@ -1,6 +1,6 @@
-"""One pass over one job: look at the job and its Workflow, decide, act.
+"""Reconciles jobs with their Workflows: look at the job and its Workflow, decide, act.
 
-News of either wakes a pass. Nothing is remembered between passes but when a
+News of either has the job reconciled. Nothing is remembered in between but when a
 Workflow was first seen in TransientCondition, and what a job has been shown.
 """
 
@@ -73,7 +73,7 @@ class Conductor:
                 self._reconciler.add(job)
 
     async def reconcile(self, job: int) -> float | None:
-        """Make one pass over a job."""
+        """Reconcile a job."""
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
         snapshot = self._snapshot(job)
@@ -196,7 +196,7 @@ class Conductor:
         return delay
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
-        # A memo is news of the job, and wakes a pass. Shown again in each, it would never end
+        # A memo is news of the job, and has it reconciled: shown again each time, that never ends
         # while the Workflow is behind.
         shown = self._shown.setdefault(job.id, {})
         if not values.items() <= shown.items():

@@ -62,5 +62,5 @@ class WorkloadManager(Protocol):
         ...
 
     def passed(self, job: int, mistake: str | None) -> None:
-        """Hear that a pass over a job is done, or what was wrong with what it asked for."""
+        """Hear that a job was reconciled, or what was wrong with what it asked for."""
         ...

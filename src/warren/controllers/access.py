@@ -40,7 +40,7 @@ class AccessController:
             informer.listen(self._job_changed)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over an NnfAccess."""
+        """Reconcile an NnfAccess."""
         again = None
         raw = self._accesses.get(key)
         mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")

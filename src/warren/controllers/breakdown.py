@@ -20,7 +20,7 @@ class BreakdownController:
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over a DirectiveBreakdown."""
+        """Reconcile a DirectiveBreakdown."""
         raw = self._breakdowns.get(key)
         if raw is not None:
             profiles = [

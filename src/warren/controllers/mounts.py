@@ -22,12 +22,12 @@ class MountReconciler:
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     def mount_again(self) -> None:
-        """Make a pass over each ClientMount: the node may have lost what was mounted on it."""
+        """Reconcile each ClientMount: the node may have lost what was mounted on it."""
         for obj in self._mounts.all():
             self.reconciler.add(key_of(obj))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over a ClientMount."""
+        """Reconcile a ClientMount."""
         raw = self._mounts.get(key)
         if raw is None:
             return None

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class MovementReconciler:
-    """Runs one rabbit's data movements: its passes, and the copies, which take longer.
+    """Runs one rabbit's data movements: its reconciles, and the copies, which take longer.
 
     Both `reconciler.run` and `copies.run` are to live as long as the agent.
     """
@@ -58,7 +58,7 @@ class MovementReconciler:
         self._movements.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over an NnfDataMovement: have its copy begun, or ended.
+        """Reconcile an NnfDataMovement: have its copy begun, or ended.
 
         News of a deletion or cancellation comes here, whatever the copier does meanwhile.
         """
@@ -99,7 +99,7 @@ class MovementReconciler:
     # One copy, in its slot
 
     async def _copy(self, key: Key) -> None:
-        # A task, and what is bound here is bound in its own context, as in a pass.
+        # A task, and what is bound here is bound in its own context, as in a reconcile.
         structlog.contextvars.bind_contextvars(reconciler=self.reconciler.name, key=str(key))
         current = await self._begin(key)
         if current is None:
@@ -190,7 +190,7 @@ class MovementReconciler:
             await self._report(key, {"commandStatus": _shown(progress)})
 
     async def _insist(self, key: Key, status: Object) -> None:
-        """Report until it is heard: in another pass, everything would be copied again."""
+        """Report until it is heard: at the next reconcile, everything would be copied again."""
         while True:
             try:
                 return await self._report(key, status)

@@ -69,7 +69,7 @@ class RabbitReconciler:
         return None
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over an NnfNodeStorage."""
+        """Reconcile an NnfNodeStorage."""
         raw = self._shares.get(key)
         if raw is None:
             return None
@@ -88,7 +88,7 @@ class RabbitReconciler:
 
     async def _give_back(self, current: NnfNodeStorage) -> None:
         # First the flash, then the record of it: whoever dies in between leaves the
-        # record behind, and the next pass releases once more, which is harmless.
+        # record behind, and the next reconcile releases once more, which is harmless.
         try:
             for number in range(current.spec.count):
                 await self._machine.release(*volume(current, number))

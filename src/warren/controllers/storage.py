@@ -24,7 +24,7 @@ class StorageController:
         self._servers.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over an NnfStorage."""
+        """Reconcile an NnfStorage."""
         again = None
         raw = self._storages.get(key)
         found = self._node_storages.by("owner", f"{kinds.NNF_STORAGE.name} {key}")

@@ -32,7 +32,7 @@ class SystemController:
         self._nodes.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over the configuration, or over one rabbit."""
+        """Reconcile the configuration, or one rabbit."""
         if key == CONFIGURATION:
             await perform(self._client, self._configured())
         elif self._configuration is not None and key in self._rabbits:

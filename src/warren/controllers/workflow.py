@@ -54,7 +54,7 @@ class WorkflowController:
             informers.of(kind).listen(_of_workflow(add))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass over a Workflow."""
+        """Reconcile a Workflow."""
         raw = self._informers.of(kinds.WORKFLOW).get(key)
         if raw is None:
             kind = kinds.NNF_DATA_MOVEMENT
@@ -126,7 +126,7 @@ class WorkflowController:
 
 
 class _Rabbits(Mapping[str, Storage]):
-    """The rabbits by name. A pass that looks at a few of them costs no look at the others."""
+    """The rabbits by name. A reconcile that looks at a few of them costs no look at the others."""
 
     def __init__(self, informer: Informer, live: Mapping[str, Storage] | None = None) -> None:
         """`live` holds some that may not have been seen yet as they are."""

@@ -1,6 +1,6 @@
 """What there is on nodes and in the API that nothing owns any more.
 
-Nothing should ever be found: each pass of each controller gives back what it
+Nothing should ever be found: each reconcile of each controller gives back what it
 made. This is for what bugs, foreign hands and restored backups leave behind.
 """
 

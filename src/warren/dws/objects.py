@@ -47,7 +47,7 @@ def _decoded(reading: _Reading) -> Any:
 def read(obj: Object, kind: type[T]) -> T:
     """Decode an object. Raises Malformed with the path of what is wrong.
 
-    Objects are never modified, and each pass reads dozens of them: what was decoded
+    Objects are never modified, and each reconcile reads dozens of them: what was decoded
     lately is not decoded again.
     """
     try:

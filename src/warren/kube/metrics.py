@@ -2,7 +2,7 @@
 
 Nothing else knows prometheus-client: a process that is not asked for metrics
 neither loads it nor counts. What can be looked up when somebody asks is looked
-up then; only passes, waits and requests are counted as they happen.
+up then; only reconciles, waits and requests are counted as they happen.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Metrics:
         )
         self._times = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "How long passes took.",
+            "How long reconciles took.",
             ["controller"],
             buckets=_SECONDS,
             registry=registry,
@@ -131,7 +131,7 @@ class Metrics:
 
 
 class _Passes:
-    """Counts the passes of one reconciler."""
+    """Counts the reconciles of one reconciler."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ _LOADS: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
         lambda load: load.longest_wait,
     ),
     "workqueue_longest_running_processor_seconds": (
-        "How long the longest pass has been running.",
+        "How long the longest reconcile has been running.",
         lambda load: load.longest_work,
     ),
     "workqueue_delayed": (

@@ -120,7 +120,7 @@ class WorkQueue(Generic[K]):
         )
 
     def add(self, key: K) -> None:
-        """Ask for a pass over `key`, as soon as a worker is free."""
+        """Have `key` reconciled, as soon as a worker is free."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -135,11 +135,11 @@ class WorkQueue(Generic[K]):
                 self._wake()
 
     def add_after(self, key: K, delay: float) -> None:
-        """Ask for a pass over `key` in `delay` seconds, unless one is due sooner."""
+        """Have `key` reconciled in `delay` seconds, unless one is due sooner."""
         self._put_off(key, delay, self.add)
 
     def retry(self, key: K, delay: float, *, free: bool = False) -> None:
-        """Ask for another pass over `key`, which has failed, in `delay` seconds or later.
+        """Have `key`, which has failed, reconciled again in `delay` seconds or later.
 
         A `free` one is not counted by the budget.
         """
@@ -169,7 +169,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Say that the pass over `key` is over."""
+        """Say that the reconcile of `key` is over."""
         del self._working[key]
         if key in self._again:
             self._again.discard(key)

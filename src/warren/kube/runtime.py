@@ -1,6 +1,6 @@
-"""Reconcile loops: keys that news brings up, one pass at a time for each.
+"""Reconcile loops: keys that news brings up, one reconcile at a time for each.
 
-A pass looks at the whole state of its key, so it does not matter which news
+A reconcile looks at the whole state of its key, so it does not matter which news
 woke it, nor how often.
 """
 
@@ -20,18 +20,18 @@ log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 
-PASS_SECONDS: Final = 60.0
-"""The longest that one pass may take."""
+RECONCILE_SECONDS: Final = 60.0
+"""The longest that one reconcile may take."""
 
 GRACE_SECONDS: Final = 3.0
-"""How long a pass may go on when its reconciler is stopped. Less than what supervisors give
+"""How long a reconcile may go on when its reconciler is stopped. Less than what supervisors give
 a process, and less than what is left of a lease when its leader lets go."""
 
 _BUG_DELAY: Final = 30.0
 
 
 class Outcome(StrEnum):
-    """How a pass has ended, in the words of controller-runtime."""
+    """How a reconcile has ended, in the words of controller-runtime."""
 
     SUCCESS = "success"
     REQUEUE_AFTER = "requeue_after"
@@ -42,19 +42,19 @@ class Outcome(StrEnum):
 
 
 class Observer(Protocol):
-    """Is told of passes."""
+    """Is told of reconciles."""
 
     def waited(self, seconds: float) -> None:
-        """A pass begins, for which its key has waited so long."""
+        """A reconcile begins, for which its key has waited so long."""
         ...
 
     def passed(self, outcome: Outcome, seconds: float) -> None:
-        """A pass has ended, after so long."""
+        """A reconcile has ended, after so long."""
         ...
 
 
 class Reconciler(Generic[K]):
-    """Runs passes over keys with a few workers. `add` may be called at any time."""
+    """Reconciles keys with a few workers. `add` may be called at any time."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Reconciler(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         workers: int = 4,
-        limit: float | None = PASS_SECONDS,
+        limit: float | None = RECONCILE_SECONDS,
         queue: WorkQueue[K] | None = None,
     ) -> None:
-        """`reconcile` makes one pass and gives the seconds to the next; None waits for news."""
+        """`reconcile` returns the seconds to the next time; None waits for news."""
         self.name = name
         self.workers = workers
         self._reconcile = reconcile
@@ -77,11 +77,11 @@ class Reconciler(Generic[K]):
         self._observer: Observer | None = None
 
     def add(self, key: K) -> None:
-        """Ask for a pass over `key`."""
+        """Have `key` reconciled."""
         self._queue.add(key)
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` of every pass from now on."""
+        """Tell `observer` of every reconcile from now on."""
         self._observer = observer
         self._queue.observe(observer.waited)
 
@@ -90,7 +90,7 @@ class Reconciler(Generic[K]):
         return self._queue.load()
 
     async def run(self) -> None:
-        """Work until cancelled. Passes that are under way then have a moment to end.
+        """Work until cancelled. Reconciles that are under way then have a moment to end.
 
         A second cancellation cuts them off.
         """
@@ -134,7 +134,7 @@ class Reconciler(Generic[K]):
         observer.passed(outcome, loop.time() - began)
 
     async def _pass(self, key: K) -> Outcome:
-        """Make one pass, and see to it that another follows if one must."""
+        """Reconcile once, and see to it that another follows if one must."""
         try:
             async with asyncio.timeout(self._limit) as limit:
                 delay = await self._reconcile(key)
@@ -146,14 +146,14 @@ class Reconciler(Generic[K]):
             first = not self._queue.failures(key)
             # The first time it is most likely a view that was a moment old.
             say = log.debug if first else log.info
-            say("pass put off", reason=str(error))
+            say("reconcile put off", reason=str(error))
             self._queue.retry(key, error.delay, free=first and isinstance(error, Conflict))
             return Outcome.REQUEUE
         except Exception:  # the only such net: a bug may cost one key, not all
             if limit.expired():
-                log.exception("pass took too long", seconds=self._limit)
+                log.exception("reconcile took too long", seconds=self._limit)
             else:
-                log.exception("pass failed")
+                log.exception("reconcile failed")
             self._queue.retry(key, _BUG_DELAY)
             return Outcome.ERROR
         self._queue.succeeded(key)

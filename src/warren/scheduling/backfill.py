@@ -1,11 +1,11 @@
-"""Who of those who wait gets resources now: in order, and past the first who does not fit.
+"""EASY backfill: which waiting jobs get resources now, in order and past those that cannot.
 
-A job that does not fit, and before whom nobody waits for the same nodes, has a promise: the
-moment at which it will fit if all jobs last as long as they may, and what it will get then.
-Others pass it only where that does not move the moment: if they will have ended by then, or
-leave alone what is promised. Where nobody knows the moment, because jobs run that have no
-end, they leave alone all that it could ever get. A job that the end of no other would help
-waits for somebody to bring nodes back, and is passed by everybody.
+A job that does not fit, and before which no other waits for the same nodes, has a reservation:
+the moment at which it will fit if all jobs last as long as they may, and what it will get then.
+Later jobs start before it only where that does not move the moment: if they will have ended by
+then, or leave alone what is reserved. Where the moment is not known, because jobs run that have
+no end, they leave alone all that it could ever get. A job that the end of no other would help
+waits for an administrator to bring nodes back, and holds up no other.
 """
 
 from bisect import insort
@@ -24,17 +24,17 @@ from warren.scheduling.request import Request
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """Who wants what, and for how many seconds; `inf` for no limit."""
+    """A waiting job: what it asks for, and for how many seconds; `inf` for no limit."""
 
     place: tuple[int, int]
-    """In the queue: who has the lesser one comes first."""
+    """In the queue: the lesser one comes first."""
     job: JobId
     request: Request
     duration: float = inf
 
 
 class Running(NamedTuple):
-    """Until when something is taken, `inf` for no end; by whom, and what."""
+    """A running job: its end, `inf` where it has none, and what it has."""
 
     end: float
     job: JobId
@@ -43,7 +43,7 @@ class Running(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """Somebody gets something now."""
+    """A job gets its resources now."""
 
     waiting: Waiting
     allocation: Allocation
@@ -51,12 +51,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Blocked:
-    """Somebody is the first to wait for his nodes."""
+    """A job is the first to wait for its nodes."""
 
     waiting: Waiting
     reason: str
     at: float
-    """When it will be his turn at the latest; `inf` where nobody knows."""
+    """When it will be its turn at the latest; `inf` where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def decide(
     passing: bool,
     depth: int,
 ) -> Iterator[Start | Blocked]:
-    """Say, one after the other, who gets what, and who waits for what.
+    """Return, one after the other, which jobs get what, and which wait for what.
 
     Each of the `queues` is in order, and looked at until `depth` of it are left waiting;
-    `running` is by end. What is given is taken from the graph as it is told: who stops
-    listening has taken no more than he has heard of. Without `passing` nobody gets what one
-    who waits before him could ever have.
+    `running` is by end. What is given is taken from the graph when it is returned: a caller
+    that stops has taken no more than it has been given. Without `passing` no job gets what one
+    that waits before it could ever have.
     """
     plan = _Plan(graph, running, now, passing=passing)
     lines = [iter(queue) for queue in queues]
@@ -105,7 +105,7 @@ def decide(
 
 
 class _Plan:
-    """One pass over those who wait, and what was promised in it."""
+    """One look at all waiting jobs, and what was reserved in it."""
 
     def __init__(
         self, graph: Graph, running: Sequence[Running], now: float, *, passing: bool
@@ -116,16 +116,16 @@ class _Plan:
         self._passing = passing
         self._reserved: list[Request] = []
         self._waited: list[Request] = []
-        """What those who wait asked for, be it promised or not."""
+        """What waiting jobs asked for, be it reserved or not."""
         self._until = inf
-        """Who has ended by then is in nobody's way."""
+        """Jobs that have ended by then delay no reservation."""
         self._unreserved = graph
-        """What there is beside all that is promised."""
+        """What there is beside all that is reserved."""
         self._refused: set[Request] = set()
         """What did not fit. There has only become less since."""
 
     def consider(self, waiting: Waiting) -> Start | Blocked | None:
-        """Return what there is to say of one who waits, after all who come before him."""
+        """Return what becomes of a waiting job, after all that come before it."""
         request = waiting.request
         if request in self._refused:
             return None
@@ -135,7 +135,7 @@ class _Plan:
             return self._start(waiting, graph, end)
         if graph is not self._graph and self._graph.fits(request):
             self._waited.append(request)
-            return None  # it would be in the way
+            return None  # it would delay a reservation
         self._refused.add(request)
         if any(self._graph.overlap(request, other) for other in self._waited):
             self._waited.append(request)
@@ -154,13 +154,13 @@ class _Plan:
         if graph is not self._graph:
             self._unreserved.take(found)
         elif self._unreserved is not self._graph:
-            # It will be gone when what is promised is due, and takes nothing of what is beside it.
+            # It will have ended when what is reserved is due: nothing beside that is taken.
             self._unreserved.leave(found, self._graph)
         insort(self._running, Running(end, waiting.job, found))
         return Start(waiting, found)
 
     def _reserve(self, request: Request, reservation: _Reservation | None) -> None:
-        """Keep from those who come later what is promised."""
+        """Keep from later jobs what is reserved."""
         if not self._reserved:
             self._unreserved = self._graph.shadow()
         self._reserved.append(request)
@@ -177,7 +177,7 @@ class _Plan:
 def _reservation(
     graph: Graph, request: Request, running: Sequence[Running], now: float
 ) -> _Reservation | None:
-    """Find out when a request that does not fit will; None if no end of a job would help."""
+    """Return when a request that does not fit will; None if no end of a job would help."""
     if graph.hopeless(request):
         return None
     limited = [each for each in running if each.end < inf]
@@ -193,7 +193,7 @@ def _reservation(
 
 
 def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> _Reservation:
-    """Find the first whose end makes room for a request; the last of them does in any case."""
+    """Find the first job whose end lets a request fit; the last of them does in any case."""
     while len(ending) > 1:
         half = len(ending) // 2
         later = _after(shadow, ending[:half])

@@ -1,7 +1,7 @@
 """The embedded instance as the conductor's workload manager.
 
 Jobs are observed through the job manager's journal, which tells everything
-again to whoever comes anew. The `dws.*` requests of the plugin only wake a pass,
+again to whoever comes anew. The `dws.*` requests of the plugin only have it reconciled,
 and are answered with what came of it.
 """
 
@@ -251,7 +251,7 @@ class EmbeddedJobs:
         return {"success": True, "workflows": sorted(self._known)}
 
     async def _settled(self, job: int, phases: set[Phase]) -> Payload:
-        """Have a pass made over a job that has come to one of the phases; say how it went."""
+        """Have a job reconciled that has come to one of the phases; say how it went."""
         last = max(_ORDER.index(each) for each in phases)
         try:
             async with asyncio.timeout(_JOURNAL_SECONDS):
