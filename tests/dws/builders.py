@@ -8,6 +8,7 @@ import msgspec
 from tests.directives.rulebook import RULES
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merged
 from warren.dws import labels
+from warren.dws.binding import Binding, Phase
 from warren.dws.objects import (
     AllocationNeed,
     ClientMount,
@@ -28,6 +29,8 @@ from warren.dws.objects import (
     read,
 )
 from warren.dws.workflow import admitted
+
+BINDING = Binding("flux", "fluxjob-", "flux.example/workflow", {Phase.HELD: "dws-create"})
 
 T = TypeVar("T")
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tests.directives.rulebook import RULES
-from tests.dws.builders import NOW, STAMP, configuration, lustre, profile, rabbit, settled
+from tests.dws.builders import BINDING, NOW, STAMP, configuration, lustre, profile, rabbit, settled
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write, key_of, merged
 from warren.dws import access, breakdown, conduct, driver, kinds, labels, servers, storage
-from warren.dws.conduct import Fail, Finish, Phase, Release, Start
+from warren.dws.binding import Phase
+from warren.dws.conduct import Fail, Finish, Release, Start
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -120,6 +121,7 @@ class Cluster:
         return conduct.decide(
             conduct.JobSnapshot(
                 job=conduct.Job(
+                    binding=BINDING,
                     id=7,
                     phase=self.phase,
                     label="fX",

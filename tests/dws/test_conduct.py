@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import (
+    BINDING,
     DELETING,
     JOBDW,
     SIZE,
@@ -24,6 +25,7 @@ from warren.base.bytesize import GIB
 from warren.base.objects import Key, key_of
 from warren.base.placing import Held
 from warren.dws import kinds, labels
+from warren.dws.binding import Phase
 from warren.dws.conduct import (
     Fail,
     Finish,
@@ -33,7 +35,6 @@ from warren.dws.conduct import (
     Later,
     Memo,
     Note,
-    Phase,
     Release,
     Start,
     decide,
@@ -58,6 +59,7 @@ def job(phase: Phase, **more: Any) -> Job:
     return Job(
         id=7,
         phase=phase,
+        binding=BINDING,
         userid=1001,
         groupid=1002,
         label="fX",
@@ -100,7 +102,7 @@ def test_a_held_job_gets_a_workflow_that_admission_lets_pass() -> None:
 
     (found,) = made(actions, kinds.WORKFLOW)
     assert key_of(found) == Key("default", "fluxjob-7")
-    assert found["metadata"]["finalizers"] == [labels.FLUX_FINALIZER]
+    assert found["metadata"]["finalizers"] == [BINDING.finalizer]
     assert found["spec"] == {
         "desiredState": State.PROPOSAL,
         "dwDirectives": [JOBDW],
@@ -134,12 +136,12 @@ def test_a_job_that_has_its_flash_already_is_released_as_it_is() -> None:
     (released,) = [
         each for each in decide(seen(job(Phase.HELD), at("Proposal"))) if isinstance(each, Release)
     ]
-    again = Job(id=7, phase=Phase.HELD, resources=released.resources)
+    again = Job(id=7, phase=Phase.HELD, binding=BINDING, resources=released.resources)
     assert released in decide(seen(again, at("Proposal")))
 
 
 def test_a_held_job_that_asks_for_no_nodes_is_a_fault() -> None:
-    nodeless = Job(id=7, phase=Phase.HELD, resources=NODE["with"])  # type: ignore[arg-type]
+    nodeless = Job(id=7, phase=Phase.HELD, binding=BINDING, resources=NODE["with"])  # type: ignore[arg-type]
     with pytest.raises(Fault, match="say how many with -N"):
         decide(seen(nodeless, at("Proposal")))
 
@@ -329,7 +331,7 @@ def test_then_it_is_let_go_of_and_removed() -> None:
         JOBDW,
         state="Teardown",
         ready=True,
-        metadata={"finalizers": [labels.FLUX_FINALIZER, labels.WORKFLOW_FINALIZER]},
+        metadata={"finalizers": [BINDING.finalizer, labels.WORKFLOW_FINALIZER]},
     )
     actions = decide(seen(job(Phase.OVER), torn))
     assert changes(actions, kinds.WORKFLOW) == [
@@ -480,9 +482,7 @@ def test_a_job_that_ends_needs_no_workflow(the_job: Job, actions: list[Any]) -> 
 def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
     phase: Phase, failed: bool
 ) -> None:
-    going = workflow(
-        JOBDW, state="Setup", metadata={**DELETING, "finalizers": [labels.FLUX_FINALIZER]}
-    )
+    going = workflow(JOBDW, state="Setup", metadata={**DELETING, "finalizers": [BINDING.finalizer]})
     actions = decide(seen(job(phase, failed=failed), going))
     told = Fail("dws", "Workflow wf was deleted")  # an ENDING job here has not run
     assert (told in actions) == (phase in [Phase.NEW, *ALIVE] and not failed)
@@ -503,7 +503,7 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
 def test_a_workflow_in_deletion_fails_the_job_whose_data_it_has_not_copied_out(
     state: str, ready: bool, fails: bool
 ) -> None:
-    metadata = {**DELETING, "finalizers": [labels.FLUX_FINALIZER]}
+    metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
     going = workflow(JOBDW, state=state, ready=ready, metadata=metadata)
     actions = decide(seen(job(Phase.ENDING, ran=True), going))
     told = Fail("dws", "Workflow wf was deleted")

@@ -2,7 +2,9 @@
 
 import pytest
 
-from warren.dws.conduct import Job, Phase
+from tests.dws.builders import BINDING
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job
 from warren.dws.objects import State, SystemConfiguration, Workflow, read
 from warren.dws.waits import reason
 
@@ -23,7 +25,7 @@ CONFIGURATION = read(
     SystemConfiguration,
 )
 
-JOB = Job(id=1, phase=Phase.STARTING, nodes=("compute-0", "compute-1"))
+JOB = Job(id=1, phase=Phase.STARTING, binding=BINDING, nodes=("compute-0", "compute-1"))
 
 
 def workflow(wanted: State, state: State | None, message: str = "", *, ready: bool) -> Workflow:
@@ -73,11 +75,11 @@ def test_a_wait_is_told_with_state_place_and_message(
 
 
 def test_a_job_without_nodes_yet_waits_nowhere() -> None:
-    held = Job(id=1, phase=Phase.HELD)
+    held = Job(id=1, phase=Phase.HELD, binding=BINDING)
     proposal = workflow(State.PROPOSAL, State.PROPOSAL, "status pending", ready=False)
 
     assert reason(held, proposal, None) == "waits for Proposal: status pending"
 
 
 def in_phase(phase: Phase) -> Job:
-    return Job(id=JOB.id, phase=phase, nodes=JOB.nodes)
+    return Job(id=JOB.id, phase=phase, binding=BINDING, nodes=JOB.nodes)

@@ -8,7 +8,7 @@ from tests.dws.builders import COPY_IN, COPY_OUT, JOBDW
 from tests.dws.cluster import NAME, Cluster
 from warren.base.objects import Remove
 from warren.dws import kinds
-from warren.dws.conduct import Phase
+from warren.dws.binding import Phase
 
 ORDER = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
 ALL = (JOBDW, COPY_IN, COPY_OUT)

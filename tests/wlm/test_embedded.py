@@ -10,7 +10,8 @@ import pytest
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
-from warren.dws.conduct import Job, Phase
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job
 from warren.instance.simulated import Play
 from warren.lifecycle.states import State
 from warren.rfc import jobspec
@@ -93,9 +94,9 @@ def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
         jobs = EmbeddedJobs(control.instance.bus.handle())
-        told = await jobs.flash(Job(id=job, phase=Phase.STARTING))
+        told = await jobs.flash(Job(id=job, phase=Phase.STARTING, binding=codec.BINDING))
         assert [(each.rabbit, each.nodes, each.gib) for each in told] == [("rabbit-0", 4, 8)]
-        assert await jobs.flash(Job(id=1, phase=Phase.STARTING)) == ()
+        assert await jobs.flash(Job(id=1, phase=Phase.STARTING, binding=codec.BINDING)) == ()
         await world.ended(control, job)
 
     in_a_world(action)

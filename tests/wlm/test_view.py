@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.dws.conduct import Phase
+from warren.dws.binding import Phase
 from warren.lifecycle.job import Job, replay
 from warren.rfc import jobspec
 from warren.rfc.eventlog import Event

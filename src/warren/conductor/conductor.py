@@ -15,7 +15,8 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.conductor.port import WorkloadManager
 from warren.dws import conduct, kinds, labels, waits
-from warren.dws.conduct import PREFIX, Action, Job, Phase
+from warren.dws.binding import Phase
+from warren.dws.conduct import Action, Job
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     ClientMount,
@@ -87,7 +88,8 @@ class Conductor:
             mistake = str(error)
             log.info("job refused", job=job, reason=mistake)
             if not snapshot.job.failed and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
-                await self._jobs.fail(snapshot.job, _exception(snapshot.job), mistake)
+                type_ = snapshot.job.binding.exception(snapshot.job.phase)
+                await self._jobs.fail(snapshot.job, type_, mistake)
         self._jobs.passed(job, mistake)
         if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
@@ -134,7 +136,7 @@ class Conductor:
     def _snapshot(
         self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
     ) -> conduct.JobSnapshot:
-        known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER)
+        known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
         raw = self._informers.of(kinds.WORKFLOW).get(known.workflow)
         found = dependents or {kind: self._of(kind, known) for kind in kinds.DEPENDENTS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
@@ -211,11 +213,6 @@ class Conductor:
             self._wake(workflow.partition("/")[2])
 
     def _wake(self, name: str) -> None:
-        number = name.removeprefix(PREFIX)
-        if name.startswith(PREFIX) and number.isdecimal():
-            self._reconciler.add(int(number))
-
-
-def _exception(job: Job) -> str:
-    """Return the type of exception for a job that cannot go on, by where it is."""
-    return {Phase.HELD: "dws-create", Phase.STARTING: "dws-setup"}.get(job.phase, "exception")
+        job = self._jobs.binding.job(name)
+        if job is not None:
+            self._reconciler.add(job)

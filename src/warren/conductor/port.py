@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from warren.base.placing import Held
+from warren.dws.binding import Binding
 from warren.dws.conduct import Job
 
 
@@ -12,6 +13,11 @@ class WorkloadManager(Protocol):
 
     Every action may be repeated, and does nothing for a job that is past it.
     """
+
+    @property
+    def binding(self) -> Binding:
+        """What it calls its own in DWS."""
+        ...
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Tell `listener` the id of every job that changes."""

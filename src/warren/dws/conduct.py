@@ -7,13 +7,13 @@ takes up each job where it is. Every action may be repeated.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held
 from warren.dws import kinds, labels, placement, resources
+from warren.dws.binding import Binding, Phase
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
@@ -27,26 +27,6 @@ from warren.dws.objects import (
 from warren.dws.workflow import ADVANCE
 from warren.rfc import hostlist
 
-PREFIX: Final = "fluxjob-"
-
-
-class Phase(StrEnum):
-    """Where a job is, as far as its storage is concerned."""
-
-    NEW = "new"
-    """Its storage is not asked for yet, or no more, and it waits for something else."""
-    HELD = "held"
-    """Accepted, and kept from the scheduler until it is known what it needs."""
-    QUEUED = "queued"
-    """Waiting for resources."""
-    STARTING = "starting"
-    """Has its nodes, and waits for its storage to be mounted."""
-    RUNNING = "running"
-    ENDING = "ending"
-    """Its tasks are gone, and it waits for its storage to be given back."""
-    OVER = "over"
-    """Waits for nothing more; or there is no such job."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -54,6 +34,7 @@ class Job:
 
     id: int
     phase: Phase
+    binding: Binding
     userid: int = 0
     groupid: int = 0
     label: str = ""
@@ -73,7 +54,7 @@ class Job:
 
     @property
     def workflow(self) -> Key:
-        return Key(kinds.DEFAULT_NAMESPACE, f"{PREFIX}{self.id}")
+        return self.binding.workflow(self.id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +189,8 @@ def _deleted(job: Job, workflow: Workflow) -> list[Action]:
         told = job.failed or job.phase is Phase.OVER
     if not told:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
-    if labels.FLUX_FINALIZER in workflow.metadata.finalizers:
-        actions.append(_let_go(workflow))
+    if job.binding.finalizer in workflow.metadata.finalizers:
+        actions.append(_let_go(job, workflow))
     return actions
 
 
@@ -261,7 +242,7 @@ def new_workflow(job: Job) -> Object:
         "metadata": {
             "name": job.workflow.name,
             "namespace": job.workflow.namespace,
-            "finalizers": [labels.FLUX_FINALIZER],
+            "finalizers": [job.binding.finalizer],
         },
         "spec": {
             "desiredState": State.PROPOSAL,
@@ -269,7 +250,7 @@ def new_workflow(job: Job) -> Object:
             "jobID": job.label,
             "userID": job.userid,
             "groupID": job.groupid,
-            "wlmID": "flux",
+            "wlmID": job.binding.wlm_id,
         },
     }
 
@@ -386,7 +367,7 @@ def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return [_ask(workflow, State.TEARDOWN)]
     if not _complete(workflow, State.TEARDOWN):
         return []
-    return [_let_go(workflow), Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
+    return [_let_go(snapshot.job, workflow), Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
 
 
 _PHASES: Final = {
@@ -430,10 +411,10 @@ def _ask(workflow: Workflow, state: State) -> Change:
     )
 
 
-def _let_go(workflow: Workflow) -> Change:
+def _let_go(job: Job, workflow: Workflow) -> Change:
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
-        patch=labels.finalized(workflow.metadata, labels.FLUX_FINALIZER),
+        patch=labels.finalized(workflow.metadata, job.binding.finalizer),
         resource_version=workflow.metadata.resource_version,
     )

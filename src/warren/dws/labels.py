@@ -17,7 +17,6 @@ RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 INITIATOR: Final = "dm.cray.hpe.com/initiator"
 
 WORKFLOW_FINALIZER: Final = f"{_PREFIX}/workflow"
-FLUX_FINALIZER: Final = "flux-framework.readthedocs.io/workflow"
 STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_storage"
 NODE_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_node_storage"
 ACCESS_FINALIZER: Final = "nnf.cray.hpe.com/nnf_access"

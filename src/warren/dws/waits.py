@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from warren.dws.conduct import Job, Phase, per_rabbit
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job, per_rabbit
 from warren.dws.faults import Fault
 from warren.dws.objects import State, SystemConfiguration, Workflow
 from warren.rfc import hostlist

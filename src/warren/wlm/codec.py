@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from warren.dws.binding import Binding, Phase
 from warren.rpc.message import Payload, RpcError
 
 T = TypeVar("T")
@@ -18,6 +19,14 @@ T = TypeVar("T")
 DEPENDENCY: Final = "dws-create"
 PROLOG: Final = "dws-setup"
 EPILOG: Final = "dws-epilog"
+
+BINDING: Final = Binding(
+    wlm_id="flux",
+    prefix="fluxjob-",
+    finalizer="flux-framework.readthedocs.io/workflow",
+    exceptions={Phase.HELD: DEPENDENCY, Phase.STARTING: PROLOG},
+)
+
 ENVIRONMENT: Final = "dws_environment"
 EPILOG_TIMEOUT: Final = "dws-epilog-timeout"
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from warren.base.errors import UserMistake
 from warren.directives.parse import split
-from warren.dws.conduct import Job, Phase
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import fluid, resource_set
 from warren.rfc import jobspec as jobspecs
-from warren.wlm.codec import DEPENDENCY, EPILOG, PROLOG
+from warren.wlm.codec import BINDING, DEPENDENCY, EPILOG, PROLOG
 
 
 def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -42,6 +43,7 @@ def of(
     return Job(
         id=job.id,
         phase=phase(job),
+        binding=BINDING,
         userid=job.userid,
         groupid=groupid,
         label=fluid.f58plain(job.id),

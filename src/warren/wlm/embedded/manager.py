@@ -19,7 +19,8 @@ import structlog
 
 from warren.base.errors import Retryable
 from warren.base.placing import Held
-from warren.dws.conduct import Job, Phase
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import fluid, hostlist, treeobj
@@ -63,6 +64,8 @@ class _Known:
 
 class EmbeddedJobs:
     """A `WorkloadManager`."""
+
+    binding = codec.BINDING
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

@@ -1,0 +1,54 @@
+"""What a workload manager calls its own: its Workflows, its mark on them, its refusals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from warren.base.objects import Key
+from warren.dws import kinds
+
+
+class Phase(StrEnum):
+    """Where a job is, as far as its storage is concerned."""
+
+    NEW = "new"
+    """Its storage is not asked for yet, or no more, and it waits for something else."""
+    HELD = "held"
+    """Accepted, and kept from the scheduler until it is known what it needs."""
+    QUEUED = "queued"
+    """Waiting for resources."""
+    STARTING = "starting"
+    """Has its nodes, and waits for its storage to be mounted."""
+    RUNNING = "running"
+    ENDING = "ending"
+    """Its tasks are gone, and it waits for its storage to be given back."""
+    OVER = "over"
+    """Waits for nothing more; or there is no such job."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The names by which one workload manager is known to DWS."""
+
+    wlm_id: str
+    """The `wlmID` of its Workflows."""
+    prefix: str
+    """What the names of its Workflows begin with; the job's id follows."""
+    finalizer: str
+    """What keeps a Workflow until its job is over."""
+    exceptions: Mapping[Phase, str]
+    """The types of exception for jobs that cannot go on, by phase."""
+
+    def workflow(self, job: int) -> Key:
+        """Return the key of a job's Workflow."""
+        return Key(kinds.DEFAULT_NAMESPACE, f"{self.prefix}{job}")
+
+    def job(self, workflow: str) -> int | None:
+        """Return the job that a Workflow of such a name is for; None if it is another's."""
+        number = workflow.removeprefix(self.prefix)
+        known = workflow.startswith(self.prefix) and number.isascii() and number.isdecimal()
+        return int(number) if known else None
+
+    def exception(self, phase: Phase) -> str:
+        """Return the type of exception for a job that cannot go on."""
+        return self.exceptions.get(phase, "exception")
