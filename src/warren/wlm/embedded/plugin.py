@@ -6,7 +6,6 @@ that never comes changes nothing, for the conductor sees the job itself.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -14,6 +13,15 @@ import structlog
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
+from warren.lifecycle.storageholds import (
+    Action,
+    Hold,
+    HoldEnd,
+    Holds,
+    HoldStart,
+    LetStart,
+    decide,
+)
 from warren.rfc import hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.fluid import JobId
@@ -25,48 +33,7 @@ from warren.wlm.codec import DEPENDENCY, ENVIRONMENT, EPILOG, EPILOG_TIMEOUT, PR
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Hold:
-    """Keep the job from the scheduler, and ask for a Workflow."""
-
-
-@dataclass(frozen=True)
-class HoldStart:
-    """Keep the job's tasks from starting, and ask for its storage."""
-
-
-@dataclass(frozen=True)
-class LetStart:
-    """Stop keeping the tasks from starting: the job has failed."""
-
-
-@dataclass(frozen=True)
-class HoldEnd:
-    """Keep the job from ending, and ask for its storage to be taken down."""
-
-    started: bool
-
-
-Action = Hold | HoldStart | LetStart | HoldEnd
-
-
-def decide(job: Job, *, executing: bool) -> list[Action]:
-    """Return what is to be done for a job with directives, in whatever state it is found."""
-    match job.state:
-        case State.DEPEND if DEPENDENCY not in job.ever_depended:
-            return [Hold()]
-        case State.RUN if PROLOG not in job.ever_prologs:
-            return [HoldStart()]
-        case State.CLEANUP:
-            actions: list[Action] = [LetStart()] if PROLOG in job.prologs else []
-            # Not before the tasks are gone: they have the storage mounted. A job that was
-            # being started when it failed is let go of by execution first.
-            gone = job.status is not None if job.started else not executing
-            if EPILOG not in job.ever_epilogs and gone:
-                actions.append(HoldEnd(started=job.started))
-            return actions
-        case _:
-            return []
+HOLDS: Final = Holds(dependency=DEPENDENCY, prolog=PROLOG, epilog=EPILOG)
 
 
 class DwsPlugin:
@@ -100,7 +67,7 @@ class DwsPlugin:
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         foreseen = self._tap.foreseen(job.id) or job
-        for action in decide(foreseen, executing=self._tap.executing(job.id)):
+        for action in decide(foreseen, HOLDS, executing=self._tap.executing(job.id)):
             self._do(job, action)
 
     def _do(self, job: Job, action: Action) -> None:

@@ -1,0 +1,62 @@
+"""When a job with directives is held: while its storage is made ready, and given back.
+
+What is to be done next follows from the job alone, so that a restart loses nothing.
+"""
+
+from dataclasses import dataclass
+
+from warren.lifecycle.job import Job
+from warren.lifecycle.states import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holds:
+    """What a job is held by, as its eventlog names it."""
+
+    dependency: str
+    prolog: str
+    epilog: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Keep the job from the scheduler, and ask for a Workflow."""
+
+
+@dataclass(frozen=True)
+class HoldStart:
+    """Keep the job's tasks from starting, and ask for its storage."""
+
+
+@dataclass(frozen=True)
+class LetStart:
+    """Stop keeping the tasks from starting: the job has failed."""
+
+
+@dataclass(frozen=True)
+class HoldEnd:
+    """Keep the job from ending, and ask for its storage to be taken down."""
+
+    started: bool
+
+
+Action = Hold | HoldStart | LetStart | HoldEnd
+
+
+def decide(job: Job, holds: Holds, *, executing: bool) -> list[Action]:
+    """Return what is to be done for a job with directives, in whatever state it is found."""
+    match job.state:
+        case State.DEPEND if holds.dependency not in job.ever_depended:
+            return [Hold()]
+        case State.RUN if holds.prolog not in job.ever_prologs:
+            return [HoldStart()]
+        case State.CLEANUP:
+            actions: list[Action] = [LetStart()] if holds.prolog in job.prologs else []
+            # Not before the tasks are gone: they have the storage mounted. A job that was
+            # being started when it failed is let go of by execution first.
+            gone = job.status is not None if job.started else not executing
+            if holds.epilog not in job.ever_epilogs and gone:
+                actions.append(HoldEnd(started=job.started))
+            return actions
+        case _:
+            return []
