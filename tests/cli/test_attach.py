@@ -14,8 +14,8 @@ import pytest
 from tests.instance.instance import Instance, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import by_rank
-from warren.cli.attach import Shows, _interrupts, _read, attach
-from warren.cli.terminal import give_size
+from warren.cli.job.attach import Shows, _interrupts, _read, attach
+from warren.cli.job.terminal import give_size
 from warren.instance.simulated import Play
 from warren.rfc import eventlog, jobspec, stdio
 from warren.rfc.eventlog import Event

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster import _size
-from warren.cli.demo import _mark, _not_started, _right_means, _timeline
-from warren.cli.jobspecs import make_jobspec
+from warren.cli.cluster.demo import _mark, _not_started, _right_means, _timeline
+from warren.cli.cluster.story import Step, Story
+from warren.cli.cluster.up import _size
+from warren.cli.job.specs import make_jobspec
 from warren.cli.main import cli
-from warren.cli.story import Step, Story
 from warren.daemons.site import Site
 
 

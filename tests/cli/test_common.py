@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from tests.cli.living import cluster
 from warren.base.errors import UserMistake
 from warren.cli.common import f58, print_table
-from warren.cli.jobread import log_path
+from warren.cli.job.read import log_path
 from warren.cli.main import cli
 
 PLAIN, UNICODE = "fuZZybuNNy", "ƒuZZybuNNy"

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.living import SOMEBODY, US, Cluster, cluster
 from tests.harness.virtual import EPOCH
 from tests.instance.lives import PLAIN
-from warren.cli.job import _COMMANDS
+from warren.cli.job.group import _COMMANDS
 from warren.instance import keys
 from warren.instance.kvs import put
 from warren.rfc import eventlog, fluid, signed_request, taskmap
@@ -522,7 +522,7 @@ def test_jobs_are_purged_by_their_ids_and_the_others_are_told(owned: Cluster) ->
 def test_the_time_that_is_left_is_told_in_whole_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warren.cli.jobread.time", Clock)
+    monkeypatch.setattr("warren.cli.job.read.time", Clock)
     monkeypatch.delenv("FLUX_JOB_ID", raising=False)
     with cluster(tmp_path, seconds=100) as made:
         waits = made.submit(1)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from warren.cli import jobfields
+from warren.cli.job import fields as jobfields
 from warren.cli.outputformat import Format
 from warren.lifecycle.attributes import ATTRIBUTES
 from warren.lifecycle.states import Result, State

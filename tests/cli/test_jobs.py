@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cli.living import SOMEBODY, US, Cluster, cluster
-from warren.cli.jobfields import FORMATS
-from warren.cli.jobs import colored
-from warren.cli.selecting import username
+from warren.cli.job.fields import FORMATS
+from warren.cli.job.listing import colored
+from warren.cli.job.selecting import username
 from warren.instance import keys
 from warren.instance.kvs import put
 from warren.lifecycle.states import State
@@ -84,7 +84,7 @@ def test_jobs_are_chosen_by_state_result_name_queue_place_and_time(
     assert ids(owned, "-a", "-i", "node[0-3]") == [done]
     assert ids(owned, "-a", "-i", "0") == [done]
     ended = owned.life.job(fluid.parse(canceled)).times[State.INACTIVE]
-    monkeypatch.setattr("warren.cli.jobs.time", SimpleNamespace(time=lambda: ended + 7200))
+    monkeypatch.setattr("warren.cli.job.listing.time", SimpleNamespace(time=lambda: ended + 7200))
     assert ids(owned, "--since", "-1h") == [waits]
     assert ids(owned, "--since", "3h ago") == [waits, canceled, done]
     assert ids(owned, canceled, waits) == [canceled, waits]

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from warren.base.errors import UserMistake
-from warren.cli import environment
-from warren.cli.jobspecs import make_jobspec
+from warren.cli.job import environment
+from warren.cli.job.specs import make_jobspec
 from warren.cli.main import cli
 from warren.rfc import canonical, jobspec, version1
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.harness import virtual
 from tests.instance.parts import GUEST, OWNER
 from warren.base.errors import UserMistake
-from warren.cli.kvsaccess import Refused
+from warren.cli.kvs.access import Refused
 from warren.cli.main import cli
 from warren.instance.content import Content
 from warren.instance.kvs import Kvs
@@ -48,7 +48,7 @@ def warren(monkeypatch: pytest.MonkeyPatch) -> Run:
         return virtual.run(asked())
 
     for module in ("access", "read", "namespace", "eventlog", "change"):
-        monkeypatch.setattr(f"warren.cli.kvs{module}.ask_instance", ask)
+        monkeypatch.setattr(f"warren.cli.kvs.{module}.ask_instance", ask)
 
     def run(*words: str, userid: int = OWNER, **more: Any) -> Result:
         user[0] = userid

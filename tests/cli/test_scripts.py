@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from warren.base.errors import UserMistake
+from warren.cli.job.scripts import directives_of
 from warren.cli.main import cli
-from warren.cli.scripts import directives_of
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=s"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from warren.base.errors import UserMistake
-from warren.cli import selecting
+from warren.cli.job import selecting
 
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
 

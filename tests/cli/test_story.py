@@ -1,6 +1,6 @@
 """A job's life as the demo tells it."""
 
-from warren.cli.story import Story
+from warren.cli.cluster.story import Story
 from warren.rfc.eventlog import Event
 
 

@@ -9,7 +9,7 @@ import termios
 SCRIPT = """
 import asyncio, os, signal, termios
 NULL = os.open(os.devnull, os.O_RDONLY)
-from warren.cli.terminal import UserTerminal, in_use
+from warren.cli.job.terminal import UserTerminal, in_use
 
 def raw():
     return not termios.tcgetattr(0)[3] & (termios.ICANON | termios.ECHO | termios.ISIG)

@@ -4,7 +4,7 @@ import configparser
 import shlex
 from pathlib import Path
 
-from warren.cli.controllers import controllers
+from warren.cli.cluster.controllers import controllers
 from warren.kube.runtime import GRACE_SECONDS
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.instance.waiting import wait_for
+from warren.base.processes import parents
 from warren.instance.shell import cgroups
 from warren.instance.shell.cgroups import Cgroup, Cgroups
-from warren.instance.shell.processes import parents
 
 KINDS = {"cgroup.kill": 0, "cgroup.freeze": 0, "freezer": 1}
 """The ways to kill, by the place of their hierarchy in the order of preference."""

@@ -14,9 +14,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from warren.base.processes import marked
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.perilog import CannotRun
-from warren.instance.shell.processes import marked
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.harness import users
-from tests.instance.test_munge import NOW, FakeLibrary
-from warren.instance import munge
-from warren.instance.munge import Munge
+from tests.rpc.test_munge import NOW, FakeLibrary
 from warren.instance.shell import imp
 from warren.instance.shell.imp import Refused
 from warren.rfc import signed_request
+from warren.rpc import munge
+from warren.rpc.munge import Munge
 
 USER = 1500
 TTL = 3600

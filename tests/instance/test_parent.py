@@ -17,11 +17,11 @@ import pytest
 
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
+from warren.base.processes import marked, parents
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import Refused, RemoteLauncher
 from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
-from warren.instance.shell.processes import marked, parents
 from warren.instance.shell.signals import PASSED
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from warren.instance.shell.processes import descendants, marked, parents, send
+from warren.base.processes import descendants, marked, parents, send
 
 
 def spawning(program: str, *words: str) -> Any:
@@ -286,7 +286,7 @@ def test_a_signal_goes_to_nobody_who_is_not_meant_any_more() -> None:
 
 def test_what_an_ended_task_has_left_in_its_group_gets_the_signals_of_the_group() -> None:
     program = """
-    from warren.instance.shell.processes import parents
+    from warren.base.processes import parents
     task = await spawner.start(["sh", "-c", "sleep 1000 & echo $!"], os.environ, None)
     left = int(await task.read("stdout"))
     assert await task.wait() == 0

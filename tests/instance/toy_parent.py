@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
+from warren.base.processes import die_with_parent
 from warren.instance.shell.guard import guarded
 from warren.instance.shell.imp import Refused
 from warren.instance.shell.parent import Order, ShellParent
-from warren.instance.shell.processes import die_with_parent
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 patience = float(sys.argv[5])

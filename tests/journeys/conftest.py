@@ -15,12 +15,12 @@ import pytest
 
 from warren.base.clock import SystemClock
 from warren.base.objects import Kind, Object
+from warren.base.processes import send
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
 from warren.daemons.sweep import leftovers
-from warren.instance.shell.processes import send
 from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.server.store import Store

@@ -18,7 +18,7 @@ import pytest
 
 from tests.journeys.conftest import wait_for
 from tests.wlm.pbs import moms
-from warren.instance.shell.processes import parents
+from warren.base.processes import parents
 
 SECONDS = 120.0
 

@@ -17,8 +17,8 @@ import pytest
 from tests.harness.extent import extent
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.loads import SEED, answered, cancel, listed, open_files, submit
+from warren.base.processes import marked
 from warren.instance.kvs import Kvs
-from warren.instance.shell.processes import marked
 from warren.journal.sqlite import SqliteJournal
 from warren.lifecycle.states import Result
 from warren.rfc import fluid, jobspec

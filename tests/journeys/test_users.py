@@ -21,11 +21,11 @@ import pytest
 
 from tests.harness import munged, users
 from tests.journeys.conftest import Cluster, running, wait_for
+from warren.base.processes import parents
 from warren.cli import main as cli
 from warren.daemons.statedir import holder
-from warren.instance import munge
-from warren.instance.shell.processes import parents
 from warren.rfc import eventlog, fluid, jobspec, signed_request, treeobj
+from warren.rpc import munge
 from warren.rpc.client import connect
 from warren.rpc.message import RpcError
 

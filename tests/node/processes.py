@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from warren.instance.shell.processes import parents
+from warren.base.processes import parents
 
 
 def alive() -> set[int]:

@@ -8,8 +8,8 @@ import structlog
 
 from warren.atom.config import Action
 from warren.atom.registration import Registration
+from warren.base import processes
 from warren.dws.node import NodeTrouble
-from warren.instance.shell import processes
 from warren.node import commands
 
 log = structlog.get_logger()

@@ -35,3 +35,23 @@ def go_duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes}m{text}"
     return f"{minutes}m{text}" if minutes else text
+
+
+def age(seconds: float) -> str:
+    """Write an age as kubectl does: `42s`, `7m12s`, `3h5m`, `2d4h`."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 10:
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes}m" if hours < 8 and minutes else f"{hours}h"
+    days, hours = divmod(hours, 24)
+    if days >= 730:
+        years, days = divmod(days, 365)
+        return f"{years}y{days}d" if years < 8 and days else f"{years}y"
+    return f"{days}d{hours}h" if days < 8 and hours else f"{days}d"

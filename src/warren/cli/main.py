@@ -20,26 +20,30 @@ from warren.cli.lazy import LazyGroup
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _COMMANDS: Final = {
-    "up": ("warren.cli.cluster", "up", "Run a cluster on this machine."),
-    "down": ("warren.cli.cluster", "down", "Stop the cluster of a state directory."),
-    "apiserver": ("warren.cli.apiserver", "apiserver", "Serve the Kubernetes API alone."),
-    "controllers": ("warren.cli.controllers", "controllers", "Run the storage controllers alone."),
-    "demo": ("warren.cli.demo", "demo", "Run one rabbit job through its whole life."),
-    "submit": ("warren.cli.submit", "submit", "Submit a job and print its id."),
-    "run": ("warren.cli.submit", "run", "Submit a job and show its output."),
-    "batch": ("warren.cli.batch", "batch", "Submit a script with an instance of its own."),
-    "jobs": ("warren.cli.jobs", "jobs", "List jobs."),
-    "cancel": ("warren.cli.cancel", "cancel", "Cancel jobs."),
-    "job": ("warren.cli.job", "job", "Inspect and change jobs."),
+    "up": ("warren.cli.cluster.up", "up", "Run a cluster on this machine."),
+    "down": ("warren.cli.cluster.up", "down", "Stop the cluster of a state directory."),
+    "apiserver": ("warren.cli.cluster.apiserver", "apiserver", "Serve the Kubernetes API alone."),
+    "controllers": (
+        "warren.cli.cluster.controllers",
+        "controllers",
+        "Run the storage controllers alone.",
+    ),
+    "demo": ("warren.cli.cluster.demo", "demo", "Run one rabbit job through its whole life."),
+    "submit": ("warren.cli.job.submit", "submit", "Submit a job and print its id."),
+    "run": ("warren.cli.job.submit", "run", "Submit a job and show its output."),
+    "batch": ("warren.cli.job.batch", "batch", "Submit a script with an instance of its own."),
+    "jobs": ("warren.cli.job.listing", "jobs", "List jobs."),
+    "cancel": ("warren.cli.job.cancel", "cancel", "Cancel jobs."),
+    "job": ("warren.cli.job.group", "job", "Inspect and change jobs."),
     "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
     "queue": ("warren.cli.queue", "queue", "List and control queues."),
     "config": ("warren.cli.config", "config", "Show the configuration of the instance."),
-    "kvs": ("warren.cli.kvs", "kvs", "Read and write the key-value store."),
+    "kvs": ("warren.cli.kvs.group", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
-    "doctor": ("warren.cli.doctor", "doctor", "Find and remove orphaned resources."),
+    "doctor": ("warren.cli.cluster.doctor", "doctor", "Find and remove orphaned resources."),
 }
 
 

@@ -23,9 +23,8 @@ from warren.cli.common import (
 )
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
-from warren.instance.config import Config
-from warren.lifecycle import policy
-from warren.lifecycle.policy import SIZES, QueueLimits
+from warren.lifecycle import policy as policies
+from warren.lifecycle.policy import SIZES, Policy, Queue, QueueLimits
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
@@ -34,6 +33,14 @@ if TYPE_CHECKING:
 
 Status = Mapping[str, Any]
 """A queue as `job-manager.queue-status` tells of it."""
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """What `config.get` says of queues."""
+
+    policy: Policy = Policy()
+    queues: Mapping[str, Queue] = {}
+
 
 _LOOK: Final = 2.0
 """Seconds between two lines of progress."""
@@ -96,8 +103,8 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     soon as the parent's are.
     """
 
-    async def asked(handle: "Handle") -> tuple[Config, dict[str | None, Status]]:
-        config = msgspec.convert(await handle.rpc("config.get"), Config)
+    async def asked(handle: "Handle") -> tuple[Configured, dict[str | None, Status]]:
+        config = msgspec.convert(await handle.rpc("config.get"), Configured)
         return config, await _statuses(handle, None)
 
     config, statuses = ask_instance(state, asked)
@@ -105,7 +112,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     for name in names:
         if name not in statuses:
             known = [each for each in statuses if each is not None]
-            raise UserMistake(f"There is no queue {name!r}: {policy.named(known)}.")
+            raise UserMistake(f"There is no queue {name!r}: {policies.named(known)}.")
     rows = listed(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})
@@ -114,10 +121,10 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     print_table(headers, cells, right="EN ST TDEFAULT TLIMIT NNODES NCORES NGPUS")
 
 
-def listed(config: Config, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
+def listed(config: Configured, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
     """Return what is told of each queue. A limit of None is none."""
-    queue_limits = policy.queue_limits(config.queues, config.policy)
-    default = policy.default_queue(config.queues, config.policy)
+    queue_limits = policies.queue_limits(config.queues, config.policy)
+    default = policies.default_queue(config.queues, config.policy)
     return [
         {
             "queue": name or "",

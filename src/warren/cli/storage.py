@@ -26,7 +26,7 @@ from warren.dws import kinds, labels
 @json_option
 def workflows(state: StateDir, as_json: bool) -> None:
     """List Workflows: where each job's storage is, and what it waits for."""
-    from warren.kube.server.rest.tables import age
+    from warren.base.times import age
 
     (found,) = _listed(state, kinds.WORKFLOW)
     if as_json:

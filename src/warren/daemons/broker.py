@@ -20,6 +20,7 @@ import orjson
 
 from warren.base.clock import SystemClock
 from warren.base.errors import WarrenError
+from warren.base.processes import die_with_parent
 from warren.daemons import logs
 from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.shells import life
@@ -31,7 +32,6 @@ from warren.instance.shell import tmpdir
 from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent
-from warren.instance.shell.processes import die_with_parent
 from warren.journal import MemoryJournal
 from warren.rfc import fluid, resource_set, treeobj
 from warren.rfc.resource_set import ResourceSet

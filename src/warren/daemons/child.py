@@ -7,8 +7,8 @@ import sys
 from collections.abc import Coroutine
 from typing import Final, NoReturn
 
+from warren.base.processes import die_with_parent
 from warren.daemons import logs
-from warren.instance.shell.processes import die_with_parent
 
 PARENT: Final = "WARREN_PARENT"
 """The variable that names a child's parent to it."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from warren.base import processes
 from warren.base.objects import Remove
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
@@ -13,7 +14,7 @@ from warren.daemons.sweep import leftovers, marked, sweep
 from warren.dws import audit, kinds
 from warren.dws.audit import Finding, Going, OnNodes, Overdue, Sort
 from warren.dws.node import NodeTrouble
-from warren.instance.shell import cgroups, processes
+from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
 from warren.kube.client import Client, NotFound
 from warren.kube.http import connect as connect_to_api

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warren.base.clock import SystemClock
+from warren.base.processes import die_with_parent
 from warren.daemons import logs, rundir
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, held, name_holder
-from warren.instance import config, munge
-from warren.instance.munge import NotInstalled
+from warren.instance import config
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
@@ -24,14 +24,15 @@ from warren.instance.shell.emulated import EmulatedNode
 from warren.instance.shell.guard import guarded
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
-from warren.instance.shell.processes import die_with_parent
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.signals import HELD
 from warren.instance.shell.tasks import ProcessSpawner
 from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
+from warren.rpc import munge
 from warren.rpc.bus import Bus
 from warren.rpc.client import Reconnecting, connect
+from warren.rpc.munge import NotInstalled
 from warren.wlm.embedded.environment import DwsEnvironment
 
 

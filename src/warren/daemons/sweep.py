@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from warren.base import processes
 from warren.daemons import rundir
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, holder
 from warren.dws.node import NodeTrouble
-from warren.instance.shell import cgroups, processes
+from warren.instance.shell import cgroups
 
 _PATIENCE: Final = 20.0
 """Seconds that what has been killed has to die."""

@@ -13,8 +13,8 @@ from typing import Final
 
 import structlog
 
+from warren.base.processes import kill, marked
 from warren.instance.exec.perilog import CannotRun, Command
-from warren.instance.shell.processes import kill, marked
 
 log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from warren.instance.shell.processes import send
+from warren.base.processes import send
 
 _FROZEN_LOOKS: Final = 50
 _PAUSE: Final = 0.001

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from warren.instance.shell.processes import adopt_orphans, descendants, end, kill
+from warren.base.processes import adopt_orphans, descendants, end, kill
 
 
 def guarded(life: Callable[[], int], buried: Callable[[], None], patience: float = 10.0) -> int:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.errors import WarrenError
-from warren.instance import munge
-from warren.instance.munge import Munge
+from warren.rpc import munge
+from warren.rpc.munge import Munge
 
 _POWERS: Final = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 """What root itself may lack in a container, and what it takes to run jobs of others."""

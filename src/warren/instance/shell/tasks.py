@@ -14,7 +14,7 @@ from shutil import which
 from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
-from warren.instance.shell.processes import adopt_orphans, descendants, send
+from warren.base.processes import adopt_orphans, descendants, send
 from warren.instance.shell.reading import Reader
 from warren.instance.shell.terminal import Terminal
 from warren.rfc import idset

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.base.times import parse_rfc3339
+from warren.base.times import age, parse_rfc3339
 from warren.kube.server.printing import AGE
 from warren.kube.server.resources import Column, Resource
 from warren.kube.server.rest.views import META, View, described
@@ -78,23 +78,3 @@ _CELLS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "number": float,
     "boolean": lambda value: "true" if value else "false",
 }
-
-
-def age(seconds: float) -> str:
-    """Write an age as kubectl does: `42s`, `7m12s`, `3h5m`, `2d4h`."""
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 10:
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours}h{minutes}m" if hours < 8 and minutes else f"{hours}h"
-    days, hours = divmod(hours, 24)
-    if days >= 730:
-        years, days = divmod(days, 365)
-        return f"{years}y{days}d" if years < 8 and days else f"{years}y"
-    return f"{days}d{hours}h" if days < 8 and hours else f"{days}d"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.cli.common import ask_instance, json_option, print_json, print_table, statedir_option
-from warren.cli.kvsaccess import about
+from warren.cli.kvs.access import about
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 

@@ -13,11 +13,12 @@ from typing import Any, Final
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import jobspecs, scripts
 from warren.cli.abbreviated import spelled_out
 from warren.cli.common import ask_instance, f58, json_option, print_json
-from warren.cli.jobspecs import make_spec, set_attributes
-from warren.cli.submit import CONTEXT, submitted_with, submitting
+from warren.cli.job import scripts
+from warren.cli.job import specs as jobspecs
+from warren.cli.job.specs import make_spec, set_attributes
+from warren.cli.job.submit import CONTEXT, submitted_with, submitting
 from warren.daemons.statedir import StateDir
 from warren.rfc import submission
 from warren.rfc.submission import BadDirective, Submission

@@ -8,7 +8,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvsaccess import Refused, commit, lookup, namespace_option, step
+from warren.cli.kvs.access import Refused, commit, lookup, namespace_option, step
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat

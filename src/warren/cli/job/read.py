@@ -12,9 +12,9 @@ import click
 import orjson
 
 from warren.base.errors import UserMistake
-from warren.cli import selecting
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer
+from warren.cli.job import selecting
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import State
 from warren.rfc import duration, eventlog, fluid, hostlist, idset, signed_request, taskmap

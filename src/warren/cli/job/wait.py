@@ -13,7 +13,7 @@ import orjson
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer, matches
-from warren.cli.jobread import asked, followed, log_path
+from warren.cli.job.read import asked, followed, log_path
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.attributes import returncode
 from warren.lifecycle.states import Result, State

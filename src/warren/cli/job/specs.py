@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import environment, scripts
+from warren.cli.job import environment, scripts
 from warren.cli.moments import coming
 from warren.rfc import dependency, duration, jobspec, query
 from warren.rfc.query import BadQuery

@@ -16,42 +16,50 @@ from warren.rfc import fluid
 
 _COMMANDS: Final = {
     "attach": (
-        "warren.cli.job",
+        "warren.cli.job.group",
         "job_attach",
         "Show a job's output until it ends, and exit as it does.",
     ),
-    "eventlog": ("warren.cli.jobread", "job_eventlog", "Print a job's eventlog."),
-    "id": ("warren.cli.job", "job_id", "Convert job ids between notations."),
-    "info": ("warren.cli.jobread", "job_info", "Print a key of a job's record."),
-    "kill": ("warren.cli.jobchange", "job_kill", "Send a signal to running jobs."),
-    "last": ("warren.cli.jobread", "job_last", "Print the ids of your last jobs."),
-    "list": ("warren.cli.jobread", "job_list", "List jobs, one JSON object a line."),
+    "eventlog": ("warren.cli.job.read", "job_eventlog", "Print a job's eventlog."),
+    "id": ("warren.cli.job.group", "job_id", "Convert job ids between notations."),
+    "info": ("warren.cli.job.read", "job_info", "Print a key of a job's record."),
+    "kill": ("warren.cli.job.change", "job_kill", "Send a signal to running jobs."),
+    "last": ("warren.cli.job.read", "job_last", "Print the ids of your last jobs."),
+    "list": ("warren.cli.job.read", "job_list", "List jobs, one JSON object a line."),
     "list-ids": (
-        "warren.cli.jobread",
+        "warren.cli.job.read",
         "job_list_ids",
         "List jobs by their ids, one JSON object a line.",
     ),
-    "memo": ("warren.cli.jobchange", "job_memo", "Set notes of a job."),
-    "namespace": ("warren.cli.job", "job_namespace", "Print the names of jobs' guest namespaces."),
-    "purge": ("warren.cli.jobchange", "job_purge", "Remove inactive jobs."),
-    "raise": ("warren.cli.jobchange", "job_raise", "Raise an exception on jobs."),
-    "stats": ("warren.cli.jobread", "job_stats", "Count jobs, as JSON."),
+    "memo": ("warren.cli.job.change", "job_memo", "Set notes of a job."),
+    "namespace": (
+        "warren.cli.job.group",
+        "job_namespace",
+        "Print the names of jobs' guest namespaces.",
+    ),
+    "purge": ("warren.cli.job.change", "job_purge", "Remove inactive jobs."),
+    "raise": ("warren.cli.job.change", "job_raise", "Raise an exception on jobs."),
+    "stats": ("warren.cli.job.read", "job_stats", "Count jobs, as JSON."),
     "status": (
-        "warren.cli.jobwait",
+        "warren.cli.job.wait",
         "job_status",
         "Wait for jobs, and exit as the worst of them did.",
     ),
-    "submit": ("warren.cli.submit", "job_submit", "Submit a jobspec that --dry-run has printed."),
-    "taskmap": ("warren.cli.jobread", "job_taskmap", "Print which task runs on which node."),
+    "submit": (
+        "warren.cli.job.submit",
+        "job_submit",
+        "Submit a jobspec that --dry-run has printed.",
+    ),
+    "taskmap": ("warren.cli.job.read", "job_taskmap", "Print which task runs on which node."),
     "timeleft": (
-        "warren.cli.jobread",
+        "warren.cli.job.read",
         "job_timeleft",
         "Print the remaining time of a job in seconds.",
     ),
-    "update": ("warren.cli.jobchange", "job_update", "Change attributes of a job."),
-    "urgency": ("warren.cli.jobchange", "job_urgency", "Set the urgency of a job."),
-    "wait": ("warren.cli.jobwait", "job_wait", "Wait for jobs submitted with --flags=waitable."),
-    "wait-event": ("warren.cli.jobwait", "job_wait_event", "Wait for an event of a job."),
+    "update": ("warren.cli.job.change", "job_update", "Change attributes of a job."),
+    "urgency": ("warren.cli.job.change", "job_urgency", "Set the urgency of a job."),
+    "wait": ("warren.cli.job.wait", "job_wait", "Wait for jobs submitted with --flags=waitable."),
+    "wait-event": ("warren.cli.job.wait", "job_wait_event", "Wait for an event of a job."),
 }
 
 
@@ -96,7 +104,7 @@ def _print_lines(lines: list[str], as_json: bool) -> None:
 @click.argument("id_", metavar="JOBID")
 def job_attach(state: StateDir, id_: str) -> None:
     """Show a job's output until it ends, and exit as it does."""
-    from warren.cli.attach import attach
+    from warren.cli.job.attach import attach
 
     found = fluid.parse(id_)
     code = ask_instance(state, lambda handle: attach(handle, found, shown=sys.stderr.isatty()))

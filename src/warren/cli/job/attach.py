@@ -16,7 +16,7 @@ import click
 import orjson
 
 from warren.cli.common import f58
-from warren.cli.terminal import UserTerminal, in_use
+from warren.cli.job.terminal import UserTerminal, in_use
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.cancel import raised
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
-from warren.cli.jobread import asked
+from warren.cli.job.cancel import raised
+from warren.cli.job.read import asked
 from warren.daemons.statedir import StateDir
 from warren.rfc import duration, fluid
 from warren.rfc.errors import BadFormat

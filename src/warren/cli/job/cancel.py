@@ -8,8 +8,8 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.base.words import plural
-from warren.cli import selecting
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
+from warren.cli.job import selecting
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid
 

@@ -9,7 +9,7 @@ import orjson
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvsaccess import commit, namespace_option, step, values
+from warren.cli.kvs.access import commit, namespace_option, step, values
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog as eventlogs

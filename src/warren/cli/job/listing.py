@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import jobfields, selecting, waits
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
+from warren.cli.job import fields as jobfields
+from warren.cli.job import selecting, waits
 from warren.cli.outputformat import Format, ordered
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import Result

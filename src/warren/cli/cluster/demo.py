@@ -22,10 +22,10 @@ import warren
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.words import plural
+from warren.cli.cluster.story import JOB_STATE, MEANING, Step, Story
 from warren.cli.common import ask_instance, f58
-from warren.cli.jobspecs import make_jobspec
-from warren.cli.story import JOB_STATE, MEANING, Step, Story
-from warren.cli.submit import submitting
+from warren.cli.job.specs import make_jobspec
+from warren.cli.job.submit import submitting
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog
 
@@ -262,7 +262,7 @@ class _Demonstration:
     # The end
 
     def _conclude(self, story: Story, output: list[Any], seconds: float) -> None:
-        from warren.cli.attach import show
+        from warren.cli.job.attach import show
 
         self.console.print("\n[bold]output[/bold]")
         sys.stdout.flush()

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
-from warren.cli.kvsaccess import Refused, about, at_option, lookup, namespace_option, values
+from warren.cli.kvs.access import Refused, about, at_option, lookup, namespace_option, values
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.kvsflags import (

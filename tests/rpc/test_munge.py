@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness import munged, users
-from warren.instance import munge
-from warren.instance.munge import CannotEncode, Decoded, Munge, NotInstalled, Unreachable
 from warren.rfc import signed_request
 from warren.rfc.errors import BadFormat
 from warren.rfc.signed_request import NotProven
+from warren.rpc import munge
+from warren.rpc.munge import CannotEncode, Decoded, Munge, NotInstalled, Unreachable
 
 NOW = 1_000_000
 LARGEST = 2**20

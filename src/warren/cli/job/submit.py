@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli import jobspecs, scripts
 from warren.cli.common import ask_instance, f58, json_option, print_json, socket_of, statedir_option
-from warren.cli.jobspecs import make_jobspec
+from warren.cli.job import scripts
+from warren.cli.job import specs as jobspecs
+from warren.cli.job.specs import make_jobspec
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid, idset, signed_request
 
@@ -138,8 +139,8 @@ def submit(
         return list(zip(jobs, codes, strict=True))
 
     async def ended(handle: "Handle", job: fluid.JobId) -> int:
-        from warren.cli.attach import attach
-        from warren.cli.jobwait import ending, exit_code
+        from warren.cli.job.attach import attach
+        from warren.cli.job.wait import ending, exit_code
 
         if wait_event is not None:
             await _event(handle, job, wait_event)
@@ -166,8 +167,8 @@ def run(
     state: StateDir, dry_run: bool, urgency: int, flags: int, verbose: int, **options: Any
 ) -> None:
     """Submit COMMAND as a job, show its output, and exit as it does."""
-    from warren.cli import terminal
-    from warren.cli.attach import attach
+    from warren.cli.job import terminal
+    from warren.cli.job.attach import attach
 
     spec = make_jobspec(**options)
     terminal.give_size(spec)
@@ -265,7 +266,7 @@ def _sending(
 
 
 async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
-    from warren.cli.jobread import followed
+    from warren.cli.job.read import followed
 
     label = f58(job)
     async with aclosing(followed(handle, job, "eventlog", label)) as events:  # type: ignore[type-var]
@@ -280,7 +281,7 @@ def _signed(payload: bytes, owner: int) -> str:
     user = os.getuid()
     if user == owner:
         return signed_request.wrap(payload, user)
-    from warren.instance import munge
+    from warren.rpc import munge
 
     # As MUNGE's own programs are told where their daemon is, if it is not where it usually is.
     socket = os.environ.get("MUNGE_SOCKET")

@@ -1,0 +1,1 @@
+"""Commands about jobs: submitted, listed, read, waited for, changed and cancelled."""

@@ -1,0 +1,1 @@
+"""`warren kvs`: keys of the instance, read and changed."""
