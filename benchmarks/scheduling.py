@@ -20,7 +20,7 @@ from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.held import held
 from warren.scheduling.request import Request
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
 NODES = 720 * 16

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from warren.dws.driver import WORK
+from warren.dws.driver import HANDLERS
 from warren.dws.objects import State as WorkflowState
-from warren.dws.workflow import ADVANCE
+from warren.dws.workflowstates import ADVANCE
 from warren.lifecycle.states import ALLOWED, FATAL, TRANSITIONS, State
 
 TARGET = Path(__file__).parents[1] / "docs" / "states.md"
@@ -17,7 +17,7 @@ def document() -> str:
         [
             "# States",
             "",
-            "Made by `make docs` from the tables in `dws/workflow.py`, `dws/driver.py` and",
+            "Made by `make docs` from the tables in `dws/workflowstates.py`, `dws/driver.py` and",
             "`lifecycle/states.py`.",
             "",
             "## Workflow",
@@ -61,13 +61,13 @@ def workflow_edges() -> Iterator[str]:
 
 
 def work_table() -> Iterator[str]:
-    commands = sorted({command for _, command in WORK})
+    commands = sorted({command for _, command in HANDLERS})
     yield f"| state | {' | '.join(commands)} |"
     yield f"|---|{'---|' * len(commands)}"
     for state in WorkflowState:
         cells = [
-            WORK[state, command].__name__.strip("_").replace("_", " ")
-            if (state, command) in WORK
+            HANDLERS[state, command].__name__.strip("_").replace("_", " ")
+            if (state, command) in HANDLERS
             else ""
             for command in commands
         ]

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from warren.base.objects import Kind, Object, key_of
-from warren.daemons.admission import WorkflowAdmission
 from warren.daemons.cluster import manifests
+from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube.admission import Denied, Operation, Review
 

@@ -23,14 +23,14 @@ from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.conductor.conductor import Conductor
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
+from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
-from warren.controllers.system import SystemController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import roles, users
 from warren.daemons.cluster import definitions, manifests
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds, labels, system
+from warren.dws import kinds, labels, rabbits
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
@@ -194,7 +194,7 @@ async def is_in_error_and_deleted(world: World, control: Control) -> None:
 
 async def loses_a_label(world: World, control: Control) -> None:
     """A rabbit of before raw volumes were offered says so of itself, and its Storage after it."""
-    key = Key("rabbit-0", system.NODE_NAME)
+    key = Key("rabbit-0", rabbits.NODE_NAME)
     bare = {"metadata": {"labels": {labels.RAW_VOLUMES: None}}}
     await control.api.store.patch(Change(kind=kinds.NNF_NODE, key=key, patch=bare))
     await world.until(

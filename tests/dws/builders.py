@@ -28,7 +28,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
-from warren.dws.workflow import admitted
+from warren.dws.workflowstates import admitted
 
 BINDING = Binding("flux", "fluxjob-", "flux.example/workflow", {Phase.HELD: "dws-create"})
 

@@ -26,7 +26,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
-from warren.dws.workflow import admitted, create_refusal, update_refusal
+from warren.dws.workflowstates import admitted, create_refusal, update_refusal
 
 T = TypeVar("T")
 

@@ -43,7 +43,7 @@ from warren.dws.conduct import (
 )
 from warren.dws.faults import Fault
 from warren.dws.objects import State, Workflow
-from warren.dws.workflow import ADVANCE, create_refusal
+from warren.dws.workflowstates import ADVANCE, create_refusal
 
 NODE = {
     "type": "node",

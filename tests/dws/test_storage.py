@@ -27,7 +27,7 @@ from tests.dws.builders import (
 from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
 from warren.base.placing import Held
-from warren.dws import kinds, labels, storage, system
+from warren.dws import kinds, labels, rabbits, storage
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
@@ -395,7 +395,7 @@ WIRED = StorageNode(name="r0", computes_access=(ComputeAccess(name="n0"), Comput
 
 def written(storage_: Storage | None, node_: NnfNode | None) -> list[Any]:
     """Return what is written about a rabbit with two nodes."""
-    return list(system.decide(configuration(), WIRED, storage_, node_))
+    return list(rabbits.decide(configuration(), WIRED, storage_, node_))
 
 
 def status_of(storage_: Storage, node_: NnfNode | None) -> Any:
@@ -489,7 +489,7 @@ def test_the_status_of_a_storage_that_is_tested_is_the_testers() -> None:
 @pytest.mark.parametrize(
     ("spec", "status", "expected"),
     [
-        *(({}, status, status == "Ready") for status in sorted(system._STATUSES)),
+        *(({}, status, status == "Ready") for status in sorted(rabbits._STATUSES)),
         ({"state": "Disabled"}, "Ready", False),
         ({"mode": "Testing"}, "Ready", True),
     ],
@@ -497,7 +497,7 @@ def test_the_status_of_a_storage_that_is_tested_is_the_testers() -> None:
 def test_only_flash_of_rabbits_that_are_ready_is_given_to_jobs(
     spec: dict[str, str], status: str, expected: bool
 ) -> None:
-    assert system.usable(rabbit("r0", spec, status=status)) is expected
+    assert rabbits.usable(rabbit("r0", spec, status=status)) is expected
 
 
 def offering(name: str, raw: RawVolumes = RawVolumes.FOR_USERS) -> NnfNode:
@@ -509,22 +509,22 @@ def test_raw_volumes_are_for_users_where_every_rabbit_offers_them() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
     other = settle(rabbit("r0"), node("r0", **READY))
 
-    assert system.raw_volumes([offered]) is RawVolumes.FOR_USERS
-    assert system.raw_volumes([offered, other]) is RawVolumes.FOR_ROOT
-    assert system.raw_volumes([]) is RawVolumes.FOR_ROOT
+    assert rabbits.raw_volumes([offered]) is RawVolumes.FOR_USERS
+    assert rabbits.raw_volumes([offered, other]) is RawVolumes.FOR_ROOT
+    assert rabbits.raw_volumes([]) is RawVolumes.FOR_ROOT
 
 
 def test_raw_volumes_are_for_nobody_where_a_rabbit_has_no_devices() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
     without = settle(rabbit("r1"), offering("r1", RawVolumes.NONE))
 
-    assert system.raw_volumes([offered, without]) is RawVolumes.NONE
+    assert rabbits.raw_volumes([offered, without]) is RawVolumes.NONE
 
 
 def test_a_rabbit_that_offers_raw_volumes_no_more_is_believed() -> None:
     found = settle(settle(rabbit("r0"), offering("r0")), node("r0", **READY))
 
-    assert system.raw_volumes([found]) is RawVolumes.FOR_ROOT
+    assert rabbits.raw_volumes([found]) is RawVolumes.FOR_ROOT
 
 
 @pytest.mark.parametrize("said", [None, node("r0", **READY), node("r0", **READY, fenced=True)])
@@ -533,7 +533,7 @@ def test_a_second_pass_over_the_same_rabbit_writes_nothing(said: NnfNode | None)
 
 
 def test_the_configuration_is_ready_when_nothing_is_left_to_write() -> None:
-    assert changes(system.finished(configuration(ready=False)), kinds.SYSTEM_CONFIGURATION) == [
+    assert changes(rabbits.finished(configuration(ready=False)), kinds.SYSTEM_CONFIGURATION) == [
         {"status": {"ready": True}}
     ]
-    assert system.finished(configuration(ready=True)) == []
+    assert rabbits.finished(configuration(ready=True)) == []

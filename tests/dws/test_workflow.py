@@ -12,7 +12,7 @@ from tests.directives.rulebook import RULES
 from tests.dws.builders import COPY_IN, COPY_OUT, JOBDW, NOW, STAMP, raw_workflow, workflow
 from warren.base.objects import merged
 from warren.dws.objects import Malformed, State, Workflow, read
-from warren.dws.workflow import (
+from warren.dws.workflowstates import (
     ADVANCE,
     IMMUTABLE,
     admitted,

@@ -27,7 +27,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, RpcError
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 HOSTS = ("node0", "node1", "node2", "node3")
 LOG = "resource.eventlog"

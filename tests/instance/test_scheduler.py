@@ -20,7 +20,7 @@ from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.scheduling.graph import Graph
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 HOSTS = ("node0", "node1", "node2", "node3")
 SYSTEM = describe("test", [Chassis(rabbit="rabbit0", capacity=4 * GIB, hosts=HOSTS)], cores=2)

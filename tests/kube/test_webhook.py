@@ -22,8 +22,8 @@ from tests.kube.test_webhooks import ANNA, answer, signed
 from warren.base.clock import SystemClock
 from warren.base.errors import Retryable
 from warren.base.objects import Change, Key, Kind, Object
-from warren.daemons.admission import WEBHOOK, WorkflowAdmission
 from warren.daemons.cluster import definitions, manifests
+from warren.daemons.workflowadmission import WEBHOOK, WorkflowAdmission
 from warren.dws import kinds
 from warren.journal import MemoryJournal
 from warren.kube import webhook
@@ -32,7 +32,7 @@ from warren.kube.client import Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.rest import statuses
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks.admission import Webhooks
+from warren.kube.server.webhooks.dispatch import Webhooks
 from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Service
 
 SERVICE = "warren-controllers.warren-system.svc"

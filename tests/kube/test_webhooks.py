@@ -35,8 +35,8 @@ from warren.kube.server.access import tls
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
 from warren.kube.server.resources import Invalid
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks.admission import Webhooks, hooks
 from warren.kube.server.webhooks.calls import CallFailed, Place, Rejected
+from warren.kube.server.webhooks.dispatch import Webhooks, hooks
 from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Hook
 from warren.kube.server.writing import WriteOptions
 

@@ -13,7 +13,7 @@ from warren.scheduling import flash, inventory
 from warren.scheduling.flash import Pool
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 
 def system(

@@ -15,7 +15,7 @@ from warren.dws import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request, from_jobspec
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.daemons.compose import Control
-from warren.dws import kinds, system
+from warren.dws import kinds, rabbits
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informer
@@ -277,7 +277,7 @@ def linked(control: Control) -> list[Mapping[str, Any]]:
 
 def test_news_of_one_rabbit_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
-    decide = system.decide
+    decide = rabbits.decide
 
     def counted(configuration: Any, rabbit: Any, *others: Any) -> Any:
         looked_at.append(rabbit.name)
@@ -291,7 +291,7 @@ def test_news_of_one_rabbit_costs_no_look_at_the_others(monkeypatch: pytest.Monk
         await asyncio.sleep(5.0)
         assert set(looked_at) == {R0}
 
-    monkeypatch.setattr(system, "decide", counted)
+    monkeypatch.setattr(rabbits, "decide", counted)
     lived(life)
 
 

@@ -8,8 +8,8 @@ from warren.base.clock import Clock
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
-from warren.controllers.rabbit import RabbitReconciler
-from warren.daemons.system import INDEXES, Part, System, synced
+from warren.controllers.nodestorage import RabbitReconciler
+from warren.daemons.together import INDEXES, Part, System, synced
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler

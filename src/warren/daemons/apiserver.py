@@ -12,9 +12,9 @@ from typing import Final
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.daemons import cluster, roles, users
-from warren.daemons.admission import WorkflowAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
+from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.journal import Journal
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import kubeconfig

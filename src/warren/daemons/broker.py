@@ -24,7 +24,7 @@ from warren.base.processes import die_with_parent
 from warren.daemons import logs
 from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.shells import life
-from warren.daemons.system import System
+from warren.daemons.together import System
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher

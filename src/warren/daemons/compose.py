@@ -13,14 +13,14 @@ from warren.conductor.conductor import Conductor
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.machine import Machine
+from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
-from warren.controllers.system import SystemController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
 from warren.daemons.agents import agent
 from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.site import Site
-from warren.daemons.system import INDEXES, Part, System, synced
+from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read

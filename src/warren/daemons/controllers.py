@@ -11,8 +11,8 @@ from typing import Final
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Key
 from warren.daemons import compose, exposed
-from warren.daemons.admission import WorkflowAdmission
-from warren.daemons.system import INDEXES, Part, System, synced
+from warren.daemons.together import INDEXES, Part, System, synced
+from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
 from warren.kube.admission import Admission

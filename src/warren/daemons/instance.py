@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warren.base.clock import Clock
-from warren.daemons.system import Part
+from warren.daemons.together import Part
 from warren.instance import config as configuration
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config

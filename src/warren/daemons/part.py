@@ -21,7 +21,7 @@ from warren.daemons.child import be
 from warren.daemons.instance import Foundation
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import INDEXES, System
+from warren.daemons.together import INDEXES, System
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands

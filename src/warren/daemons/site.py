@@ -9,7 +9,7 @@ import msgspec
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.journal import files
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 CAPACITY: Final = 144 * GIB
 CORES: Final = 4

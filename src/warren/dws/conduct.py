@@ -24,7 +24,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     Workflow,
 )
-from warren.dws.workflow import ADVANCE
+from warren.dws.workflowstates import ADVANCE
 from warren.rfc import hostlist
 
 

@@ -21,14 +21,12 @@ from warren.dws import (
     kinds,
     labels,
     movement,
+    rabbits,
     servers,
     staging,
     storage,
-    system,
     validation,
-)
-from warren.dws import (
-    workflow as lifecycle,
+    workflowstates,
 )
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.node import RawVolumes
@@ -127,7 +125,7 @@ def decide(snapshot: WorkflowSnapshot) -> list[Write]:
         return _leave(snapshot)
     if workflow.spec.desired_state is State.PROPOSAL and _unprepared(snapshot):
         return _prepare(snapshot)
-    patch = lifecycle.entered(workflow, snapshot.now)
+    patch = workflowstates.entered(workflow, snapshot.now)
     if patch is not None:
         return [_change(workflow, patch)]
     if workflow.status.ready:
@@ -157,7 +155,7 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
         "metadata": {"finalizers": sorted(finalizers)},
         "status": {"computes": reference},
     }
-    entered = lifecycle.entered(workflow, snapshot.now) or {}
+    entered = workflowstates.entered(workflow, snapshot.now) or {}
     computes: Object = {
         "metadata": {
             "name": meta.name,
@@ -209,7 +207,7 @@ def _drive(snapshot: WorkflowSnapshot) -> list[Write]:
     outcomes: list[Outcome] = []
     env: dict[str, str] = {}
     drivers = []
-    for driver in lifecycle.drivers_of(workflow):
+    for driver in workflowstates.drivers_of(workflow):
         if driver.watch_state is workflow.status.state and not driver.completed:
             command = directives[driver.dwd_index].command.text
             handler = HANDLERS.get((driver.watch_state, command))
@@ -217,7 +215,7 @@ def _drive(snapshot: WorkflowSnapshot) -> list[Write]:
             outcomes.append(outcome)
             env.update(outcome.env or {})
         drivers.append(driver)
-    status = lifecycle.concluded(workflow, drivers, snapshot.now)
+    status = workflowstates.concluded(workflow, drivers, snapshot.now)
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
@@ -327,7 +325,7 @@ def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> O
         validation.check(
             snapshot.directives,
             snapshot.file_systems,
-            raw=system.raw_volumes(snapshot.rabbits.values()) if wanted else RawVolumes.FOR_USERS,
+            raw=rabbits.raw_volumes(snapshot.rabbits.values()) if wanted else RawVolumes.FOR_USERS,
             userid=snapshot.workflow.spec.user_id,
         )
     except Mistake as mistake:

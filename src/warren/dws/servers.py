@@ -14,7 +14,7 @@ from warren.dws import kinds
 from warren.dws.breakdown import ACROSS_SERVERS, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
-from warren.dws.system import standing, usable
+from warren.dws.rabbits import standing, usable
 
 
 def check(

@@ -15,7 +15,7 @@ from warren.kube.server.finalization import KEPT, Finalization, NamespaceLifecyc
 from warren.kube.server.garbage import Garbage
 from warren.kube.server.history import Changed, History
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks.admission import Webhooks
+from warren.kube.server.webhooks.dispatch import Webhooks
 
 
 class NoEscalation:

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from warren.base.objects import Key, Object, key_of
-from warren.dws import kinds, system
+from warren.dws import kinds
 from warren.dws.objects import Storage, read
+from warren.dws.rabbits import standing, usable
 from warren.kube.informer import Informer
 
 
@@ -24,8 +25,8 @@ def follow(storages: Informer, rabbits: Iterable[str], scheduler: Scheduler) -> 
             scheduler.set_ssds(key.name, up=False)
             return
         storage = read(raw, Storage)
-        up = system.usable(storage)
-        scheduler.set_ssds(key.name, up=up, state=system.standing(storage))
+        up = usable(storage)
+        scheduler.set_ssds(key.name, up=up, state=standing(storage))
 
     def changed(obj: Object) -> None:
         key = key_of(obj)

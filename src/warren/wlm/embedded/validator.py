@@ -12,7 +12,7 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import did_you_mean, listed
 from warren.directives.parse import Directive, parse
 from warren.directives.rules import Rule
-from warren.dws import breakdown, resources, system, validation
+from warren.dws import breakdown, rabbits, resources, validation
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
 from warren.scheduling.graph import Refusal
@@ -49,7 +49,7 @@ class StorageValidator:
         view.failure_tolerance(spec)
         directive_rules.check(directives, self._rules())
         if directives:
-            raw = system.raw_volumes(self._rabbits())
+            raw = rabbits.raw_volumes(self._rabbits())
             validation.check(directives, self._file_systems(), raw=raw, userid=userid)
         refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))
         if refusal is not None:

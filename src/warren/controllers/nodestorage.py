@@ -4,7 +4,7 @@ import asyncio
 
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
-from warren.dws import kinds, labels, system
+from warren.dws import kinds, labels, rabbits
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import NnfNode, NnfNodeStorage, read
 from warren.dws.storage import volume
@@ -32,7 +32,7 @@ class RabbitReconciler:
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)
         self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
-        self.announcer.add(Key(rabbit, system.NODE_NAME))
+        self.announcer.add(Key(rabbit, rabbits.NODE_NAME))
 
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has."""

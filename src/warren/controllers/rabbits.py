@@ -1,10 +1,10 @@
-"""The rabbits: Storages, from the SystemConfiguration and each rabbit's word (`dws.system`)."""
+"""The rabbits: Storages, from the SystemConfiguration and each rabbit's word (`dws.rabbits`)."""
 
 from collections.abc import Mapping
 
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.access import CONFIGURATION
-from warren.dws import kinds, system
+from warren.dws import kinds, rabbits
 from warren.dws.objects import NnfNode, Storage, StorageNode, SystemConfiguration, read
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -56,14 +56,14 @@ class SystemController:
                 self.reconciler.add(key)
         if found.status.ready or any(self._decided(found, key) for key in self._rabbits):
             return []
-        return list(system.finished(found))
+        return list(rabbits.finished(found))
 
     def _decided(self, configuration: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
         node = self._nodes.get(key)
         return list(
-            system.decide(
+            rabbits.decide(
                 configuration,
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
@@ -76,4 +76,4 @@ class SystemController:
 
 
 def _key(rabbit: str) -> Key:
-    return Key(rabbit, system.NODE_NAME)
+    return Key(rabbit, rabbits.NODE_NAME)

@@ -7,7 +7,7 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import parse
 from warren.directives.rules import Rule
-from warren.dws import kinds, workflow
+from warren.dws import kinds, workflowstates
 from warren.kube.admission import Denied, Operation, Reader, Review
 
 WEBHOOK = "vworkflow.kb.io"
@@ -31,18 +31,18 @@ class WorkflowAdmission:
         if review.operation is Operation.CREATE and new is not None:
             return self._created(new)
         if review.operation is Operation.UPDATE and new is not None and review.old is not None:
-            _allow(workflow.update_refusal(review.old, new))
+            _allow(workflowstates.update_refusal(review.old, new))
         return new
 
     def _created(self, obj: Object) -> Object:
-        _allow(workflow.create_refusal(obj))
+        _allow(workflowstates.create_refusal(obj))
         rules = self._rules()
         try:
             directives = [parse(text) for text in obj["spec"].get("dwDirectives") or ()]
             directive_rules.check(directives, rules)
         except Mistake as mistake:
             raise Denied(str(mistake), WEBHOOK) from mistake
-        return workflow.admitted(obj, rules)
+        return workflowstates.admitted(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
         found = [
