@@ -20,8 +20,11 @@ from warren.rpc.client import Reconnecting
 from warren.rpc.guests import Guests, Limits
 from warren.rpc.message import Payload, Request, RpcError
 from warren.rpc.server import Bounds, Doors
+from warren.rpc.turns import Fairness
 
 FEW = Limits(connections=2, all_connections=3, requests=4, waiting=100_000)
+AT_ONCE = Fairness(allowance=1e9)
+"""So that nothing depends on how fast this machine is."""
 
 
 @pytest.fixture
@@ -31,7 +34,9 @@ def path(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def open_to(bus: Bus, path: Path, doors: Doors) -> AsyncIterator[None]:
-    running = asyncio.ensure_future(server.serve(bus, path, doors, Bounds(guests=FEW)))
+    running = asyncio.ensure_future(
+        server.serve(bus, path, doors, Bounds(guests=FEW, fairness=AT_ONCE))
+    )
     try:
         await eventually(path.is_socket)
         yield

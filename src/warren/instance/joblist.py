@@ -28,7 +28,7 @@ from warren.rpc.bus import Answer, Answers, Method, Methods, StreamingMethod
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _WAITING: Final = PENDING | {State.NEW}
-_PATIENCE: Final = 250
+_PATIENCE: Final = 20
 """Jobs that are looked at before others have their turn."""
 _LONG: Final = 20_000
 """Comparisons that are made before others have their turn."""

@@ -1,18 +1,21 @@
 """What one guest may take of an instance, so that something is left for all others.
 
-Connections, requests under way, and bytes that wait to be understood or to be read. The
-owner may take whatever there is.
+Connections, requests under way, bytes that wait to be understood or to be read, and time
+(`turns`). The owner may take whatever there is.
 """
 
 import errno
 import math
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from warren.rpc.message import RpcError
+from warren.rpc.turns import USUAL, Fairness, Turns
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +44,10 @@ def limits() -> Limits:
 class Share:
     """What one user has taken."""
 
-    def __init__(self, userid: int, limits: Limits = BOUNDLESS) -> None:
+    def __init__(self, userid: int, limits: Limits = BOUNDLESS, turns: Turns | None = None) -> None:
         self._userid = userid
         self._limits = limits
+        self._turns = turns
         self.connections = 0
         self.requests = 0
         self.waiting = 0
@@ -51,6 +55,12 @@ class Share:
     @property
     def bounded(self) -> bool:
         return self._limits is not BOUNDLESS
+
+    async def take_turns(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the user's work, in no more of the event loop's time than is the user's."""
+        if self._turns is None:
+            return await work()
+        return await self._turns.take(self._userid, work)
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -94,14 +104,15 @@ class Share:
 class Guests:
     """All guests that are connected."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, fairness: Fairness = USUAL) -> None:
         self._limits = limits
+        self._turns = Turns(fairness)
         self._shares: dict[int, Share] = {}
 
     @contextmanager
     def connected(self, userid: int) -> Iterator[Share]:
         """Have one more connection of a guest. Raises RpcError(EMFILE) if that is too many."""
-        share = self._shares.get(userid) or Share(userid, self._limits)
+        share = self._shares.get(userid) or Share(userid, self._limits, self._turns)
         if share.connections >= self._limits.connections:
             raise RpcError(
                 errno.EMFILE, f"user {userid} has {share.connections} connections: close some"

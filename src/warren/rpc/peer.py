@@ -5,6 +5,7 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import structlog
@@ -220,7 +221,8 @@ class Peer(Forwarder):
         elif received.tag in self._answering:
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
-            task = tasks.create_task(self._answer(received, len(line)))
+            work = partial(self._answer, received, len(line))
+            task = tasks.create_task(self._share.take_turns(work))
             self._answering[received.tag] = task
             task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
 

@@ -22,6 +22,7 @@ from warren.rpc.bus import Bus, may_serve
 from warren.rpc.guests import Guests, Limits, Share, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer, part
+from warren.rpc.turns import USUAL, Fairness
 
 ADD: Final = "service.add"
 
@@ -99,15 +100,17 @@ class Bounds:
     """Bytes of a message."""
     guests: Limits | None = None
     """Of all guests, and of each; None for what suits this process."""
+    fairness: Fairness = USUAL
+    """How guests share the event loop with each other and with all others."""
 
 
-_USUAL: Final = Bounds()
+_BOUNDS: Final = Bounds()
 
 
-async def serve(bus: Bus, path: Path, doors: Doors = _CLOSED, bounds: Bounds = _USUAL) -> None:
+async def serve(bus: Bus, path: Path, doors: Doors = _CLOSED, bounds: Bounds = _BOUNDS) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
     listener = sockets.listen(path, 0o666 if doors.guests else 0o600)
-    guests = Guests(bounds.guests or limits())
+    guests = Guests(bounds.guests or limits(), bounds.fairness)
     try:
         async with asyncio.TaskGroup() as connections:
 
@@ -146,8 +149,9 @@ async def _attend(
     connection = _Connection(bus, Cred(user, owner))
     try:
         with _share(user, owner, doors, guests) as share:
-            connection.peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
-            await connection.peer.run()
+            peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
+            connection.peer = peer
+            await (peer.run() if share is None else share.take_turns(peer.run))
     except RpcError as error:
         part(writer, error)
     finally:

@@ -1,0 +1,148 @@
+"""Turns at the event loop: what guests' requests cost is shared out between them and all others.
+
+A task runs from one `await` to the next without a break, and nobody else does meanwhile. Each
+such step of a guest's is measured. A guest that has taken little lately runs at once. One that
+has taken more waits in a line of its own: the lines have their turns one after the other, a step
+at a time for all guests together, and after each slice the loop is left to others for as long.
+"""
+
+import asyncio
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fairness:
+    """How much of an event loop is a guest's."""
+
+    allowance: float = 0.02
+    """Seconds that a guest who has been quiet takes without waiting for turns."""
+    refill: float = 0.1
+    """Part of the time as which the allowance comes back."""
+    debt: float = 10.0
+    """Seconds beyond the allowance that are remembered."""
+    slice: float = 0.002
+    """Seconds that steps in turns take together before the loop is left to others: of short
+    steps many make one slice, of a long one none is cut."""
+    rest: float = 1.0
+    """How many times as long as a slice took the loop is left to others after it."""
+
+
+USUAL: Final = Fairness()
+
+
+class Turns:
+    """The turns at one event loop."""
+
+    def __init__(self, fairness: Fairness = USUAL) -> None:
+        self._fairness = fairness
+        self._accounts: dict[int, tuple[float, float]] = {}
+        """What each user had left of the allowance, and when. It outlives their connections."""
+        self._lines: dict[int, deque[asyncio.Future[None]]] = {}
+        """Those who wait, by user, in the order in which the users have their turns."""
+        self._taken = False
+        """Whether a guest has the turn, or the loop is left to others."""
+        self._slice = 0.0
+        """Seconds of the slice that is being taken."""
+
+    async def take(self, userid: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do a guest's work, in turns where it takes much. A cancellation waits for none."""
+        return await self._in_turns(userid, work())
+
+    @types.coroutine
+    def _in_turns(self, userid: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        answer: Any = None
+        thrown: BaseException | None = None
+        while True:
+            mine = False
+            if thrown is None and self._overdrawn(userid):
+                try:
+                    yield from self._wait(userid)
+                    mine = True
+                except BaseException as error:
+                    thrown = error
+            began = _now()
+            try:
+                awaited = work.send(answer) if thrown is None else work.throw(thrown)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                cost = _now() - began
+                self._charge(userid, cost)
+                if mine:
+                    self._leave(cost)
+            answer = thrown = None
+            try:
+                answer = yield awaited
+            except BaseException as error:
+                thrown = error
+
+    # What has been taken
+
+    def _overdrawn(self, userid: int) -> bool:
+        return self._left(userid, _now()) <= 0
+
+    def _charge(self, userid: int, cost: float) -> None:
+        now = _now()
+        self._accounts[userid] = max(self._left(userid, now) - cost, -self._fairness.debt), now
+
+    def _left(self, userid: int, now: float) -> float:
+        allowance = self._fairness.allowance
+        had, since = self._accounts.get(userid, (allowance, now))
+        return min(allowance, had + (now - since) * self._fairness.refill)
+
+    # Turns
+
+    def _wait(self, userid: int) -> Generator[Any, None, None]:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(userid, deque()).append(turn)
+        self._next()
+        try:
+            yield from turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._leave(0.0)  # it came too late
+            else:
+                self._give_up(userid, turn)
+            raise
+
+    def _give_up(self, userid: int, turn: "asyncio.Future[None]") -> None:
+        line = self._lines.get(userid, deque())
+        if turn in line:
+            line.remove(turn)
+            if not line:
+                del self._lines[userid]
+
+    def _next(self) -> None:
+        """Give the turn to the first of the user whose line has waited longest."""
+        while self._lines and not self._taken:
+            userid = next(iter(self._lines))
+            line = self._lines.pop(userid)
+            turn = line.popleft()
+            if line:
+                self._lines[userid] = line  # behind all others
+            if not turn.done():  # else it was cancelled just now
+                self._taken = True
+                turn.set_result(None)
+
+    def _leave(self, cost: float) -> None:
+        """Give the turn back after a step; after a whole slice others come first."""
+        self._slice += cost
+        if self._slice < self._fairness.slice:
+            self._rested()
+        else:
+            rest, self._slice = self._slice * self._fairness.rest, 0.0
+            asyncio.get_running_loop().call_later(rest, self._rested)
+
+    def _rested(self) -> None:
+        self._taken = False
+        self._next()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

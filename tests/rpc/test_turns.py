@@ -1,0 +1,202 @@
+"""How guests share the event loop with each other and with all others."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.harness import virtual
+from tests.harness.virtual import VirtualLoop
+from tests.journal.running import really
+from tests.rpc.services import GUEST, connected, eventually
+from warren.rpc import server
+from warren.rpc.bus import Bus, Method
+from warren.rpc.message import Payload, Request
+from warren.rpc.server import Bounds, Doors
+from warren.rpc.turns import Fairness, Turns
+
+FAIR = Fairness(allowance=0.02, refill=0.1, debt=10.0, rest=1.0)
+
+
+def spend(seconds: float) -> None:
+    """Keep the event loop busy for so long, in virtual time."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.passed += seconds
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def step(seconds: float) -> None:
+    spend(seconds)
+
+
+async def slices(number: int, each: float, done: list[str] | None = None, name: str = "") -> float:
+    """Work in so many slices of so many seconds, and return the moment of the last one."""
+    for _ in range(number):
+        spend(each)
+        if done is not None:
+            done.append(name)
+        await asyncio.sleep(0)
+    return now()
+
+
+def test_a_guest_that_takes_little_waits_for_nobody() -> None:
+    async def main() -> float:
+        turns = Turns(FAIR)
+        return await turns.take(1, lambda: slices(10, 0.001))
+
+    assert virtual.run(main()) == pytest.approx(0.010)
+
+
+def test_half_of_the_loops_time_is_left_by_however_many_requests() -> None:
+    async def main() -> float:
+        turns = Turns(FAIR)
+        await asyncio.gather(*(turns.take(1, lambda: slices(50, 0.01)) for _ in range(4)))
+        return now()
+
+    # But for what is a guest's to take at once.
+    assert virtual.run(main()) >= 2 * 4 * 50 * 0.01 - 0.05
+
+
+def test_however_many_guests_there_are() -> None:
+    async def main() -> float:
+        turns = Turns(FAIR)
+        work = [turns.take(userid, lambda: slices(50, 0.01)) for userid in range(4)]
+        await asyncio.gather(*work)
+        return now()
+
+    assert virtual.run(main()) >= 2 * 4 * 50 * 0.01 - 4 * 0.05
+
+
+def test_guests_have_their_turns_one_after_the_other() -> None:
+    """A guest gains nothing by many requests."""
+
+    async def main() -> list[str]:
+        turns, done = Turns(FAIR), list[str]()
+        many = [turns.take(1, lambda: slices(50, 0.01, done, "many")) for _ in range(4)]
+        await asyncio.gather(*many, turns.take(2, lambda: slices(40, 0.01, done, "one")))
+        return done
+
+    done = virtual.run(main())
+    first = done[: max(index for index, name in enumerate(done) if name == "one")]
+    assert abs(first.count("many") - first.count("one")) <= 12  # what each had left at first
+
+
+def test_a_guest_waits_at_most_for_a_slice_of_one_who_takes_much() -> None:
+    async def main() -> list[float]:
+        turns = Turns(FAIR)
+        heavy = asyncio.ensure_future(turns.take(1, lambda: slices(100, 0.01)))
+        waits = []
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            began = now()
+            waits.append(await turns.take(2, lambda: slices(1, 0.001)) - began)
+        heavy.cancel()
+        await asyncio.wait({heavy})
+        return waits
+
+    assert max(virtual.run(main())) <= 0.012
+
+
+def test_one_who_comes_again_and_again_owes_as_before() -> None:
+    """Long steps that each begin with nothing owed would come for nothing otherwise."""
+
+    async def main() -> float:
+        turns = Turns(FAIR)
+        for _ in range(10):
+            await turns.take(1, lambda: slices(1, 1.0))
+        return now()
+
+    assert virtual.run(main()) >= 2 * 9
+
+
+def test_a_cancelled_one_waits_for_no_turn_and_keeps_nobody() -> None:
+    async def main() -> list[float]:
+        turns, moments = Turns(Fairness(allowance=0.02, refill=0.0)), list[float]()
+        await turns.take(1, lambda: step(10.0))
+        await turns.take(1, lambda: step(10.0))
+        moments.append(now())  # and from then on the loop is left to others for as long
+        waiting = [asyncio.ensure_future(turns.take(1, lambda: step(0.0))) for _ in range(3)]
+        await asyncio.sleep(1)
+        waiting[0].cancel()
+        await asyncio.wait({waiting[0]})
+        moments.append(now())
+        await asyncio.gather(*waiting[1:])
+        return [*moments, now()]
+
+    assert virtual.run(main()) == pytest.approx([20.0, 21.0, 30.0])
+
+
+def test_a_turn_that_comes_with_a_cancellation_goes_to_the_next() -> None:
+    async def main() -> str:
+        turns = Turns(Fairness(allowance=0.0, refill=0.0))
+        first = asyncio.ensure_future(turns.take(1, lambda: slices(1, 0.0)))
+        await asyncio.sleep(0)  # the turn is its own, and it has not run
+        first.cancel()
+        await turns.take(2, lambda: slices(3, 0.001))
+        return "cancelled" if first.cancelled() else "ran"
+
+    assert virtual.run(main()) == "cancelled"
+
+
+def test_what_work_raises_and_gives_comes_through() -> None:
+    async def fails() -> None:
+        async with asyncio.timeout(1):
+            await asyncio.sleep(2)
+
+    async def gives() -> int:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(asyncio.sleep(1, 7))
+        return task.result()
+
+    async def main() -> int:
+        turns = Turns(Fairness(allowance=0.0, refill=0.0))
+        with pytest.raises(TimeoutError):
+            await turns.take(1, fails)
+        return await turns.take(1, gives)
+
+    assert virtual.run(main()) == 7
+
+
+@really
+async def test_guests_requests_are_answered_in_turns_and_the_owners_are_not(
+    tmp_path: Path,
+) -> None:
+    ticks = 0
+    between: list[int] = []
+
+    async def heavy(request: Request) -> Payload:
+        between.clear()
+        for _ in range(20):
+            end = now() + 0.003
+            while now() < end:
+                pass
+            before = ticks
+            await asyncio.sleep(0)
+            between.append(ticks - before)
+        return {}
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def asked(bus: Bus, path: Path) -> int:
+        bus.register("test", {"heavy": Method(heavy, guest=True)})
+        bounds = Bounds(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
+        running = asyncio.ensure_future(server.serve(bus, path, Doors(guests=True), bounds))
+        await eventually(path.is_socket)
+        async with connected(path) as handle:
+            ticking = asyncio.ensure_future(tick())
+            await handle.rpc("test.heavy")
+            ticking.cancel()
+        running.cancel()
+        await asyncio.wait({running, ticking})
+        return sum(between)
+
+    assert await asked(Bus(GUEST), tmp_path / "guests") > 100
+    assert await asked(Bus(GUEST - 1), tmp_path / "owners") <= 25
