@@ -5,6 +5,7 @@ import pwd
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,6 +187,29 @@ def test_nothing_of_root_is_left() -> None:
     assert said[2] == str(names)
     # No core; not to be looked into; setuid programs work as they do elsewhere.
     assert said[3:6] == ["0", "0 0", "0"]
+
+
+@real
+def test_a_user_leaves_half_of_the_machines_processes_to_others() -> None:
+    most = min(
+        int(Path("/proc/sys/kernel", name).read_text()) for name in ("pid_max", "threads-max")
+    )
+    said = become("print(*resource.getrlimit(resource.RLIMIT_NPROC))", str(users.userids()[0]))
+
+    assert all(0 < int(each) <= most // 2 for each in said.split())
+
+
+@real
+def test_a_user_has_no_more_processes_than_where_the_cluster_was_started() -> None:
+    body = "print(*resource.getrlimit(resource.RLIMIT_NPROC))"
+    script = (
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_NPROC, (500, 600))\n"
+        "from warren.instance.shell import imp\nimp.become(imp.account(int(sys.argv[1])))\n" + body
+    )
+    words = [sys.executable, "-c", script, str(users.userids()[0])]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["500", "600"]
 
 
 @real

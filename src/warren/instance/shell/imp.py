@@ -14,6 +14,7 @@ import os
 import platform
 import pwd
 import resource
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -114,6 +115,7 @@ def become(user: Account) -> None:
     os.umask(0o022)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    _leave_processes_to_others()
     os.setgroups(list(user.groups))
     os.setresgid(user.group, user.group, user.group)
     os.setresuid(user.userid, user.userid, user.userid)
@@ -127,6 +129,23 @@ def become(user: Account) -> None:
     os.environ.update(
         PATH=os.defpath.lstrip(":"), HOME=user.home, USER=user.name, LOGNAME=user.name
     )
+
+
+def _leave_processes_to_others() -> None:
+    """Let the user have half of the processes and threads that there can be on the machine.
+
+    With as many as root may have, which is what the process had, one user's `fork` in a loop
+    would leave none to anybody, the cluster included. The kernel counts all that are the user's.
+    """
+    most = []
+    for name in ("pid_max", "threads-max"):
+        with suppress(OSError, ValueError):
+            most.append(int(Path("/proc/sys/kernel", name).read_text()) // 2)
+    soft, hard = (
+        min([*most, each if each != resource.RLIM_INFINITY else sys.maxsize])
+        for each in resource.getrlimit(resource.RLIMIT_NPROC)
+    )
+    resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
 
 
 def _check(user: Account) -> None:
