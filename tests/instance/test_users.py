@@ -5,7 +5,7 @@ import grp
 import os
 import pwd
 
-from warren.instance.users import User, strangers, who
+from warren.instance.users import User, is_known, strangers, who
 
 
 def ask(userid: int) -> User:
@@ -28,6 +28,8 @@ def test_a_number_that_nobody_has_is_nameless_and_in_no_group() -> None:
     free = next(number for number in range(2_000_000, 3_000_000) if number not in taken)
 
     assert ask(free) == User(None)
+    assert not asyncio.run(is_known(free))
+    assert asyncio.run(is_known(os.getuid()))
 
 
 def test_names_that_nobody_has_are_strangers() -> None:

@@ -83,6 +83,44 @@ async def test_root_owns_where_the_site_says_so(path: Path, owns: bool) -> None:
         assert await root.rpc("test.whoami") == {"userid": 0, "owner": owns}
 
 
+@really
+async def test_a_guest_that_is_no_user_of_this_machine_is_told_so(path: Path) -> None:
+    """Or one user's subordinate ids would each have a guest's share of everything."""
+    known: dict[int, bool] = {}
+
+    async def is_known(userid: int) -> bool:
+        return known[userid]
+
+    doors = Doors(guests=True, known=is_known)
+    async with open_to(bus_with(Services(), owner=GUEST), path, doors):
+        known[OWNER] = False
+        error = await refused(path)
+        assert error.errnum == errno.EPERM
+        assert str(error) == f"there is no user {OWNER} on this machine"
+        known[OWNER] = True
+        async with connected(path) as handle:
+            assert await handle.rpc("test.echo") == {}
+        del known[OWNER]  # who was known is not asked about again
+        async with connected(path) as handle:
+            assert await handle.rpc("test.echo") == {}
+
+
+@really
+async def test_those_who_are_asked_about_are_few(path: Path) -> None:
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    doors = Doors(guests=True, known=lambda userid: answer)
+    async with (
+        open_to(bus_with(Services(), owner=GUEST), path, doors),
+        connected(path) as first,
+        connected(path) as second,
+    ):
+        asking = [asyncio.ensure_future(each.rpc("test.echo")) for each in (first, second)]
+        error = await refused(path)
+        assert error.errnum == errno.EMFILE
+        answer.set_result(True)
+        assert await asyncio.gather(*asking) == [{}, {}]
+
+
 # Connections
 
 

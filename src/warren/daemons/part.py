@@ -27,6 +27,7 @@ from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher
+from warren.instance.users import is_known
 from warren.journal import Journal
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
@@ -132,7 +133,7 @@ def founded(state: StateDir, jobs: Journal) -> Foundation:
 def entrances(settings: Config) -> Doors:
     """Return who may come in by the socket."""
     access = settings.access
-    return Doors(guests=access.allow_guest_user, root_owns=access.allow_root_owner)
+    return Doors(guests=access.allow_guest_user, root_owns=access.allow_root_owner, known=is_known)
 
 
 def remote_launcher(bus: Bus, handle: Handle) -> Launcher:

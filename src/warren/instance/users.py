@@ -34,6 +34,14 @@ async def who(userid: int) -> User:
         return await asyncio.get_running_loop().run_in_executor(_threads, _who, userid)
 
 
+async def is_known(userid: int) -> bool:
+    """Return whether a user of this machine has an id; False, too, if nobody knows in time."""
+    try:
+        return (await who(userid)).name is not None
+    except TimeoutError:
+        return False
+
+
 def _who(userid: int) -> User:
     try:
         entry = pwd.getpwuid(userid)

@@ -7,7 +7,7 @@ Connections, requests under way, bytes that wait to be understood or to be read,
 import errno
 import math
 import resource
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -108,6 +108,27 @@ class Guests:
         self._limits = limits
         self._turns = Turns(fairness)
         self._shares: dict[int, Share] = {}
+        self._known: set[int] = set()
+        self._asked_about = 0
+        """Connections of users of whom it is being found out whether there are such users."""
+
+    async def demand_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
+        """Return if a guest is a user of this machine, who is remembered.
+
+        Raises RpcError(EPERM) for one who is not, and RpcError(EMFILE) where too many are asked
+        about.
+        """
+        if userid in self._known:
+            return
+        if self._asked_about >= self._limits.connections:
+            raise RpcError(errno.EMFILE, "too many users come for the first time: try again later")
+        self._asked_about += 1
+        try:
+            if not await known(userid):
+                raise RpcError(errno.EPERM, f"there is no user {userid} on this machine")
+        finally:
+            self._asked_about -= 1
+        self._known.add(userid)
 
     @contextmanager
     def connected(self, userid: int) -> Iterator[Share]:

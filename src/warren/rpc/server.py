@@ -11,15 +11,15 @@ may offer any service, other users those that bear their number (`bus`).
 import asyncio
 import errno
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
-from warren.rpc.guests import Guests, Limits, Share, limits
+from warren.rpc.guests import Guests, Limits, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer, part
 from warren.rpc.turns import USUAL, Fairness
@@ -87,6 +87,11 @@ class Doors:
     guests: bool = False
     root_owns: bool = False
     """Whether root may do what the owner may."""
+    known: Callable[[int], Awaitable[bool]] | None = None
+    """Says whether a guest is a user of this machine; by default everybody is.
+
+    What each guest may take is bounded. Subordinate ids (subuid(5)), of which one user has tens
+    of thousands, would each have as much, as guests of their own."""
 
 
 _CLOSED: Final = Doors()
@@ -148,7 +153,9 @@ async def _attend(
     owner = user == bus.owner or (doors.root_owns and user == 0)
     connection = _Connection(bus, Cred(user, owner))
     try:
-        with _share(user, owner, doors, guests) as share:
+        if not owner:
+            await _demand_welcome(user, doors, guests)
+        with nullcontext() if owner else guests.connected(user) as share:
             peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
             connection.peer = peer
             await (peer.run() if share is None else share.take_turns(peer.run))
@@ -159,17 +166,14 @@ async def _attend(
             bus.unregister(service)
 
 
-def _share(
-    user: int, owner: bool, doors: Doors, guests: Guests
-) -> AbstractContextManager[Share | None]:
-    """Return what a user may take while it is connected. Raises RpcError for who may not be."""
-    if owner:
-        return nullcontext()
+async def _demand_welcome(user: int, doors: Doors, guests: Guests) -> None:
+    """Raise RpcError for a user other than the owner who may not come in."""
     if not doors.guests:
         raise RpcError(
             errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
         )
-    return guests.connected(user)
+    if doors.known is not None:
+        await guests.demand_known(user, doors.known)
 
 
 def _socket(writer: asyncio.StreamWriter) -> socket.socket:
