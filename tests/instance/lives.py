@@ -20,7 +20,7 @@ from warren.instance.joblist import JobList
 from warren.instance.jobs.jobtap import Jobtap, Plugin
 from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.service import JobManagerService
-from warren.instance.kvs import Kvs, put
+from warren.instance.kvs import Kvs, Quota, put
 from warren.instance.kvs.service import KvsService
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
@@ -310,7 +310,7 @@ async def alive(
 ) -> AsyncIterator[Life]:
     """One life. What it does not leave in the journal, the next one does not know."""
     clock = clock or VirtualClock()
-    kvs = Kvs(journal or MemoryJournal(), OWNER)
+    kvs = Kvs(journal or MemoryJournal(), OWNER, quota=Quota(config.kvs.user_limit))
     bus = Bus(OWNER)
     manager = JobManager(kvs, clock, bus.handle(), config)
     scheduler = PaperScheduler(kvs, manager.allocated, generous=generous)

@@ -20,7 +20,7 @@ from warren.instance.jobs.jobtap import Plugin
 from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.plugins import builtin
 from warren.instance.jobs.service import JobManagerService
-from warren.instance.kvs import Kvs
+from warren.instance.kvs import Kvs, Quota
 from warren.instance.kvs.service import KvsService
 from warren.instance.kvs.watching import KvsWatch
 from warren.instance.queues import Queues
@@ -77,7 +77,8 @@ def assemble(
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
     handle = bus.handle()
-    kvs = Kvs(stands_on.jobs, owner, config.content.hash)
+    quota = Quota(config.kvs.user_limit)
+    kvs = Kvs(stands_on.jobs, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
     scheduler = JobScheduler(kvs, clock, graph, manager.allocated, config.sched)

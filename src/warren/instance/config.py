@@ -195,6 +195,8 @@ class KvsTable(Table, frozen=True):
 
     guest_limit: Annotated[int, msgspec.Meta(ge=2**20)] = 2**30
     """Bytes that a user may write to the namespace of one job, output included."""
+    user_limit: Annotated[int, msgspec.Meta(ge=2**20)] = 2**32
+    """Bytes that the records of all jobs of a user may have, those that are over included."""
 
 
 class Content(Table, frozen=True):

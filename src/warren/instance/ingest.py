@@ -19,6 +19,7 @@ from warren.instance.config import Config
 from warren.instance.jobids import JobIdAllocator
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs, put
+from warren.instance.kvs.quota import PER_JOB
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
@@ -104,12 +105,19 @@ class Ingest:
             "flags": asked.flags,
             "version": 1,
         }
+        if not cred.owner:
+            count = len(asked.token) + len(text) + PER_JOB
+            self._kvs.quota.take(keys.guest(job), cred.userid, count)
         stored = [
             *mark,
             put(keys.of(job, "J"), asked.token.encode()),
             put(keys.of(job, "jobspec"), text),
         ]
-        await self._manager.submit(job, submitted, kept, stored)
+        try:
+            await self._manager.submit(job, submitted, kept, stored)
+        except RpcError:
+            self._kvs.quota.release(keys.guest(job))
+            raise
         self._ids.committed(job)
         return {"id": job}
 

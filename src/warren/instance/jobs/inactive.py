@@ -69,7 +69,8 @@ class Ended:
     def keep(self, entry: Entry) -> None:
         """Keep a job in short that was active until now, and write that down with its end."""
         job = entry.job.id
-        short = summary.encode(entry.job, entry.jobspec, entry.r)
+        held = self._stored.quota.held(keys.guest(job))
+        short = summary.encode(entry.job, entry.jobspec, entry.r, held)
         self._commits.add(put(keys.summary(job), short))
         self._known.leaving[job] = self._known.active.pop(job)
         self._known.inactive[job] = self._short(job, short)
@@ -197,6 +198,7 @@ class Ended:
         self._going.discard(job)
         self._damaged.discard(job)
         self._waiting.forget(job)
+        self._stored.quota.release(keys.guest(job))
         return self._known.inactive.pop(job, None)
 
     # Waiting

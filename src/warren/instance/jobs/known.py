@@ -58,7 +58,7 @@ class Inactive:
     on nobody finds it.
     """
 
-    __slots__ = ("_broken", "_short", "_stored", "ended", "id", "queue", "result", "userid")
+    __slots__ = ("_broken", "_short", "_stored", "ended", "held", "id", "queue", "result", "userid")
 
     def __init__(
         self, job: JobId, short: bytes, stored: Stored, broken: Callable[[JobId, str, bool], None]
@@ -69,6 +69,7 @@ class Inactive:
         self.id = job
         self.userid = told.userid
         self.ended = told.ended
+        self.held = told.held
         self.result = told.result
         # One string for all of a queue's jobs, of which there are very many.
         self.queue = None if told.queue is None else intern(told.queue)

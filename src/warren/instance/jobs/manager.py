@@ -222,6 +222,10 @@ class JobManager:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
         self.processor.post(self.found(job), name, context)
 
+    def charge(self, entry: Entry, count: int) -> None:
+        """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
+        self._stored.quota.take(keys.guest(entry.job.id), entry.job.userid, count)
+
     async def committed(self) -> None:
         """Wait until everything that has been posted is durable."""
         await self._commits.done()
@@ -316,8 +320,10 @@ class JobManager:
                 continue
             if isinstance(found, Entry):
                 self._known.active[job] = found
+                self._stored.count(job, found.job.userid)
             else:
                 over.append(found)
+                self._stored.count(job, found.userid, found.held)
         self.ended.restored(over)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:

@@ -158,24 +158,29 @@ def growing(manager: JobManager, request: Request, over: int = errno.ENOENT) -> 
     And as `demand_room` does.
     """
     entry = own(manager, request, over)
-    demand_room(entry, request)
+    demand_room(manager, entry, request)
     return entry
 
 
-def demand_room(entry: Entry, request: Request) -> None:
-    """Raise RpcError, ENOSPC or EFBIG, where a guest would add more than may be in a log.
+def demand_room(manager: JobManager, entry: Entry, request: Request) -> None:
+    """Count what a guest adds to a log in its quota.
 
-    It is in memory, and read again with every restart.
+    Raises RpcError, ENOSPC or EFBIG, for more than may be in a log, which is in memory, and read
+    again with every restart; and ENOSPC for more than may be in all of its jobs.
     """
     if not request.cred.owner and full(entry):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
-    demand_small(request)
+    size = demand_small(request)
+    if not request.cred.owner:
+        manager.charge(entry, size)
 
 
-def demand_small(request: Request) -> None:
-    """Raise RpcError(EFBIG) for a guest's request of more than is kept of one."""
-    if not request.cred.owner and len(msgspec.json.encode(request.payload)) > _LARGEST:
+def demand_small(request: Request) -> int:
+    """Return the bytes of a request. Raises RpcError(EFBIG) for more than is kept of a guest's."""
+    size = len(msgspec.json.encode(request.payload))
+    if not request.cred.owner and size > _LARGEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST} bytes")
+    return size
 
 
 def full(entry: Entry) -> bool:

@@ -100,7 +100,7 @@ class JobManagerService:
 
     async def _urgency(self, request: Request) -> Payload:
         entry = running(self._manager, request)
-        demand_room(entry, request)
+        demand_room(self._manager, entry, request)
         asked = read(request, requests.Urgency)
         if not urgency.HOLD <= asked.urgency <= urgency.EXPEDITE:
             least, most = urgency.HOLD, urgency.EXPEDITE
@@ -167,7 +167,7 @@ class JobManagerService:
 
     async def _raise_all(self, request: Request) -> Payload:
         asked = read(request, requests.RaiseAll)
-        demand_small(request)
+        size = demand_small(request)
         entries = [
             entry
             for entry in chosen(self._manager, request, asked)
@@ -175,6 +175,9 @@ class JobManagerService:
             and (request.cred.owner or not full(entry) or _ends(entry, asked))
         ]
         if not asked.dry_run:
+            for entry in entries:
+                if not (request.cred.owner or _ends(entry, asked)):
+                    self._manager.charge(entry, size)
             for entry in entries:
                 self._manager.processor.post(entry, "exception", _exception(request, asked))
             await self._manager.committed()

@@ -8,7 +8,8 @@ import structlog
 
 from warren.instance import keys
 from warren.instance.jobs import subset
-from warren.instance.kvs import Kvs, Operation, graft, put, unlink
+from warren.instance.kvs import PRIMARY, Kvs, Operation, Quota, graft, put, unlink
+from warren.instance.kvs.quota import PER_JOB
 from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, fluid, resource_set
@@ -34,6 +35,20 @@ class Stored:
 
     def __init__(self, kvs: Kvs) -> None:
         self._kvs = kvs
+
+    @property
+    def quota(self) -> Quota:
+        """What users' jobs hold."""
+        return self._kvs.quota
+
+    def count(self, job: JobId, userid: int, held: int | None = None) -> None:
+        """Count in its user's quota what a job holds; None is what can be found of it."""
+        if userid == self._kvs.owner(PRIMARY):
+            return
+        if held is None:
+            found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest(job))
+            held = PER_JOB + found
+        self.quota.hold(keys.guest(job), userid, held)
 
     def ids(self) -> Iterator[JobId]:
         """Return the ids of all jobs, in order."""

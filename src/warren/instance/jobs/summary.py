@@ -39,6 +39,8 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
     """An idset."""
     job: bytes
     """All of it, in JSON as its events are: memos hold numbers that nothing else can write."""
+    held: int = 0
+    """Bytes that it is counted for in its user's quota; 0 in summaries of before there was one."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,7 +49,7 @@ _encode_job = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 
 
-def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None) -> bytes:
+def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, held: int = 0) -> bytes:
     """Write the summary of a job that is over."""
     result = job.result
     assert result is not None
@@ -63,6 +65,7 @@ def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None) -> by
             hosts=",".join(r["execution"]["nodelist"]) if r is not None else "",
             ranks=resource_set.ranks_text(resource_set.decode(r)) if r is not None else "",
             job=_encode_job(job),
+            held=held,
         )
     )
 

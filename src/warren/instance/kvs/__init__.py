@@ -7,6 +7,7 @@
 - `watches`: who waits for which key.
 - `refs`: tree objects, blobs and their digests, made when somebody asks.
 - `spelling`: keys as users write them.
+- `quota`: what guests' jobs hold, by user.
 - `store`: all of it together.
 - `service`, `watching`: what may be asked of it over the bus.
 """
@@ -21,12 +22,14 @@ from warren.instance.kvs.operations import (
     put,
     unlink,
 )
+from warren.instance.kvs.quota import Quota
 from warren.instance.kvs.store import Kvs
 
 __all__ = [
     "PRIMARY",
     "Kvs",
     "Operation",
+    "Quota",
     "append",
     "create_namespace",
     "graft",

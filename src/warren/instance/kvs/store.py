@@ -13,6 +13,7 @@ import msgspec
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY, Operation, Record
 from warren.instance.kvs.packs import LARGEST, Pack
+from warren.instance.kvs.quota import Quota
 from warren.instance.kvs.refs import KEPT, Refs
 from warren.instance.kvs.snapshot import Snapshot
 from warren.instance.kvs.tree import (
@@ -55,12 +56,14 @@ class Kvs:
         limit: Callable[[int], int] = rewrite_limit,
         pack: int = LARGEST,
         kept: int = KEPT,
+        quota: Quota | None = None,
     ) -> None:
         """Read the journal. Raises UserMistake where it cannot be read.
 
         `limit` is that of the committer, `pack` the bytes of the largest pack, and `kept` how many
-        bytes of blobs are kept for those who ask for them.
+        bytes of blobs are kept for those who ask for them. `quota` counts what guests' jobs hold.
         """
+        self.quota = quota or Quota()
         self._witness = Witness()
         self._spaces = {PRIMARY: Space(PRIMARY, owner, self._witness)}
         self._watches = Watches()
@@ -269,11 +272,31 @@ class Kvs:
         return None if found is None else found.owner
 
     def take(self, namespace: str, count: int, most: float) -> None:
-        """Count bytes that a guest is to write. Raises RpcError: ENOENT, or ENOSPC over `most`."""
+        """Count bytes that a guest is to write.
+
+        Raises RpcError: ENOENT, or ENOSPC over `most`, or over what its user's jobs may hold.
+        """
         space = self._space(namespace)
         if space.taken + count > most:
             raise RpcError(errno.ENOSPC, f"{space.taken} bytes were written to {namespace} already")
+        self.quota.take(namespace, space.owner, count)
         space.taken += count
+
+    def size(self, key: str, namespace: str = PRIMARY) -> int:
+        """Return how many bytes a value has, or all that are in a directory; 0 for none.
+
+        Links are not followed.
+        """
+        total, waiting = 0, [self.find(split(key), namespace).node]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, VALUE):
+                total += len(node)
+            elif isinstance(node, Pack):
+                total += len(node.blob)
+            elif isinstance(node, Directory):
+                waiting += node.values()
+        return total
 
     def version(self, namespace: str) -> int:
         """Return how many transactions have changed a namespace. Raises RpcError(ENOTSUP)."""

@@ -1,0 +1,124 @@
+"""What one user's jobs hold of the store: bounded together, and nobody else feels it."""
+
+import errno
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.instance.lives import Life, alive, spec
+from tests.instance.parts import GUEST, OWNER, refused, virtually
+from warren.instance import config, keys
+from warren.instance.kvs import create_namespace
+from warren.instance.kvs.quota import PER_JOB, Quota
+from warren.journal import MemoryJournal
+from warren.rfc import signed_request, treeobj
+from warren.rfc.fluid import JobId
+from warren.rpc.message import Handle, RpcError
+
+STRANGER = GUEST + 1
+LIMITED = config.parse(f"access.allow-guest-user = true\nkvs.user-limit = {2**20}")
+LARGE = {"environment": {"A": "x" * 300_000}}
+"""Of which two fit, each about 400 KiB in its request's base64."""
+
+
+async def submitted(life: Life, userid: int, **options: Any) -> JobId:
+    text = orjson.dumps(spec(**options))
+    proven = f"{signed_request.unsigned(text, userid, 'munge')}.MUNGE:AAAA:"
+    token = signed_request.wrap(text, OWNER) if userid == OWNER else proven
+    answer = await life.bus.handle(userid).rpc("job-ingest.submit", {"J": token})
+    return JobId(answer["id"])
+
+
+async def written(life: Life, job: JobId, count: int, who: int = GUEST) -> None:
+    ops = [{"key": "a", "flags": 0, "dirent": treeobj.val(bytes(count))}]
+    await life.bus.handle(who).rpc("kvs.commit", {"namespace": keys.guest(job), "ops": ops})
+
+
+def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
+    quota = Quota(100)
+    quota.take("job-1", 1, 60)
+    quota.take("job-2", 1, 30)
+    quota.take("job-3", 2, 100)
+    with pytest.raises(RpcError) as failed:
+        quota.take("job-2", 1, 11)
+    assert failed.value.errnum == errno.ENOSPC
+    quota.release("job-1")
+    quota.take("job-2", 1, 70)
+    assert quota.held("job-2") == 100
+    for job in ("job-1", "job-2", "job-3", "job-4"):
+        quota.release(job)
+    assert quota._users == quota._jobs == {}
+
+
+@virtually
+async def test_one_users_requests_fill_its_own_part_and_nobody_elses() -> None:
+    async with alive(config=LIMITED, generous=False) as life:
+        for _ in range(2):
+            await submitted(life, GUEST, **LARGE)
+        with pytest.raises(RpcError) as failed:
+            await submitted(life, GUEST, **LARGE)
+        assert failed.value.errnum == errno.ENOSPC
+        assert str(failed.value) == (
+            f"jobs of user {GUEST} hold 790 KiB of the 1.00 MiB that each user has "
+            "(kvs.user-limit): ask the owner to purge those that are over"
+        )
+        # It was not taken, and counts for nothing.
+        assert len(life.manager.active()) == 2
+        await submitted(life, GUEST)
+        for _ in range(2):
+            await submitted(life, STRANGER, **LARGE)
+        for _ in range(4):
+            await submitted(life, OWNER, **LARGE)
+
+
+@virtually
+async def test_what_is_written_for_all_of_a_users_jobs_is_counted_together() -> None:
+    async with alive(config=LIMITED, generous=False) as life:
+        jobs = [await submitted(life, GUEST) for _ in range(2)]
+        await life.kvs.commit([create_namespace(keys.guest(job), GUEST) for job in jobs])
+
+        await written(life, jobs[0], 600_000)
+        assert await refused(written(life, jobs[1], 600_000)) == errno.ENOSPC
+        await written(life, jobs[1], 600_000, OWNER)
+        memo: dict[str, Any] = {"id": jobs[1], "memo": {"a": "x" * 10_000}}
+        adding = life.bus.handle(GUEST)
+        assert await refused(_often(50, adding, memo)) == errno.ENOSPC
+        # The way out is never closed.
+        await life.bus.handle(GUEST).rpc("job-manager.raise", {"id": jobs[1], "type": "cancel"})
+
+
+async def _often(times: int, user: Handle, memo: dict[str, Any]) -> None:
+    for _ in range(times):
+        await user.rpc("job-manager.memo", memo)
+
+
+@virtually
+async def test_jobs_that_are_over_count_until_they_are_purged_and_over_restarts() -> None:
+    journal = MemoryJournal()
+    async with alive(journal, config=LIMITED, generous=False) as life:
+        waits = await submitted(life, GUEST, **LARGE)
+        held = life.kvs.quota.held(keys.guest(waits))
+        assert held > 400_000 + PER_JOB
+    async with alive(journal, config=LIMITED) as life:
+        assert life.kvs.quota.held(keys.guest(waits)) >= held
+        await life.until(waits, "clean")
+        over = await submitted(life, GUEST, **LARGE)
+        await life.until(over, "clean")
+    async with alive(journal, config=LIMITED) as life:
+        assert await refused(submitted(life, GUEST, **LARGE)) == errno.ENOSPC
+        await life.bus.handle().rpc("job-manager.purge-id", {"id": over, "force": True})
+        assert life.kvs.quota.held(keys.guest(over)) == 0
+        await submitted(life, GUEST, **LARGE)
+
+
+@virtually
+async def test_a_job_that_is_refused_counts_for_nothing() -> None:
+    async with alive(config=LIMITED, generous=False) as life:
+        dependencies = [{"scheme": "nobody-serves-it", "value": "1"}]
+        for _ in range(5):
+            attributes = {"dependencies": dependencies}
+            assert await refused(
+                submitted(life, GUEST, attributes=attributes, **LARGE)
+            ) == errno.EINVAL  # fmt: skip
+        await submitted(life, GUEST, **LARGE)
