@@ -137,3 +137,54 @@ async def test_a_server_without_descriptors_serves_again_when_there_are_some(
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             one.sendall(ASKED)
             assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 404")
+
+
+def test_connections_of_one_stranger_are_let_in_one_after_the_other() -> None:
+    shares = Shares(pace=0.5)
+
+    assert [shares.wait(1, 10.0) for _ in range(3)] == [0.0, 0.5, 1.0]
+    assert shares.wait(2, 10.0) == 0.0
+    assert shares.wait(1, 11.0) == 0.5
+    assert shares.wait(1, 20.0) == 0.0
+
+
+@pytest.mark.parametrize("strange", [pytest.param(True, marks=needs_users), False])
+@really
+async def test_requests_of_strangers_leave_the_event_loop_to_others(
+    listener: socket.socket, strange: bool
+) -> None:
+    loop = asyncio.get_running_loop()
+    ticks = 0
+    between: list[int] = []
+
+    async def heavy(request: web.Request) -> web.Response:
+        for _ in range(30):
+            end = loop.time() + 0.003
+            while loop.time() < end:
+                pass
+            before = ticks
+            await asyncio.sleep(0)
+            between.append(ticks - before)
+        return web.Response()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    app = web.Application()
+    app.router.add_get("/", heavy)
+    async with alongside(serving.serve(app, listener)):
+        with socket.socket() as one:
+            one.setblocking(False)
+            if strange:
+                os.fchown(one.fileno(), users.userids()[0], users.userids()[0])
+            await loop.sock_connect(one, listener.getsockname())
+            ticking = asyncio.ensure_future(tick())
+            one.sendall(ASKED)
+            assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 200")
+            ticking.cancel()
+            await asyncio.wait({ticking})
+    # What a stranger may take at once is taken by the first of the steps.
+    assert (sum(between[10:]) > 100) is strange

@@ -14,13 +14,13 @@ import pytest
 from tests.journal.running import really
 from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, eventually
 from tests.rpc.test_socket import errnum_of, wired
+from warren.base.turns import Fairness
 from warren.rpc import client, guests, server
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.client import Reconnecting
 from warren.rpc.guests import Guests, Limits
 from warren.rpc.message import Payload, Request, RpcError
 from warren.rpc.server import Bounds, Doors
-from warren.rpc.turns import Fairness
 
 FEW = Limits(connections=2, all_connections=3, requests=4, waiting=100_000)
 AT_ONCE = Fairness(allowance=1e9)
@@ -316,3 +316,47 @@ async def test_a_message_of_too_many_values_is_refused_unread(path: Path) -> Non
             await handle.rpc("test.echo", {"a": [0] * 40_000})
         assert failed.value.errnum == errno.EMSGSIZE
         assert await handle.rpc("test.echo", {"a": ",[" * 20_000 + '"\\'})
+
+
+# Time
+
+
+@really
+async def test_guests_requests_are_answered_in_turns_and_the_owners_are_not(
+    tmp_path: Path,
+) -> None:
+    ticks = 0
+    between: list[int] = []
+
+    async def heavy(request: Request) -> Payload:
+        between.clear()
+        for _ in range(20):
+            end = asyncio.get_running_loop().time() + 0.003
+            while asyncio.get_running_loop().time() < end:
+                pass
+            before = ticks
+            await asyncio.sleep(0)
+            between.append(ticks - before)
+        return {}
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def asked(bus: Bus, path: Path) -> int:
+        bus.register("test", {"heavy": Method(heavy, guest=True)})
+        bounds = Bounds(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
+        running = asyncio.ensure_future(server.serve(bus, path, Doors(guests=True), bounds))
+        await eventually(path.is_socket)
+        async with connected(path) as handle:
+            ticking = asyncio.ensure_future(tick())
+            await handle.rpc("test.heavy")
+            ticking.cancel()
+        running.cancel()
+        await asyncio.wait({running, ticking})
+        return sum(between)
+
+    assert await asked(Bus(GUEST), tmp_path / "guests") > 100
+    assert await asked(Bus(GUEST - 1), tmp_path / "owners") <= 25

@@ -1,1 +1,1 @@
-"""Ground: what every room may stand on. Errors by remedy, sizes, time, object values."""
+"""Ground: what every room may stand on. Errors by remedy, sizes, time, turns, object values."""

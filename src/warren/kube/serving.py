@@ -9,7 +9,9 @@ from typing import Final
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
+from warren.base.turns import Fairness, Turns
 from warren.kube.strangers import Shares
 
 log = structlog.get_logger()
@@ -20,6 +22,9 @@ _GRACE: Final = 1.0
 _BACKLOG: Final = 128
 _PAUSE: Final = 1.0
 """Seconds until it is tried again to accept a connection, where there was no room."""
+
+_FAIR: Final = Fairness(rest=4.0)
+"""Of the time that a request takes much goes by before and after its handler."""
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """What TLS 1.2 may use. Its CBC suites tell an attacker by their timing what they decrypt, and
@@ -54,16 +59,20 @@ async def serve(
     to agree upon TLS. Where there is no room for a connection, it is tried again after `pause`.
     """
     shares = shares or Shares()
+    app.middlewares.insert(0, _in_turns(shares))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace)
     await runner.setup()
     listener.setblocking(False)
     listener.listen(_BACKLOG)
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.TaskGroup() as meetings:
             while True:
                 connection = await _accepted(listener, pause)
                 if shares.admit(connection):
-                    meetings.create_task(_meet(runner, connection, tls, patience))
+                    stranger = shares.stranger(connection.fileno())
+                    later = 0.0 if stranger is None else shares.wait(stranger, loop.time())
+                    meetings.create_task(_meet(runner, connection, tls, patience, later))
                 else:
                     connection.close()
                 await asyncio.sleep(0)  # others have waited while somebody came
@@ -87,15 +96,46 @@ async def _accepted(listener: socket.socket, pause: float) -> socket.socket:
             return connection
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _in_turns(shares: Shares) -> Middleware:
+    """Return what has requests of strangers share the event loop with all others."""
+    turns = Turns(_FAIR)
+
+    @web.middleware
+    async def in_turns(request: web.Request, handler: Handler) -> web.StreamResponse:
+        opened = None if request.transport is None else request.transport.get_extra_info("socket")
+        stranger = None if opened is None else shares.stranger(opened.fileno())
+        if stranger is None:
+            return await handler(request)
+
+        async def answered() -> web.StreamResponse:
+            return await handler(request)
+
+        return await turns.take(stranger, answered)
+
+    return in_turns
+
+
 async def _meet(
-    runner: web.AppRunner, connection: socket.socket, tls: ssl.SSLContext | None, patience: float
+    runner: web.AppRunner,
+    connection: socket.socket,
+    tls: ssl.SSLContext | None,
+    patience: float,
+    later: float,
 ) -> None:
     """Let a connection in, if it gets so far: not before TLS is agreed upon is it HTTP's."""
     server = runner.server
     assert server is not None
+    if later > 0:
+        await asyncio.sleep(later)
     try:
         await asyncio.get_running_loop().connect_accepted_socket(
-            server, connection, ssl=tls, ssl_handshake_timeout=patience if tls else None
+            server,
+            connection,
+            ssl=tls,
+            ssl_handshake_timeout=patience if tls else None,
         )
     except OSError as error:  # among them those of TLS, and that nothing came in time
         log.debug("connection ends before it is one", error=str(error))
@@ -117,9 +157,7 @@ async def serve_few(
     silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
 
     @web.middleware
-    async def noted(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
         timer = silent.pop(request.protocol, None)
         if timer is not None:
             timer.cancel()

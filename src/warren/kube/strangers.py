@@ -2,7 +2,8 @@
 
 Every user reaches a port of loopback, and a connection costs memory and a descriptor before
 anything is known of who asks. Who has opened it the kernel tells at once (sock_diag(7)). The
-server's own user and root have as many as they like; of all others each has a few.
+server's own user and root have as many as they like; of all others each has a few, which are
+let in one after the other: to agree upon TLS costs much, and any of them can begin anew at once.
 """
 
 import os
@@ -15,6 +16,10 @@ EACH: Final = 64
 """Connections of each user, but of the server's own and of root."""
 ALL: Final = 512
 """Connections of all of them together."""
+PACE: Final = 0.02
+"""Seconds from one connection of such a user to the next."""
+NOBODY: Final = -1
+"""The user of connections of which it is not known whose they are."""
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
@@ -35,11 +40,30 @@ _NONE: Final = 2**32 - 1
 class Shares:
     """Counts connections by who has opened them."""
 
-    def __init__(self, *, each: int = EACH, together: int = ALL) -> None:
-        """A user has `each` of them, all have `together`. Those of nobody known are like one's."""
+    def __init__(self, *, each: int = EACH, together: int = ALL, pace: float = PACE) -> None:
+        """A user has `each` of them, all have `together`. Those of nobody known are like one's.
+
+        Those of one user are let in `pace` seconds after each other.
+        """
+        self._pace = pace
+        self._next: dict[int, float] = {}
         self._each = each
         self._all = together
         self._open: dict[int | None, list[socket.socket]] = {}
+
+    def stranger(self, descriptor: int) -> int | None:
+        """Return whose an open connection is; None for the server's own user's and root's."""
+        for user, sockets in self._open.items():
+            if any(each.fileno() == descriptor for each in sockets):
+                return NOBODY if user is None else user
+        return None
+
+    def wait(self, stranger: int, now: float) -> float:
+        """Return after how many seconds the next connection of a stranger is let in."""
+        self._next = {each: moment for each, moment in self._next.items() if moment > now}
+        moment = self._next.get(stranger, now)
+        self._next[stranger] = moment + self._pace
+        return moment - now
 
     def admit(self, connection: socket.socket) -> bool:
         """Count a connection that was just accepted in; return False for one too many.

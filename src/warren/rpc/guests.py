@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from warren.base.turns import USUAL, Fairness, Turns
 from warren.rpc.message import RpcError
-from warren.rpc.turns import USUAL, Fairness, Turns
 
 T = TypeVar("T")
 

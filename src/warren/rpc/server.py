@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from warren.base.turns import USUAL, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
 from warren.rpc.guests import Guests, Limits, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer, part
-from warren.rpc.turns import USUAL, Fairness
 
 ADD: Final = "service.add"
 

@@ -1,19 +1,12 @@
 """How guests share the event loop with each other and with all others."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from tests.harness import virtual
 from tests.harness.virtual import VirtualLoop
-from tests.journal.running import really
-from tests.rpc.services import GUEST, connected, eventually
-from warren.rpc import server
-from warren.rpc.bus import Bus, Method
-from warren.rpc.message import Payload, Request
-from warren.rpc.server import Bounds, Doors
-from warren.rpc.turns import Fairness, Turns
+from warren.base.turns import Fairness, Turns
 
 FAIR = Fairness(allowance=0.02, refill=0.1, debt=10.0, rest=1.0)
 
@@ -159,44 +152,3 @@ def test_what_work_raises_and_gives_comes_through() -> None:
         return await turns.take(1, gives)
 
     assert virtual.run(main()) == 7
-
-
-@really
-async def test_guests_requests_are_answered_in_turns_and_the_owners_are_not(
-    tmp_path: Path,
-) -> None:
-    ticks = 0
-    between: list[int] = []
-
-    async def heavy(request: Request) -> Payload:
-        between.clear()
-        for _ in range(20):
-            end = now() + 0.003
-            while now() < end:
-                pass
-            before = ticks
-            await asyncio.sleep(0)
-            between.append(ticks - before)
-        return {}
-
-    async def tick() -> None:
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0)
-
-    async def asked(bus: Bus, path: Path) -> int:
-        bus.register("test", {"heavy": Method(heavy, guest=True)})
-        bounds = Bounds(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
-        running = asyncio.ensure_future(server.serve(bus, path, Doors(guests=True), bounds))
-        await eventually(path.is_socket)
-        async with connected(path) as handle:
-            ticking = asyncio.ensure_future(tick())
-            await handle.rpc("test.heavy")
-            ticking.cancel()
-        running.cancel()
-        await asyncio.wait({running, ticking})
-        return sum(between)
-
-    assert await asked(Bus(GUEST), tmp_path / "guests") > 100
-    assert await asked(Bus(GUEST - 1), tmp_path / "owners") <= 25
