@@ -198,6 +198,26 @@ def test_a_file_of_many_chunks_arrives_with_its_holes_as_zeros(copy: Copier) -> 
     assert subprocess.run(["cmp", copy.place / "big", copy.place / "copied"]).returncode == 0
 
 
+def test_holes_of_a_file_stay_holes(copy: Copier) -> None:
+    """A file that is longer than any disk is copied in no time, and takes no room."""
+    source, target = copy.place / "source", copy.place / "target"
+    with source.open("wb") as file:
+        file.write(b"a" * 5000)
+        file.seek(2**40)
+        file.write(b"b" * 300_000)
+        file.truncate(2**43)
+    if source.stat().st_blocks * 512 > 2**30:
+        pytest.skip("files have no holes here")
+
+    assert copy.well("source", "target").last.bytes == 2**43
+    assert target.stat().st_size == 2**43
+    assert target.stat().st_blocks * 512 < 2**21
+    with target.open("rb") as file:
+        assert file.read(6000) == b"a" * 5000 + bytes(1000)
+        file.seek(2**40 - 10)
+        assert file.read(300_020) == bytes(10) + b"b" * 300_000 + bytes(10)
+
+
 def test_names_may_be_anything(copy: Copier) -> None:
     source = copy.place / "in"
     source.mkdir()

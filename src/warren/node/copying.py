@@ -321,26 +321,46 @@ class _Copier:
     def _copy_data(self, source: int, target: int, size: int) -> int:
         if size <= _SMALL:
             return self._copy_small(source, target)
+        position = 0
+        while (data := _next_data(source, position)) is not None:
+            begin, end = data
+            for each in (source, target):
+                os.lseek(each, begin, os.SEEK_SET)
+            self._count_in(begin - position)
+            position = begin + self._copy_range(source, target, end - begin)
+            if position < end:
+                break  # it has become shorter
+        # Holes stay holes: a file of nothing else may be as long as no disk, and never end.
+        whole = os.fstat(source).st_size
+        if position < whole:
+            os.ftruncate(target, whole)
+            self._count_in(whole - position)
+        return max(position, whole)
+
+    def _copy_range(self, source: int, target: int, size: int) -> int:
+        """Copy so many bytes from where both files are, or fewer up to the source's end."""
         copied = 0
         by_range = True
-        while True:
+        while copied < size:
+            chunk = min(_CHUNK, size - copied)
             try:
                 if by_range:
-                    count = os.copy_file_range(source, target, _CHUNK)
-                    if count == 0 and copied < size:
+                    count = os.copy_file_range(source, target, chunk)
+                    if count == 0:
                         by_range = False  # some file systems say 0 for "cannot"
                         continue
                 else:
-                    count = os.sendfile(target, source, None, _CHUNK)
+                    count = os.sendfile(target, source, None, chunk)
             except OSError as error:
                 if by_range and error.errno in _NO_RANGE:
                     by_range = False
                     continue
                 raise
             if count == 0:
-                return copied
+                break
             copied += count
             self._count_in(count)
+        return copied
 
     def _copy_small(self, source: int, target: int) -> int:
         """Copy what fits into memory; in-kernel copies cost more than they save there."""
@@ -383,6 +403,17 @@ class _Copier:
                 seconds=time.monotonic() - self._began,
             )
         print(json.dumps(asdict(said)), flush=True)
+
+
+def _next_data(source: int, position: int) -> tuple[int, int] | None:
+    """Return where the next piece of a file begins and ends that is no hole; None for no more."""
+    try:
+        begin = os.lseek(source, position, os.SEEK_DATA)
+        return begin, os.lseek(source, begin, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
 
 
 def _words(error: OSError) -> str:
