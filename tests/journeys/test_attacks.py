@@ -164,6 +164,17 @@ def test_an_io_uring_that_proc_does_not_show_keeps_neither_node_nor_flash(
     wait_for(lambda: leftovers(one.cluster.state) == [])
 
 
+def test_where_memory_is_short_jobs_are_ended_before_the_cluster(pair: tuple[User, User]) -> None:
+    """The kernel ends the largest process, and a job may consist of many small ones."""
+    one, _ = pair
+    processes = (one.cluster.status()["pid"], *one.cluster.agents().values())
+    of_cluster = [int(Path(f"/proc/{each}/oom_score_adj").read_text()) for each in processes]
+    job = one.submit("cat", "/proc/self/oom_score_adj")
+
+    assert int(one.output(job)) >= 500
+    assert max(of_cluster) == int(Path("/proc/self/oom_score_adj").read_text())
+
+
 def test_nobody_is_killed_for_a_tasks_public_variables(pair: tuple[User, User]) -> None:
     one, other = pair
     told = one.home / "variables"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.errors import WarrenError
+from warren.instance.shell import oom
 from warren.rpc import munge
 from warren.rpc.munge import Munge
 
@@ -107,9 +108,7 @@ def become(user: Account) -> None:
     Raises OSError, or Refused where the kernel has not done what it said; the process must
     end then.
     """
-    with suppress(OSError):
-        # A daemon may be spared by the kernel when memory is short; jobs are not.
-        Path("/proc/self/oom_score_adj").write_text("0")
+    oom.come_first()
     _leave_keyring()
     os.chdir("/")
     os.umask(0o022)
