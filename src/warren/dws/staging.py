@@ -1,7 +1,7 @@
 """Copying in and out: what the paths of a directive name, and where each copy goes.
 
-The path rules are those of NNF's data movement (dws-spec 2.3, 11): node-local
-storage has one copy for each allocation, and what comes back from several of
+The path rules are those of NNF's data movement (dws-spec section 2.3, dws-spec section 11):
+node-local storage has one copy for each allocation, and what comes back from several of
 them is kept apart in index directories, `<rabbit>-<n>`.
 """
 
