@@ -1,4 +1,4 @@
-"""Where jobs come in: what is refused, and what is kept of what is not (flux-rfc-spec 12)."""
+"""Where jobs come in: what is refused, and what is kept of the rest (flux-rfc-spec section 12)."""
 
 import base64
 import errno

@@ -1,4 +1,4 @@
-"""Numbers of jobs never come twice (flux-rfc-spec 4)."""
+"""Numbers of jobs never come twice (flux-rfc-spec section 4)."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Where a job's data is in the KVS (flux-rfc-spec 10)."""
+"""Where a job's data is in the KVS (flux-rfc-spec section 10)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a queue makes of a jobspec (flux-rfc-spec 20)."""
+"""What a queue makes of a jobspec (flux-rfc-spec section 20)."""
 
 from typing import Any
 

@@ -241,7 +241,7 @@ def test_many_files_arrive(copy: Copier) -> None:
     assert shape(copy.place / "out") == shape(source)
 
 
-# Where it goes (dws-spec 11.3)
+# Where it goes (dws-spec section 11.3)
 
 
 def test_a_file_goes_to_the_name_that_it_is_given(copy: Copier) -> None:
