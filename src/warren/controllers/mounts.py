@@ -1,8 +1,8 @@
 """ClientMounts, on the node they are for. Compute nodes and rabbits alike."""
 
-from warren.base.objects import Change, Key, Object, key_of
+from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects import ClientMount, read
 from warren.kube.client import Client
@@ -54,9 +54,10 @@ class MountReconciler:
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
-        await self._write(
-            current, labels.finalized(current.metadata, labels.CLIENT_MOUNT_FINALIZER)
+        done = reports.finalized(
+            kinds.CLIENT_MOUNT, current.metadata, labels.CLIENT_MOUNT_FINALIZER
         )
+        await perform(self._client, [done])
 
     async def _mount(self, current: ClientMount) -> None:
         for mount in current.spec.mounts:
@@ -76,20 +77,10 @@ class MountReconciler:
         state = current.spec.desired_state
         if trouble is None and current.all_in(state):
             return
-        known = current.status.error
-        if trouble is not None and known is not None and known.debug_message == str(trouble):
-            return
         error = trouble.as_status() if trouble is not None else None
+        if error is not None and reports.same_error(current.status.error, error):
+            return
         mounts = [{"state": state, "ready": trouble is None} for _ in current.spec.mounts]
-        status = {"mounts": mounts, "allReady": trouble is None, "error": error}
-        await self._write(current, {"status": status}, status=True)
-
-    async def _write(self, current: ClientMount, patch: Object, *, status: bool = False) -> None:
-        change = Change(
-            kind=kinds.CLIENT_MOUNT,
-            key=current.metadata.key,
-            patch=patch,
-            resource_version=current.metadata.resource_version,
-            status=status,
-        )
+        told: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
+        change = reports.status(kinds.CLIENT_MOUNT, current.metadata, told)
         await perform(self._client, [change])

@@ -4,7 +4,7 @@ import asyncio
 
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
-from warren.dws import kinds, labels, rabbits
+from warren.dws import kinds, labels, rabbits, reports
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import NnfNode, NnfNodeStorage, read
 from warren.dws.storage import volume
@@ -57,14 +57,8 @@ class RabbitReconciler:
             return None
         capacity = await self._machine.capacity()
         if (current.status.status, current.status.capacity) != ("Ready", capacity):
-            status = {"status": "Ready", "health": "OK", "capacity": capacity}
-            change = Change(
-                kind=kinds.NNF_NODE,
-                key=key,
-                patch={"status": status},
-                resource_version=current.metadata.resource_version,
-                status=True,
-            )
+            status: Object = {"status": "Ready", "health": "OK", "capacity": capacity}
+            change = reports.status(kinds.NNF_NODE, current.metadata, status)
             await perform(self._client, [change])
         return None
 
@@ -95,9 +89,10 @@ class RabbitReconciler:
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
-        await self._write(
-            current, labels.finalized(current.metadata, labels.NODE_STORAGE_FINALIZER)
+        done = reports.finalized(
+            kinds.NNF_NODE_STORAGE, current.metadata, labels.NODE_STORAGE_FINALIZER
         )
+        await perform(self._client, [done])
 
     def _share_changed(self, obj: Object) -> None:
         key = key_of(obj)
@@ -134,25 +129,15 @@ class RabbitReconciler:
         return max(troubles, key=lambda trouble: trouble.fatal, default=None)
 
     async def _report(self, current: NnfNodeStorage, trouble: NodeTrouble | None) -> None:
-        known = current.status.error
-        if trouble is None and current.status.ready and known is None:
-            return
-        if trouble is not None and known is not None and known.debug_message == str(trouble):
-            return
         error = trouble.as_status() if trouble is not None else None
         ready = trouble is None
+        if (error is not None or current.status.ready) and reports.same_error(
+            current.status.error, error
+        ):
+            return
         allocations = [{"ready": ready} for _ in range(current.spec.count)]
-        status = {"ready": ready, "allocations": allocations, "error": error}
-        await self._write(current, {"status": status}, status=True)
-
-    async def _write(self, current: NnfNodeStorage, patch: Object, *, status: bool = False) -> None:
-        change = Change(
-            kind=kinds.NNF_NODE_STORAGE,
-            key=current.metadata.key,
-            patch=patch,
-            resource_version=current.metadata.resource_version,
-            status=status,
-        )
+        told: Object = {"ready": ready, "allocations": allocations, "error": error}
+        change = reports.status(kinds.NNF_NODE_STORAGE, current.metadata, told)
         await perform(self._client, [change])
 
 

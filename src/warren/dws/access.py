@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import kinds, labels
+from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
     ClientMount,
@@ -39,7 +39,7 @@ def child(workflow: Workflow, index: int, clients: str, mount_path: str) -> Obje
         "makeClientMounts": True,
         "storageReference": {
             "kind": "NnfStorage",
-            "name": f"{meta.name}-{index}",
+            "name": children.name(workflow, index),
             "namespace": meta.namespace,
         },
     }
@@ -52,16 +52,12 @@ def child(workflow: Workflow, index: int, clients: str, mount_path: str) -> Obje
     else:
         spec["mountPathPrefix"] = mount_path
     return {
-        "metadata": {
-            "name": f"{meta.name}-{index}-{clients}",
-            "namespace": meta.namespace,
-            "labels": {
-                **labels.of_workflow(workflow, index),
-                **labels.of_owner(kinds.WORKFLOW, meta),
-            },
-            "ownerReferences": labels.controller(kinds.WORKFLOW, meta),
-            "finalizers": [labels.ACCESS_FINALIZER],
-        },
+        "metadata": children.metadata(
+            workflow,
+            f"{children.name(workflow, index)}-{clients}",
+            index,
+            labels.ACCESS_FINALIZER,
+        ),
         "spec": spec,
     }
 
@@ -229,22 +225,11 @@ def _mount(
 def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[Change]:
     state = access.spec.desired_state
     known = access.status
-    same_error = (
-        known.error is None if fault is None
-        else known.error is not None and known.error.debug_message == fault.debug
-    )  # fmt: skip
-    if known.state == state and known.ready == ready and same_error:
+    error = fault.as_status() if fault else None
+    if (known.state, known.ready) == (state, ready) and reports.same_error(known.error, error):
         return ()
-    status = {"state": state, "ready": ready, "error": fault.as_status() if fault else None}
-    return [
-        Change(
-            kind=kinds.NNF_ACCESS,
-            key=access.metadata.key,
-            patch={"status": status},
-            resource_version=access.metadata.resource_version,
-            status=True,
-        )
-    ]
+    told: Object = {"state": state, "ready": ready, "error": error}
+    return [reports.status(kinds.NNF_ACCESS, access.metadata, told)]
 
 
 def _raise_for(mounts: Sequence[ClientMount]) -> None:
@@ -264,14 +249,7 @@ def _let_go(snapshot: AccessSnapshot) -> Sequence[Write]:
         except Fault as fault:
             return [*removals, *_report(snapshot.access, ready=False, fault=fault)]
         return removals
-    return [
-        Change(
-            kind=kinds.NNF_ACCESS,
-            key=snapshot.access.metadata.key,
-            patch=labels.finalized(snapshot.access.metadata, labels.ACCESS_FINALIZER),
-            resource_version=snapshot.access.metadata.resource_version,
-        )
-    ]
+    return [reports.finalized(kinds.NNF_ACCESS, snapshot.access.metadata, labels.ACCESS_FINALIZER)]
 
 
 def _mounted_as(file_system: str) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.base.objects import Change, Create, Object, Write
+from warren.base.objects import Create, Object, Write
 from warren.directives import capacity
 from warren.directives.parse import Directive, parse
-from warren.dws import kinds, labels
+from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
@@ -29,15 +29,7 @@ NODE_LOCAL = ("raw", "xfs", "ext4")
 def child(workflow: Workflow, index: int) -> Object:
     """Make the DirectiveBreakdown of one directive of a Workflow."""
     return {
-        "metadata": {
-            "name": f"{workflow.metadata.name}-{index}",
-            "namespace": workflow.metadata.namespace,
-            "labels": {
-                **labels.of_workflow(workflow, index),
-                **labels.of_owner(kinds.WORKFLOW, workflow.metadata),
-            },
-            "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
-        },
+        "metadata": children.metadata(workflow, children.name(workflow, index), index),
         "spec": {
             "directive": workflow.spec.dw_directives[index],
             "userID": workflow.spec.user_id,
@@ -87,7 +79,10 @@ def decide(breakdown: DirectiveBreakdown, profiles: Sequence[NnfStorageProfile])
             }
         },
     }
-    return [Create(kind=kinds.SERVERS, object=servers), _report(breakdown, status)]
+    return [
+        Create(kind=kinds.SERVERS, object=servers),
+        reports.status(kinds.BREAKDOWN, breakdown.metadata, status),
+    ]
 
 
 def unsaid(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
@@ -101,7 +96,11 @@ def _failed(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
     known = breakdown.status.error
     if known is not None and known.debug_message == fault.debug:
         return ()
-    return [_report(breakdown, {"ready": False, "error": fault.as_status()})]
+    return [
+        reports.status(
+            kinds.BREAKDOWN, breakdown.metadata, {"ready": False, "error": fault.as_status()}
+        )
+    ]
 
 
 def needs_of(directive: Directive, profiles: Sequence[NnfStorageProfile]) -> list[AllocationNeed]:
@@ -169,13 +168,3 @@ def _need(need: AllocationNeed) -> dict[str, Any]:
         "label": need.label,
         "constraints": constraints,
     }
-
-
-def _report(breakdown: DirectiveBreakdown, status: Object) -> Change:
-    return Change(
-        kind=kinds.BREAKDOWN,
-        key=breakdown.metadata.key,
-        patch={"status": status},
-        resource_version=breakdown.metadata.resource_version,
-        status=True,
-    )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held
-from warren.dws import kinds, labels, placement, resources
+from warren.dws import kinds, placement, reports, resources
 from warren.dws.binding import Binding, Phase
 from warren.dws.faults import Fault
 from warren.dws.objects import (
@@ -412,9 +412,4 @@ def _ask(workflow: Workflow, state: State) -> Change:
 
 
 def _let_go(job: Job, workflow: Workflow) -> Change:
-    return Change(
-        kind=kinds.WORKFLOW,
-        key=workflow.metadata.key,
-        patch=labels.finalized(workflow.metadata, job.binding.finalizer),
-        resource_version=workflow.metadata.resource_version,
-    )
+    return reports.finalized(kinds.WORKFLOW, workflow.metadata, job.binding.finalizer)

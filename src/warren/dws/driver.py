@@ -18,10 +18,12 @@ from warren.directives.parse import Directive, parse
 from warren.dws import (
     access,
     breakdown,
+    children,
     kinds,
     labels,
     movement,
     rabbits,
+    reports,
     servers,
     staging,
     storage,
@@ -67,7 +69,7 @@ class WorkflowSnapshot:
 
     def child(self, index: int) -> str:
         """Return the name of the objects made for one directive."""
-        return f"{self.workflow.metadata.name}-{index}"
+        return children.name(self.workflow, index)
 
     def mount_path(self, index: int) -> str:
         """Return where the storage of one directive is mounted, on computes as on rabbits."""
@@ -157,15 +159,7 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
     }
     entered = workflowstates.entered(workflow, snapshot.now) or {}
     computes: Object = {
-        "metadata": {
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "labels": {
-                **labels.of_workflow(workflow),
-                **labels.of_owner(kinds.WORKFLOW, meta),
-            },
-            "ownerReferences": labels.controller(kinds.WORKFLOW, meta),
-        },
+        "metadata": children.metadata(workflow, meta.name),
         "data": [],
     }
     # The finalizer first: without it the Workflow may be gone before its Computes are made,
@@ -188,7 +182,7 @@ def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
         return [Remove(kind=kind, key=key) for kind, key in snapshot.dependents]
     if set(workflow.metadata.finalizers) != {labels.WORKFLOW_FINALIZER}:
         return []  # ours is taken off last
-    return [_change(workflow, labels.finalized(workflow.metadata, labels.WORKFLOW_FINALIZER))]
+    return [reports.finalized(kinds.WORKFLOW, workflow.metadata, labels.WORKFLOW_FINALIZER)]
 
 
 def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Write
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, reports
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
     ComputeLink,
@@ -53,15 +53,7 @@ def decide(
     status = _status(rabbit, storage, node)
     if _same(storage, status):
         return []
-    return [
-        Change(
-            kind=kinds.STORAGE,
-            key=storage.metadata.key,
-            patch={"status": status},
-            resource_version=storage.metadata.resource_version,
-            status=True,
-        )
-    ]
+    return [reports.status(kinds.STORAGE, storage.metadata, status)]
 
 
 def finished(configuration: SystemConfiguration) -> Sequence[Write]:
@@ -69,13 +61,7 @@ def finished(configuration: SystemConfiguration) -> Sequence[Write]:
     if configuration.status.ready:
         return []
     return [
-        Change(
-            kind=kinds.SYSTEM_CONFIGURATION,
-            key=configuration.metadata.key,
-            patch={"status": {"ready": True}},
-            resource_version=configuration.metadata.resource_version,
-            status=True,
-        )
+        reports.status(kinds.SYSTEM_CONFIGURATION, configuration.metadata, {"ready": True}),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from warren.base.objects import Change, Object
 from warren.base.words import plural
-from warren.dws import kinds
+from warren.dws import kinds, reports
 from warren.dws.breakdown import ACROSS_SERVERS, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
@@ -104,10 +104,4 @@ def report(
         and tuple(status["allocationSets"]) == servers.status.allocation_sets
     ):
         return None
-    return Change(
-        kind=kinds.SERVERS,
-        key=servers.metadata.key,
-        patch={"status": status},
-        resource_version=servers.metadata.resource_version,
-        status=True,
-    )
+    return reports.status(kinds.SERVERS, servers.metadata, status)

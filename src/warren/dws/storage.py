@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import kinds, labels
+from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
     DirectiveBreakdown,
@@ -25,16 +25,9 @@ def child(
     """Make the NnfStorage of one directive from what the workload manager has assigned."""
     assert breakdown.status.storage is not None
     return {
-        "metadata": {
-            "name": f"{workflow.metadata.name}-{index}",
-            "namespace": workflow.metadata.namespace,
-            "labels": {
-                **labels.of_workflow(workflow, index),
-                **labels.of_owner(kinds.WORKFLOW, workflow.metadata),
-            },
-            "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
-            "finalizers": [labels.STORAGE_FINALIZER],
-        },
+        "metadata": children.metadata(
+            workflow, children.name(workflow, index), index, labels.STORAGE_FINALIZER
+        ),
         "spec": {
             "fileSystemType": breakdown.status.storage.allocation_sets[0].label,
             "userID": workflow.spec.user_id,
@@ -122,23 +115,10 @@ def _reported(
     ready = error is None and all(
         node_storage is not None and node_storage.status.ready for node_storage in node_storages
     )
-    known = storage.status.error
-    unchanged = ready == storage.status.ready and (
-        (error is None and known is None)
-        or (error is not None and known is not None
-            and error["debugMessage"] == known.debug_message)
-    )  # fmt: skip
-    if unchanged:
+    if ready == storage.status.ready and reports.same_error(storage.status.error, error):
         return ()
-    return [
-        Change(
-            kind=kinds.NNF_STORAGE,
-            key=storage.metadata.key,
-            patch={"status": {"ready": ready, "error": error}},
-            resource_version=storage.metadata.resource_version,
-            status=True,
-        )
-    ]
+    told: Object = {"ready": ready, "error": error}
+    return [reports.status(kinds.NNF_STORAGE, storage.metadata, told)]
 
 
 def _give_back(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequence[Write]:
@@ -150,14 +130,7 @@ def _give_back(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> 
         ]
         stuck = any(node_storage.status.error for node_storage in node_storages)
         return [*removals, *(_reported(storage, node_storages) if stuck else ())]
-    return [
-        Change(
-            kind=kinds.NNF_STORAGE,
-            key=storage.metadata.key,
-            patch=labels.finalized(storage.metadata, labels.STORAGE_FINALIZER),
-            resource_version=storage.metadata.resource_version,
-        )
-    ]
+    return [reports.finalized(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 
 def volume(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
