@@ -15,9 +15,10 @@ from warren.instance.jobs.jobtap import Jobtap, Rejected
 from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import put
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import DEBUG, Job, annotated
+from warren.lifecycle.job import Job, annotated
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import DEBUG
 from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
 

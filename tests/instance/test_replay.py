@@ -18,10 +18,11 @@ from warren.instance.jobs.plugins.begin_time import BeginTime
 from warren.instance.jobs.plugins.singleton import Singleton
 from warren.instance.jobs.plugins.updates import Updates
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import DEBUG, WAITABLE, Job, replay
+from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import DEBUG, WAITABLE
 from warren.rpc.message import RpcError
 
 Action = tuple[str, int, int]

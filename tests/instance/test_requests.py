@@ -19,10 +19,10 @@ from warren.instance import keys
 from warren.instance.jobs.plugins import builtin
 from warren.instance.kvs import put
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import WAITABLE
 from warren.lifecycle.states import Result, State
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import WAITABLE
 from warren.rpc.message import Payload, RpcError
 
 STRANGER = GUEST + 1

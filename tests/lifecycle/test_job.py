@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lifecycle.stories import CONTEXTS, ID, LIFE, SUBMIT, event, job
-from warren.lifecycle.job import DEBUG, IllegalEvent, Job, Problem, begin, replay, settled, update
+from warren.lifecycle.job import IllegalEvent, Job, Problem, begin, replay, settled, update
 from warren.lifecycle.states import Result, State
 from warren.lifecycle.urgency import GREATEST, priority
 from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
+from warren.rfc.jobflags import DEBUG
 
 RUNNING = LIFE[: LIFE.index("finish")]
 

@@ -23,6 +23,7 @@ from warren.instance.kvs.quota import PER_JOB
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
+from warren.rfc.jobflags import DEBUG, NOVALIDATE, WAITABLE
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import (
     MOST_VALUES,
@@ -41,9 +42,6 @@ What it has added, it adds to no jobspec again.
 
 Validator = Callable[[Mapping[str, Any], int], None]
 """Looks at a jobspec, and raises UserMistake where it must not be accepted."""
-
-DEBUG, WAITABLE, NOVALIDATE = 2, 4, 8
-"""Flags of a submission."""
 
 _FLAGS: Final = DEBUG | WAITABLE | NOVALIDATE
 _DEFAULT_URGENCY: Final = 16

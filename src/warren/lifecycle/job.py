@@ -16,14 +16,10 @@ from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import DEBUG
 
 SCHEDULER_RESTART: Final = "scheduler-restart"
 """The type of exception of a job whose resources a restarted scheduler cannot let it keep."""
-
-DEBUG: Final = 2
-WAITABLE: Final = 4
-NOVALIDATE: Final = 8
-"""Bits of a job's flags, as `submit` has them."""
 
 SETTABLE: Final = frozenset({"debug", "alloc-bypass", "immutable"})
 """What `set-flags` may name."""

@@ -17,7 +17,7 @@ from warren.cli.job import scripts
 from warren.cli.job import specs as jobspecs
 from warren.cli.job.specs import make_jobspec
 from warren.daemons.statedir import StateDir
-from warren.rfc import fluid, idset, signed_request
+from warren.rfc import fluid, idset, jobflags, signed_request
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
@@ -26,7 +26,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CONTEXT: Final = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
-_FLAGS: Final = {"debug": 2, "waitable": 4, "novalidate": 8}
 
 _AT_ONCE: Final = 64
 """Submissions under way: as many share a commit."""
@@ -60,9 +59,9 @@ def _urgency(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
 def _flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     names = [name for name in value.split(",") if name]
     for name in names:
-        if name not in _FLAGS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(_FLAGS)}.")
-    return sum({_FLAGS[name] for name in names})
+        if name not in jobflags.BY_NAME:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(jobflags.BY_NAME)}.")
+    return sum({jobflags.BY_NAME[name] for name in names})
 
 
 def _with_signed(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, bool]:

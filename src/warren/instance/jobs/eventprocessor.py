@@ -35,12 +35,13 @@ from warren.lifecycle.actions import (
     WithdrawAllocation,
     act,
 )
-from warren.lifecycle.job import DEBUG, Job, update
+from warren.lifecycle.job import Job, update
 from warren.lifecycle.states import State
 from warren.rfc import idset
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
+from warren.rfc.jobflags import DEBUG
 from warren.rpc.message import RpcError
 
 log = structlog.get_logger()

@@ -18,9 +18,9 @@ from warren.instance.jobs.purging import AT_ONCE, Limits, due
 from warren.instance.jobs.stored import Stored
 from warren.instance.jobs.waiting import Waiting
 from warren.instance.kvs import put
-from warren.lifecycle.job import WAITABLE
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import WAITABLE
 from warren.rpc.message import RpcError
 
 log = structlog.get_logger()

@@ -25,9 +25,9 @@ from warren.instance.jobs.requests import (
 from warren.instance.jobs.revising import revise
 from warren.instance.ports import Execution
 from warren.lifecycle import urgency
-from warren.lifecycle.job import WAITABLE
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import WAITABLE
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 

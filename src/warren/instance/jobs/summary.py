@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
-from warren.lifecycle.job import WAITABLE, Job
+from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result
 from warren.rfc import jobspec as jobspecs
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
+from warren.rfc.jobflags import WAITABLE
 
 _VERSION: Final = 1
 """Of the summary, and of what `Job` has in it: it changes with either."""
