@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -286,6 +287,36 @@ async def test_the_job_service_is_the_users_and_understands_what_it_is_told() ->
         await instance.until(job)
 
         assert instance.job(job).status == 128 + signal.SIGKILL << 8
+
+
+@pytest.mark.parametrize(("answers", "took"), [(True, 2.0), (False, 5.0)])
+@virtually
+async def test_a_shell_leaves_when_it_has_answered_for_the_signal_that_ended_it(
+    answers: bool, took: float
+) -> None:
+    class Peers:
+        async def ask(self, rank: int, method: str, payload: Any) -> None:
+            await asyncio.sleep(2.0 if answers else 1000.0)
+
+    shell: Any = SimpleNamespace(
+        part=SimpleNamespace(rank=0, hosts=("a", "b")),
+        peers=Peers(),
+        permit=lambda request: None,
+        signal=lambda signum, ranks: None,
+        serve=lambda name, method: served.append(method),
+    )
+    served: list[Any] = []
+    kill = Kill()
+    await kill.init(shell)
+    request = SimpleNamespace(payload={"signum": 9})
+    answering = asyncio.create_task(served[0].answer(request))
+    await asyncio.sleep(0)
+
+    began = asyncio.get_running_loop().time()
+    await kill.finish(shell)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(took)
+    assert answering.done() is answers
+    answering.cancel()
 
 
 def late(rank: int) -> SimulatedSpawner:

@@ -58,7 +58,7 @@ class Shell:
     about: dict[str, Any] = field(default_factory=dict)
     ending: bool = False
     _part: Part | None = None
-    _company: Shells | None = None
+    _peers: Shells | None = None
     _group: asyncio.TaskGroup | None = None
     _background: list[asyncio.Task[None]] = field(default_factory=list)
     _methods: dict[str, Method] = field(default_factory=dict)
@@ -106,14 +106,14 @@ class Shell:
         theirs = jobspec.system(part.jobspec).get("exec", {}).get("job_shell")
         if theirs is not None:
             return await own.run(self, self.spawner, self._begun, theirs, self.uri)
-        self._company = Shells(self.handle, part)
+        self._peers = Shells(self.handle, part)
         written = await self._prepare()
         try:
             code = await self._run_tasks(written)
         finally:
             written.close()
         await self._call("finish")
-        await self._company.leave(patient=part.options.exit_timeout is not None)
+        await self._peers.leave(patient=part.options.exit_timeout is not None)
         return code
 
     # Preparing
@@ -255,8 +255,8 @@ class Shell:
 
     @property
     def peers(self) -> Shells:
-        assert self._company is not None
-        return self._company
+        assert self._peers is not None
+        return self._peers
 
     def serve(self, name: str, method: Method) -> None:
         self._methods[name] = method

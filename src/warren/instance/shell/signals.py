@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import signal
+from contextlib import suppress
 from typing import Final
 
 from warren.instance.shell.plugins import NOTICE, RunningShell, ShellPlugin
@@ -22,8 +23,20 @@ HELD: Final = frozenset(range(PASSED + 1, signal.NSIG))
 """Signals for tasks that a new shell does not get before it can take them."""
 
 
+_ANSWER: Final = 5.0
+"""Seconds that a shell whose tasks have ended waits until it has answered."""
+
+
 class Kill(ShellPlugin):
-    """Serves `<service>.kill {signum, ranks?}`. The leader passes it on to all shells."""
+    """Serves `<service>.kill {signum, ranks?}`. The leader passes it on to all shells.
+
+    A signal that ends the tasks is answered before the shell leaves.
+    """
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def init(self, shell: RunningShell) -> None:
         shell.serve("kill", Method(lambda request: self._serve(shell, request), guest=True))
@@ -37,12 +50,24 @@ class Kill(ShellPlugin):
             wanted = None if ranks in (None, "all") else idset.decode(str(ranks))
         except BadFormat as error:
             raise RpcError(errno.EPROTO, f"kill: {error}") from None
-        shell.signal(signum, wanted)
-        if shell.part.rank == 0:
-            async with asyncio.TaskGroup() as passing:
-                for other in range(1, len(shell.part.hosts)):
-                    passing.create_task(shell.peers.ask(other, "kill", request.payload))
+        self._asked += 1
+        self._idle.clear()
+        try:
+            shell.signal(signum, wanted)
+            if shell.part.rank == 0:
+                async with asyncio.TaskGroup() as passing:
+                    for other in range(1, len(shell.part.hosts)):
+                        passing.create_task(shell.peers.ask(other, "kill", request.payload))
+        finally:
+            self._asked -= 1
+            if not self._asked:
+                self._idle.set()
         return {}
+
+    async def finish(self, shell: RunningShell) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER):
+                await self._idle.wait()
 
 
 class BeforeTheEnd(ShellPlugin):
