@@ -51,6 +51,27 @@ def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
     assert quota._users == quota._jobs == {}
 
 
+def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
+    """However large the limit is: the disk is full for everybody."""
+    room = 2**20
+    quota = Quota(2**30, lambda: room)
+    quota.take("job-1", 1, 2**19)
+    with pytest.raises(RpcError) as failed:
+        quota.take("job-1", 1, 1)
+    assert str(failed.value) == (
+        "jobs of user 1 hold 512 KiB of the 512 KiB that each user has while the disk is as full "
+        "as now: ask the owner to purge those that are over"
+    )
+    quota.take("job-2", 2, 2**18)
+    room = 0
+    # What runs comes to its end.
+    quota.take("job-1", 1, 2**20, under_way=True)
+    with pytest.raises(RpcError):
+        quota.take("job-1", 1, 2**24, under_way=True)
+    room = 2**23
+    quota.take("job-1", 1, 2**20)
+
+
 @virtually
 async def test_one_users_requests_fill_its_own_part_and_nobody_elses() -> None:
     async with alive(config=LIMITED, generous=False) as life:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -64,6 +65,15 @@ async def made_for(write: Callable[[], None], pause: float = _LOOK) -> None:
             await asyncio.sleep(pause)
         else:
             return
+
+
+def left(place: Path) -> float:
+    """Return how many bytes the file system of a directory has left; infinity if unknown."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return math.inf
+    return float(found.f_bavail * found.f_frsize)
 
 
 def _short(place: Path, needed: int) -> str | None:

@@ -1,5 +1,6 @@
 """The embedded instance, built from its parts: the cluster's own, and those of batch jobs."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,8 @@ class Foundation:
     commands: Commands
     owner: int
     config: Config = field(default_factory=Config)
+    room: Callable[[], float] = lambda: math.inf
+    """Returns how many bytes the disk of that journal has left."""
     barred: Callable[[int], str | None] = imp.can_run_as
     """Says why the launcher cannot run the jobs of a user; None if it can."""
 
@@ -77,7 +80,7 @@ def assemble(
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
     handle = bus.handle()
-    quota = Quota(config.kvs.user_limit)
+    quota = Quota(config.kvs.user_limit, stands_on.room)
     kvs = Kvs(stands_on.jobs, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)

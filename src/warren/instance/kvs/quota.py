@@ -6,6 +6,7 @@ together is bounded, so that one user does not stop everybody else's new work.
 
 import errno
 import math
+from collections.abc import Callable
 from typing import Final
 
 from warren.base.bytesize import human
@@ -14,25 +15,42 @@ from warren.rpc.message import RpcError
 PER_JOB: Final = 4096
 """Bytes that any job is counted for, besides what its user has written."""
 
+ENOUGH: Final = 16 * 2**20
+"""Bytes with which a job comes to its end, what it has printed included, on a disk that is full."""
+
 
 class Quota:
     """Bytes by user, and by the namespace of each job. What the owner writes is not counted."""
 
-    def __init__(self, most: float = math.inf) -> None:
-        """`most` is how many bytes a user's jobs may hold together."""
+    def __init__(
+        self, most: float = math.inf, room: Callable[[], float] = lambda: math.inf
+    ) -> None:
+        """`most` is how many bytes a user's jobs may hold together.
+
+        They hold no more than half of `room` either, the bytes that the disk has left: what is
+        written takes as much again while the journal is rewritten.
+        """
         self._most = most
+        self._room = room
         self._users: dict[int, int] = {}
         self._jobs: dict[str, tuple[int, int]] = {}
 
-    def take(self, job: str, userid: int, count: int) -> None:
-        """Count bytes that are to be written for a job. Raises RpcError(ENOSPC) for too many."""
+    def take(self, job: str, userid: int, count: int, *, under_way: bool = False) -> None:
+        """Count bytes that are to be written for a job. Raises RpcError(ENOSPC) for too many.
+
+        What a job that is `under_way` needs to come to its end is not refused for want of room.
+        """
         taken = self._users.get(userid, 0)
-        if taken + count > self._most:
-            words = (
-                f"jobs of user {userid} hold {human(taken)} of the {human(int(self._most))} that "
-                "each user has (kvs.user-limit): ask the owner to purge those that are over"
+        ends = under_way and self.held(job) + count <= ENOUGH
+        room = math.inf if ends else self._room() / 2
+        if taken + count > min(self._most, room):
+            why = (
+                f"{human(int(self._most))} that each user has (kvs.user-limit)"
+                if self._most <= room
+                else f"{human(int(room))} that each user has while the disk is as full as now"
             )
-            raise RpcError(errno.ENOSPC, words)
+            words = f"jobs of user {userid} hold {human(taken)} of the {why}"
+            raise RpcError(errno.ENOSPC, f"{words}: ask the owner to purge those that are over")
         self.hold(job, userid, count)
 
     def hold(self, job: str, userid: int, count: int) -> None:

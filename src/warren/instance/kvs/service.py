@@ -117,7 +117,7 @@ class KvsService:
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
         if not request.cred.owner:
             size = sum(len(each.key) + len(each.value) + _OVERHEAD for each in operations)
-            self._kvs.take(name, size + len(writer), self._most)
+            self._kvs.take(name, size + len(writer), self._most, under_way=bool(writer))
         if not writer:
             # What has a writer is a running job's, which has nowhere else to put it: it waits.
             self._demand_room()

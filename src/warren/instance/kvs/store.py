@@ -271,7 +271,7 @@ class Kvs:
         found = self._spaces.get(namespace)
         return None if found is None else found.owner
 
-    def take(self, namespace: str, count: int, most: float) -> None:
+    def take(self, namespace: str, count: int, most: float, *, under_way: bool = False) -> None:
         """Count bytes that a guest is to write.
 
         Raises RpcError: ENOENT, or ENOSPC over `most`, or over what its user's jobs may hold.
@@ -279,7 +279,7 @@ class Kvs:
         space = self._space(namespace)
         if space.taken + count > most:
             raise RpcError(errno.ENOSPC, f"{space.taken} bytes were written to {namespace} already")
-        self.quota.take(namespace, space.owner, count)
+        self.quota.take(namespace, space.owner, count, under_way=under_way)
         space.taken += count
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:
