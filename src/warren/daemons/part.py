@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from warren.base.clock import SystemClock
-from warren.daemons import apiserver, compose, room, users
+from warren.daemons import apiserver, compose, diskspace, users
 from warren.daemons import controllers as storage
 from warren.daemons import site as sites
 from warren.daemons.child import be
@@ -127,7 +127,7 @@ def founded(state: StateDir, jobs: Journal) -> Foundation:
         commands=ProcessCommands(state.mark),
         owner=os.geteuid(),
         config=config.load(state.config),
-        room=lambda: room.left(state.path),
+        room=lambda: diskspace.left(state.path),
     )
 
 

@@ -29,7 +29,7 @@ import msgspec
 
 from warren.base.errors import WarrenError
 from warren.base.processes import adopt_orphans, descendants, end, kill
-from warren.instance.shell import cgroups
+from warren.instance.shell import cgroups, fuse
 from warren.instance.shell.cgroups import Cgroup
 from warren.instance.shell.signals import HELD
 from warren.rpc import message, sockets
@@ -362,6 +362,8 @@ class ShellParent:
                 self._tell(shell)
                 continue
             self._kill_all(shell)
+            if dying.pause == _LATE:
+                fuse.give_up(self._left(shell), shell.order.userid)
             dying.next = now + dying.pause
             dying.pause = min(dying.pause * 2, _LATE)
             if now - dying.since > self._grace:
