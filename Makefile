@@ -4,6 +4,7 @@
 # make test-kube KUBECONFIG=FILE   run the client contract tests against a real cluster
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
+# make mutants  break the code in small ways and show which of them no test notices (ARGS="--sample 50")
 # make docs    generate the documents that come from tables
 
 VENV ?= .venv
@@ -13,7 +14,7 @@ ONLY ?= .
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
-.PHONY: demo test test-all test-kube check bench docs clean
+.PHONY: demo test test-all test-kube check bench mutants docs clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
@@ -46,11 +47,14 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --only '$(ONLY)'
 
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tools.mutants $(ARGS)
+
 docs: $(VENV)/.dev
 	$(BIN)/python tools/diagrams.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutants
 
 LIBPMI = src/warren/instance/shell/libpmi.c
 

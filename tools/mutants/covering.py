@@ -1,0 +1,171 @@
+"""Which tests run which lines: learned from one run of the tests, and kept for those that stay."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import coverage
+import hypothesis
+import pytest
+from tools.mutants.changes import ROOT, Mutant, digest
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+CACHE = ROOT / ".mutants"
+# Hypothesis is loaded before pytest could rewrite its assertions, and nobody reads them.
+QUICK = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What one run of all tests showed."""
+
+    seconds: Mapping[str, float]
+    """How long each test took."""
+    lines: Mapping[str, Mapping[int, Sequence[str]]]
+    """By file and line, the tests that run it."""
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Return the tests that may notice a mutant, fastest first."""
+        lines = self.lines.get(str(mutant.path), {})
+        where = mutant.statement if mutant.function else lines
+        # What runs when a module is loaded shows wherever the module is used.
+        found = {test for line in where for test in lines.get(line, ())}
+        if not mutant.function:
+            found = found or set(self.seconds)
+        return sorted(found, key=lambda test: self.seconds.get(test, 0))
+
+
+class Plugin:
+    """Lets tests run alike each time, and notes what fails."""
+
+    def __init__(self) -> None:
+        self.failed: str | None = None
+
+    def pytest_sessionstart(self) -> None:
+        plain = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "mutants",
+            parent=hypothesis.settings.get_profile("any-machine"),
+            derandomize=True,
+            database=None,
+            phases=plain,
+        )
+        hypothesis.settings.load_profile("mutants")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+
+class Watching(Plugin):
+    """Runs all tests, and notes which lines each of them runs."""
+
+    def __init__(self, packages: Sequence[str]) -> None:
+        super().__init__()
+        self.seconds: dict[str, float] = {}
+        source = [str(ROOT / "src" / "warren" / package) for package in packages]
+        self.coverage = coverage.Coverage(data_file=None, config_file=False, source=source)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Iterator[None]:
+        self.coverage.start()
+        result = yield
+        self.coverage.stop()
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
+        began = time.monotonic()
+        result = yield
+        self.seconds[item.nodeid] = time.monotonic() - began
+        self.coverage.switch_context("")
+        return result
+
+    def found(self) -> dict[str, dict[str, Any]]:
+        """Return what the tests of each file run, by file."""
+        found: dict[str, dict[str, Any]] = {}
+        for test, took in self.seconds.items():
+            of_file = found.setdefault(file_of(test), {"seconds": {}, "lines": {}})
+            of_file["seconds"][test] = took
+        data = self.coverage.get_data()
+        for path in data.measured_files():
+            for line, tests in data.contexts_by_lineno(path).items():
+                for test in filter(None, tests):
+                    by_line = found[file_of(test)]["lines"].setdefault(path, {})
+                    by_line.setdefault(line, []).append(test)
+        return found
+
+
+def learned(packages: Sequence[str]) -> Coverage:
+    """Return which tests run which lines: from the last time, or by running those that changed."""
+    directory = CACHE / "coverage"
+    directory.mkdir(exist_ok=True)
+    texts = [file for each in ("src", "tests") for file in sorted((ROOT / each).rglob("*.py"))]
+    common = digest(*(file.read_text() for file in texts if not is_test(file)))
+    kept = {
+        str(file.relative_to(ROOT)): directory
+        / f"{digest(common, str(file), file.read_text())}.json"
+        for file in texts
+        if is_test(file) and file.relative_to(ROOT / "tests").parts[0] in packages
+    }
+    for old in {*directory.iterdir()} - {*kept.values()}:
+        old.unlink()
+    missing = [file for file, found in kept.items() if not found.exists()]
+    if missing:
+        print("running the tests once, to see which lines each of them runs", flush=True)
+
+        def watch() -> None:
+            watching = Watching(packages)
+            if pytest.main([*QUICK, *missing], plugins=[watching]) == 0:
+                nothing: dict[str, Any] = {"seconds": {}, "lines": {}}
+                found = watching.found()
+                for file in missing:
+                    kept[file].write_text(json.dumps(found.get(file, nothing)))
+
+        os.waitpid(child(watch), 0)
+        if not all(kept[file].exists() for file in missing):
+            sys.exit("The tests fail as they are: mutants are for tests that pass.")
+    seconds: dict[str, float] = {}
+    lines: dict[str, dict[int, list[str]]] = {}
+    for found in kept.values():
+        read = json.loads(found.read_text())
+        seconds |= read["seconds"]
+        for path, by_line in read["lines"].items():
+            known = lines.setdefault(path, {})
+            for line, tests in by_line.items():
+                known.setdefault(int(line), []).extend(tests)
+    return Coverage(seconds=seconds, lines=lines)
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def is_test(file: Path) -> bool:
+    return file.name.startswith("test_")
+
+
+def child(act: Callable[[], None]) -> int:
+    """Run `act` in a forked child, which ends with its parent; return the child's id."""
+    sys.stdout.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            act()
+            sys.stdout.flush()
+            status = 0
+    finally:
+        os._exit(status)
