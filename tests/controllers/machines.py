@@ -1,0 +1,50 @@
+"""A node that notes what its agent asks of it, and fails where it is told to."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from warren.dws.node import Copy, Progress, Volume
+from warren.node.simulated import Flash, SimulatedMachine
+
+CAPACITY: Final = 2**40
+
+
+class Noting(SimulatedMachine):
+    """A simulated machine. What `troubles` has for a request is raised, until it is taken out."""
+
+    def __init__(self, name: str = "n0", flash: Flash | None = None, **options: Any) -> None:
+        self.flash = flash or Flash(CAPACITY)
+        super().__init__(name, self.flash, **options)
+        self.asked: list[tuple[Any, ...]] = []
+        self.troubles: dict[tuple[Any, ...], Exception] = {}
+
+    def _note(self, *request: Any) -> None:
+        self.asked.append(request)
+        if request in self.troubles:
+            raise self.troubles[request]
+
+    async def capacity(self) -> int:
+        self._note("capacity")
+        return await super().capacity()
+
+    async def make(self, volume: Volume) -> None:
+        self._note("make", volume.name)
+        await super().make(volume)
+
+    async def release(self, group: str, name: str) -> None:
+        self._note("release", group, name)
+        await super().release(group, name)
+
+    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+        self._note("mount", group, name, file_system, path)
+        await super().mount(group, name, file_system, path)
+
+    async def unmount(self, path: str, userid: int = 0) -> None:
+        self._note("unmount", path, userid)
+        await super().unmount(path, userid)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        self._note("copy", copy.source)
+        async for progress in super().copy(copy):
+            yield progress
+        self.asked.append(("copied", copy.source))

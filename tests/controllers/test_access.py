@@ -1,0 +1,345 @@
+"""The controllers of NnfAccesses, NnfStorages and DirectiveBreakdowns: what each sees and does."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.controllers.alone import WORKFLOW, Api, alone, informed, owned_by, running
+from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled
+from warren.base.objects import Key
+from warren.controllers.access import AccessController
+from warren.controllers.breakdown import BreakdownController
+from warren.controllers.storage import StorageController
+from warren.dws import kinds, labels
+from warren.kube.client import Invalid
+
+ACCESS = Key("default", "wf-0-computes")
+STORAGE = Key("default", "wf-0")
+COMPUTES = {"metadata": meta("wf", labels=WORKFLOW), "data": [{"name": "n0"}, {"name": "n2"}]}
+
+
+def access(desired: str = "mounted", clients: bool = True) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "desiredState": desired,
+        "target": "single",
+        "mountPath": "/mnt/nnf/x",
+        "storageReference": {"kind": "NnfStorage", "name": "wf-0", "namespace": "default"},
+    }
+    if clients:
+        spec["clientReference"] = {"kind": "Computes", "name": "wf", "namespace": "default"}
+    metadata = meta(ACCESS.name, labels=WORKFLOW, finalizers=[labels.ACCESS_FINALIZER])
+    return {"metadata": metadata, "spec": spec}
+
+
+def storage() -> dict[str, Any]:
+    nodes = [{"name": "r0", "count": 1}, {"name": "r1", "count": 1}]
+    sets = [{"name": "xfs", "capacity": 10, "nodes": nodes}]
+    spec = {"fileSystemType": "xfs", "allocationSets": sets}
+    metadata = meta(STORAGE.name, labels=WORKFLOW, finalizers=[labels.STORAGE_FINALIZER])
+    return {"metadata": metadata, "spec": spec}
+
+
+def share(rabbit: str, ready: bool = True) -> dict[str, Any]:
+    own = owned_by(kinds.NNF_STORAGE, STORAGE.name)
+    return {
+        "metadata": meta("default-wf-0-xfs-0", rabbit, labels=own),
+        "spec": {"count": 1, "capacity": 10, "fileSystemType": "xfs"},
+        "status": {"ready": ready},
+    }
+
+
+def system() -> Any:
+    return msgspec.to_builtins(configuration(RABBITS))
+
+
+async def everything(api: Api) -> None:
+    """Make all that an NnfAccess needs."""
+    await api.add(kinds.SYSTEM_CONFIGURATION, system())
+    await api.add(kinds.COMPUTES, COMPUTES)
+    await api.add(kinds.NNF_STORAGE, storage())
+    for rabbit in RABBITS:
+        await api.add(kinds.NNF_NODE_STORAGE, share(rabbit))
+
+
+# NnfAccess
+
+
+def test_each_compute_mounts_the_allocation_of_its_rabbit_and_then_the_access_is_ready() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            mounts = api.keys(kinds.CLIENT_MOUNT)
+            assert mounts == [f"{node}/default-{ACCESS.name}" for node in ("n0", "n2")]
+            assert not (api.find(kinds.NNF_ACCESS, ACCESS).get("status") or {}).get("ready")
+            for each in mounts:
+                key = Key(*each.split("/"))
+                done = {"status": settled("mounted")}
+                await api.change(kinds.CLIENT_MOUNT, key, done, status=True)
+
+        found = api.find(kinds.NNF_ACCESS, ACCESS)["status"]
+        assert (found["state"], found["ready"]) == ("mounted", True)
+
+    alone(story)
+
+
+LATE = {
+    "configuration": (kinds.SYSTEM_CONFIGURATION, system, False),
+    "computes": (kinds.COMPUTES, lambda: COMPUTES, True),
+    "storage": (kinds.NNF_STORAGE, storage, True),
+    "a share": (kinds.NNF_NODE_STORAGE, lambda: share("r1"), True),
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_nothing_is_mounted_until_all_is_seen_and_its_news_wakes_the_access(late: str) -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        for name, (kind, make, _) in LATE.items():
+            if name != late:
+                await api.add(kind, make())
+        await api.add(kinds.NNF_NODE_STORAGE, share("r0"))
+        kind, make, wakes = LATE[late]
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            assert api.keys(kinds.CLIENT_MOUNT) == []
+            error = api.find(kinds.NNF_ACCESS, ACCESS)["status"]["error"]
+            assert "not" in error["debugMessage"]
+            await api.add(kind, make())
+            if not wakes:
+                await controller.reconcile(ACCESS)
+            assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
+
+    alone(story)
+
+
+def test_an_access_without_clients_waits_for_them() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access(clients=False))
+
+        assert api.keys(kinds.CLIENT_MOUNT) == []
+
+    alone(story)
+
+
+def test_news_of_another_job_wakes_nobody() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        passes: list[Any] = []
+        controller.reconciler.observe(_Counting(passes))
+        other = {**WORKFLOW, labels.WORKFLOW_NAME: "other"}
+        await everything(api)
+        await api.add(kinds.NNF_ACCESS, access())
+        async with running(api, controller.reconciler.run()):
+            before = len(passes)
+            await api.add(kinds.COMPUTES, {"metadata": meta("x", labels=other), "data": []})
+            await api.add(kinds.COMPUTES, {"metadata": meta("y"), "data": []})
+            strange = {"node": "n0", "desiredState": "mounted", "mounts": []}
+            await api.add(kinds.CLIENT_MOUNT, {"metadata": meta("z", "n0"), "spec": strange})
+            assert len(passes) == before
+
+    alone(story)
+
+
+class _Counting:
+    def __init__(self, passes: list[Any]) -> None:
+        self._passes = passes
+
+    def waited(self, seconds: float) -> None: ...
+
+    def passed(self, outcome: Any, seconds: float) -> None:
+        self._passes.append(outcome)
+
+
+def test_an_access_that_is_deleted_takes_its_mounts_away_first() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            await api.remove(kinds.NNF_ACCESS, ACCESS)
+            assert api.find(kinds.NNF_ACCESS, ACCESS) is not None
+            for each in api.store.everything(kinds.CLIENT_MOUNT):
+                assert each["metadata"]["deletionTimestamp"]
+                key = Key(each["metadata"]["namespace"], each["metadata"]["name"])
+                await api.change(kinds.CLIENT_MOUNT, key, {"metadata": {"finalizers": []}})
+
+        assert api.keys(kinds.CLIENT_MOUNT) == []
+        assert api.find(kinds.NNF_ACCESS, ACCESS) is None
+        assert api.asked == [("list", kinds.CLIENT_MOUNT)]
+
+    alone(story)
+
+
+# NnfStorage and its Servers
+
+
+def servers(ready: bool = False) -> dict[str, Any]:
+    sets = [
+        {"label": "xfs", "allocationSize": 10, "storage": [{"name": r, "allocationCount": 1}]}
+        for r in ("r0",)
+    ]
+    sets[0]["storage"] = [{"name": rabbit, "allocationCount": 1} for rabbit in RABBITS]
+    found = {"metadata": meta(STORAGE.name, labels=WORKFLOW), "spec": {"allocationSets": sets}}
+    return {**found, "status": {"ready": True}} if ready else found
+
+
+def test_each_rabbit_gets_its_share_and_what_is_ready_is_said_of_storage_and_servers() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SERVERS, servers())
+            named = api.find(kinds.SERVERS, STORAGE)["status"]
+            assert sorted(named["allocationSets"][0]["storage"]) == ["r0", "r1"]
+            assert not named["ready"]
+
+            await api.add(kinds.NNF_STORAGE, storage())
+            shares = api.keys(kinds.NNF_NODE_STORAGE)
+            assert shares == [f"{rabbit}/default-wf-0-xfs-0" for rabbit in RABBITS]
+            for number, each in enumerate(shares):
+                done = {"status": {"ready": True}}
+                key = Key(*each.split("/"))
+                await api.change(kinds.NNF_NODE_STORAGE, key, done, status=True)
+                told = api.find(kinds.SERVERS, STORAGE)["status"]
+                assert told["ready"] == (number == 1)
+                assert told["allocationSets"][0]["storage"]["r0"]["allocationSize"] == 10
+
+        assert api.find(kinds.NNF_STORAGE, STORAGE)["status"]["ready"]
+
+    alone(story)
+
+
+def test_servers_that_come_late_are_reported_on_when_they_come() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers)
+        for rabbit in RABBITS:
+            await api.add(kinds.NNF_NODE_STORAGE, share(rabbit))
+        await api.add(kinds.NNF_STORAGE, storage())
+        async with running(api, controller.reconciler.run()):
+            assert api.find(kinds.NNF_STORAGE, STORAGE)["status"]["ready"]
+            await api.add(kinds.SERVERS, servers())
+
+        assert api.find(kinds.SERVERS, STORAGE)["status"]["ready"]
+
+    alone(story)
+
+
+def test_servers_that_were_ready_are_told_nothing_once_their_storage_is_gone() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers)
+        await api.add(kinds.SERVERS, servers(ready=True))
+        async with informed(api):
+            await controller.reconcile(STORAGE)
+
+        assert api.written == []
+
+    alone(story)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_servers_and_storages_on_their_way_out_are_told_nothing(there: bool) -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers)
+        made = servers()
+        made["metadata"] |= {"finalizers": ["another"]}
+        await api.add(kinds.SERVERS, made)
+        if there:
+            await api.add(kinds.NNF_STORAGE, storage())
+            for rabbit in RABBITS:
+                await api.add(kinds.NNF_NODE_STORAGE, share(rabbit))
+            await api.remove(kinds.NNF_STORAGE, STORAGE)
+        else:
+            await api.remove(kinds.SERVERS, STORAGE)
+        async with informed(api):
+            await controller.reconcile(STORAGE)
+
+        assert [kind for _, kind, _ in api.written if kind == kinds.SERVERS] == []
+
+    alone(story)
+
+
+def test_a_storage_that_is_deleted_takes_its_shares_away_first() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_STORAGE, storage())
+            await api.remove(kinds.NNF_STORAGE, STORAGE)
+            assert api.find(kinds.NNF_STORAGE, STORAGE) is not None
+            for each in api.keys(kinds.NNF_NODE_STORAGE):
+                nothing = {"metadata": {"finalizers": []}}
+                await api.change(kinds.NNF_NODE_STORAGE, Key(*each.split("/")), nothing)
+
+        assert api.keys(kinds.NNF_NODE_STORAGE) == []
+        assert api.find(kinds.NNF_STORAGE, STORAGE) is None
+
+    alone(story)
+
+
+# DirectiveBreakdown
+
+BREAKDOWN = Key("default", "wf-0")
+
+
+def directive() -> dict[str, Any]:
+    return {
+        "metadata": meta(BREAKDOWN.name, labels=WORKFLOW),
+        "spec": {"directive": JOBDW, "userID": 1},
+    }
+
+
+def profile_in(namespace: str, padding: str = "300MiB") -> Any:
+    made = msgspec.to_builtins(profile(allocationPadding=padding))
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+def with_breakdowns(story: Callable[[Api, BreakdownController], Awaitable[None]]) -> None:
+    async def main(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await story(api, controller)
+
+    alone(main)
+
+
+def test_a_directive_is_broken_down_by_the_profiles_of_their_namespace_alone() -> None:
+    async def story(api: Api, controller: BreakdownController) -> None:
+        await api.add(kinds.NNF_STORAGE_PROFILE, profile_in(kinds.PROFILES_NAMESPACE))
+        await api.add(kinds.NNF_STORAGE_PROFILE, profile_in("default", "10GiB"))
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive())
+
+        found = api.find(kinds.BREAKDOWN, BREAKDOWN)["status"]
+        assert found["ready"]
+        (need,) = found["storage"]["allocationSets"]
+        assert need["minimumCapacity"] < 2 * 2**30
+
+    with_breakdowns(story)
+
+
+def test_what_definitions_of_others_do_not_know_becomes_an_error_of_the_breakdown() -> None:
+    async def story(api: Api, controller: BreakdownController) -> None:
+        await api.add(kinds.NNF_STORAGE_PROFILE, profile_in(kinds.PROFILES_NAMESPACE))
+        api.refusals["patch", kinds.BREAKDOWN] = Invalid("fileSystemType: unknown")
+        await api.add(kinds.BREAKDOWN, directive())
+        async with informed(api):
+            await controller.reconcile(BREAKDOWN)
+
+        error = api.find(kinds.BREAKDOWN, BREAKDOWN)["status"]["error"]
+        assert "fileSystemType: unknown" in error["debugMessage"]
+
+    with_breakdowns(story)
+
+
+def test_a_breakdown_that_is_gone_is_nothing_to_do() -> None:
+    async def story(api: Api, controller: BreakdownController) -> None:
+        async with informed(api):
+            assert await controller.reconcile(BREAKDOWN) is None
+        assert api.written == []
+
+    with_breakdowns(story)

@@ -1,0 +1,264 @@
+"""The mounts of one node: what a ClientMount asks, what the node does, what is said of it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.controllers.machines import Noting
+from tests.dws.builders import DELETING, meta
+from warren.base.objects import Key
+from warren.controllers.mounts import MountReconciler
+from warren.dws import kinds, labels
+from warren.dws.node import NodeTrouble, Volume
+
+KEY = Key("n0", "m")
+PATHS = ("/mnt/a", "/mnt/b")
+MOUNTS = [("mount", "r0", f"v{number}", "xfs", path) for number, path in enumerate(PATHS)]
+UNMOUNTS = [("unmount", path, 1001) for path in reversed(PATHS)]
+
+
+def mount(path: str, number: int, type: str = "xfs", lvm: bool = True) -> dict[str, Any]:
+    device = {"type": "lvm"}
+    if lvm:
+        device |= {"lvm": {"volumeGroup": "r0", "logicalVolume": f"v{number}"}}  # type: ignore[dict-item]
+    return {"mountPath": path, "type": type, "userID": 1001, "device": device}
+
+
+def client_mount(
+    desired: str = "mounted",
+    mounts: Sequence[Any] | None = None,
+    status: Any = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    two = [mount(path, number) for number, path in enumerate(PATHS)]
+    return {
+        "metadata": meta("m", "n0", **metadata),
+        "spec": {"node": "n0", "desiredState": desired, "mounts": mounts or two},
+        **({"status": status} if status else {}),
+    }
+
+
+def said(state: str, ready: bool = True, error: Any = None) -> dict[str, Any]:
+    told = [{"state": state, "ready": ready}] * len(PATHS)
+    return {"mounts": told, "allReady": ready, "error": error}
+
+
+Story = Callable[[Api, Noting, MountReconciler], Awaitable[None]]
+
+
+def with_node(story: Story) -> None:
+    async def main(api: Api) -> None:
+        machine = Noting()
+        for number in range(len(PATHS)):
+            await machine.make(
+                Volume(
+                    group="r0", name=f"v{number}", size=1, file_system="xfs", userid=0, groupid=0
+                )
+            )
+        machine.asked.clear()
+        await story(api, machine, MountReconciler(api, api.informers, machine))
+
+    alone(main)
+
+
+def status(api: Api) -> Any:
+    found = api.find(kinds.CLIENT_MOUNT, KEY).get("status")
+    return found and {"error": None, **found}
+
+
+@pytest.mark.parametrize(("desired", "asked"), [("mounted", MOUNTS), ("unmounted", UNMOUNTS)])
+def test_the_node_does_what_is_desired_and_says_so(
+    desired: str, asked: list[tuple[str, ...]]
+) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        await api.add(kinds.CLIENT_MOUNT, client_mount(desired))
+        async with informed(api):
+            assert await mounts.reconcile(KEY) is None
+
+        assert machine.asked == asked
+        assert status(api) == said(desired)
+        assert api.written == [("status", kinds.CLIENT_MOUNT, KEY)]
+
+    with_node(story)
+
+
+@pytest.mark.parametrize("desired", ["mounted", "unmounted"])
+def test_it_is_done_again_and_not_said_again(desired: str) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        await api.add(kinds.CLIENT_MOUNT, client_mount(desired, status=said(desired)))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        assert len(machine.asked) == len(PATHS)
+        assert api.written == []
+
+    with_node(story)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        said("unmounted"),
+        said("mounted", ready=False),
+        {"mounts": [{"state": "mounted", "ready": True}], "allReady": True},
+        {"mounts": [{"state": "mounted", "ready": i == 0} for i in range(2)], "allReady": True},
+    ],
+)
+def test_what_was_said_of_less_or_of_another_state_is_said_anew(known: Any) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        await api.add(kinds.CLIENT_MOUNT, client_mount(status=known))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        assert status(api) == said("mounted")
+
+    with_node(story)
+
+
+def test_a_bare_device_is_mounted_as_one() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        bare = [mount("/mnt/a", 0, "none"), mount("/mnt/b", 1, "ext4")]
+        await api.add(kinds.CLIENT_MOUNT, client_mount(mounts=bare))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        assert [each[3] for each in machine.asked] == ["raw", "ext4"]
+
+    with_node(story)
+
+
+def test_what_is_no_volume_is_an_error_that_is_told_and_not_tried_again() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        other = [mount("/mnt/a", 0, lvm=False), mount("/mnt/b", 1)]
+        await api.add(kinds.CLIENT_MOUNT, client_mount(mounts=other))
+        async with informed(api):
+            assert await mounts.reconcile(KEY) is None
+
+        error = status(api)["error"]
+        assert error["debugMessage"] == "/mnt/a: the device is not a volume"
+        assert error["severity"] == "Fatal"
+        assert machine.asked == []
+
+    with_node(story)
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_a_trouble_is_told_once_and_tried_again_unless_it_is_fatal(fatal: bool) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        machine.troubles[MOUNTS[1]] = NodeTrouble("broke", fatal=fatal)
+        await api.add(kinds.CLIENT_MOUNT, client_mount())
+        async with informed(api):
+            for _ in range(2):
+                if fatal:
+                    await mounts.reconcile(KEY)
+                else:
+                    with pytest.raises(NodeTrouble, match="broke"):
+                        await mounts.reconcile(KEY)
+                await caught_up()
+
+        told = status(api)
+        assert (told["allReady"], told["error"]["debugMessage"]) == (False, "broke")
+        assert [each["ready"] for each in told["mounts"]] == [False, False]
+        assert api.written == [("status", kinds.CLIENT_MOUNT, KEY)]
+
+    with_node(story)
+
+
+def test_another_trouble_is_told_in_place_of_the_first() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        error = {**NodeTrouble("first", fatal=True).as_status()}
+        known = said("mounted", ready=False, error=error)
+        machine.troubles[MOUNTS[0]] = NodeTrouble("second", fatal=True)
+        await api.add(kinds.CLIENT_MOUNT, client_mount(status=known))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        assert status(api)["error"]["debugMessage"] == "second"
+
+    with_node(story)
+
+
+def test_a_trouble_that_is_over_is_taken_back() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        error = {**NodeTrouble("broke").as_status()}
+        known = said("mounted", ready=False, error=error)
+        await api.add(kinds.CLIENT_MOUNT, client_mount(status=known))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        assert status(api) == said("mounted")
+
+    with_node(story)
+
+
+# Deletion
+
+
+def test_what_is_deleted_is_unmounted_and_then_let_go() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        keeping = [labels.CLIENT_MOUNT_FINALIZER, "another"]
+        await api.add(kinds.CLIENT_MOUNT, client_mount(finalizers=keeping, **DELETING))
+        async with informed(api):
+            assert await mounts.reconcile(KEY) is None
+
+        assert machine.asked == UNMOUNTS
+        assert api.find(kinds.CLIENT_MOUNT, KEY)["metadata"]["finalizers"] == ["another"]
+        assert api.written == [("patch", kinds.CLIENT_MOUNT, KEY)]
+
+    with_node(story)
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_what_cannot_be_unmounted_is_not_let_go(fatal: bool) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        machine.troubles[UNMOUNTS[1]] = NodeTrouble("in use", fatal=fatal)
+        keeping = [labels.CLIENT_MOUNT_FINALIZER]
+        await api.add(kinds.CLIENT_MOUNT, client_mount(finalizers=keeping, **DELETING))
+        async with informed(api):
+            with pytest.raises(NodeTrouble):
+                await mounts.reconcile(KEY)
+
+        found = api.find(kinds.CLIENT_MOUNT, KEY)
+        assert found["metadata"]["finalizers"] == keeping
+        assert found["status"]["error"]["debugMessage"] == "in use"
+
+    with_node(story)
+
+
+def test_what_is_gone_is_nothing_to_do() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        async with informed(api):
+            assert await mounts.reconcile(KEY) is None
+
+        assert (machine.asked, api.written) == ([], [])
+
+    with_node(story)
+
+
+# News
+
+
+def test_news_of_a_client_mount_wakes_its_node() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        async with running(api, mounts.reconciler.run()):
+            await api.add(kinds.CLIENT_MOUNT, client_mount())
+            assert status(api) == said("mounted")
+            await api.change(kinds.CLIENT_MOUNT, KEY, {"spec": {"desiredState": "unmounted"}})
+            assert status(api) == said("unmounted")
+
+    with_node(story)
+
+
+def test_a_node_that_has_lost_its_mounts_makes_all_of_them_again() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        async with running(api, mounts.reconciler.run()):
+            await api.add(kinds.CLIENT_MOUNT, client_mount())
+            machine.flash.mounts.clear()
+            mounts.mount_again()
+            await caught_up()
+
+        assert sorted(path for _, path in machine.flash.mounts) == list(PATHS)
+
+    with_node(story)

@@ -1,0 +1,396 @@
+"""The copies of one rabbit: begun, told of, tried again, cancelled; each state and event."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import Api, alone, caught_up, running
+from tests.controllers.machines import Noting
+from tests.dws.builders import meta
+from tests.harness.virtual import EPOCH
+from warren.base.objects import Change, Key
+from warren.base.times import parse_rfc3339, rfc3339_micro
+from warren.controllers.movement import MovementReconciler
+from warren.dws import kinds, labels
+from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
+from warren.dws.retries import Retries
+from warren.kube.client import Unavailable
+
+KIND = kinds.NNF_DATA_MOVEMENT
+KEY = Key("r0", "m")
+
+Story = Callable[[Api, Noting, MovementReconciler], Awaitable[None]]
+
+
+def with_rabbit(story: Story, machine: Noting | None = None, **options: Any) -> None:
+    async def main(api: Api) -> None:
+        node = machine or Noting("r0")
+        await story(api, node, MovementReconciler(api, api.informers, node, api.clock, **options))
+
+    alone(main)
+
+
+def movement(
+    status: Any = None,
+    name: str = "m",
+    cancel: bool = False,
+    source: str = "/in",
+    storage: str = "",
+    userid: int = 1001,
+    **metadata: Any,
+) -> dict[str, Any]:
+    spec = {
+        "source": {"path": source, "storageReference": {"kind": storage}},
+        "destination": {"path": "/out"},
+        "userId": userid,
+        "groupId": 1002,
+        "cancel": cancel,
+    }
+    found = {"metadata": meta(name, "r0", **metadata), "spec": spec}
+    return {**found, "status": status} if status else found
+
+
+def status(api: Api, key: Key = KEY) -> Any:
+    return api.find(KIND, key).get("status", {})
+
+
+async def wait(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+class Failing(Noting):
+    """A rabbit whose copies fail, one after the other, by what is left in `failures`."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__("r0")
+        self.failures = list(failures)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        if self.failures:
+            self._note("copy", copy.source)
+            raise self.failures.pop(0)
+        async for progress in super().copy(copy):
+            yield progress
+
+
+def test_a_copy_is_begun_and_its_end_is_told() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(2)
+            told = status(api)
+
+        assert rabbit.asked == [("copy", "/in"), ("copied", "/in")]
+        (copy,) = rabbit.flash.copies
+        assert copy == Copy(source="/in", destination="/out", index=None, userid=1001, groupid=1002)
+        assert (told["state"], told["status"]) == ("Finished", "Success")
+        assert told["message"] == "copied 1.00 MiB of 1.00 MiB in 1 of 1 files"
+        assert told["restarts"] == 0
+        began, ended = parse_rfc3339(told["startTime"]), parse_rfc3339(told["endTime"])
+        assert 0.99 <= ended - began < 1.1
+        assert began >= EPOCH
+        assert told["commandStatus"]["progress"] == 75
+        assert told["commandStatus"]["files"] == 0
+        assert told["commandStatus"]["data"] == "768 KiB"
+        assert told["commandStatus"]["rate"] == "1.00 MiB/s"
+        assert told["commandStatus"]["elapsedTime"] == "750ms"
+        assert told["commandStatus"]["seconds"] == "0.750"
+
+    with_rabbit(story)
+
+
+def test_while_it_lasts_the_copy_is_running_without_an_end() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        await api.add(KIND, movement({"state": "Starting", "restarts": 1}))
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await wait(60)
+            told = status(api)
+            assert told["state"] == "Running"
+            assert "endTime" not in told
+            assert told["restarts"] == 1
+            assert told["commandStatus"]["progress"] < 100
+
+    with_rabbit(story, Noting("r0", seconds=100))
+
+
+@pytest.mark.parametrize(
+    ("path", "storage", "index"),
+    [
+        ("/mnt/nnf/x/r0-1/data", "NnfStorage", "r0-1"),
+        ("/mnt/nnf/x/r0-12", "NnfStorage", "r0-12"),
+        ("/mnt/nnf/x/r0-1/data", "LustreFileSystem", None),
+        ("/mnt/nnf/x/r00-1/data", "NnfStorage", None),
+        ("/mnt/nnf/x/r0-1b/data", "NnfStorage", None),
+        ("/mnt/nnf/x/data", "NnfStorage", None),
+    ],
+)
+def test_the_index_directory_is_that_of_node_local_storage_alone(
+    path: str, storage: str, index: str | None
+) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(source=path, storage=storage))
+            await wait(2)
+
+        (copy,) = rabbit.flash.copies
+        assert copy.index == index
+
+    with_rabbit(story)
+
+
+def test_a_copy_that_is_finished_is_not_made_again() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        await api.add(KIND, movement({"state": "Finished", "status": "Success"}))
+        await api.add(KIND, movement({"state": "Finished", "status": "Failed"}, "n", cancel=True))
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await wait(2)
+
+        assert (rabbit.asked, api.written) == ([], [])
+
+    with_rabbit(story)
+
+
+def test_a_copy_whose_agent_died_is_made_again_and_counts_as_another_try() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        await api.add(KIND, movement({"state": "Running", "restarts": 1}))
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await wait(2)
+
+        assert status(api)["restarts"] == 2
+        assert rabbit.asked == [("copy", "/in"), ("copied", "/in")]
+
+    with_rabbit(story)
+
+
+# What fails
+
+
+def test_a_copy_that_fails_is_tried_again_after_a_while() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(**initiator("copy_out")))
+            told = status(api)
+            assert (told["state"], told["restarts"]) == ("Starting", 1)
+            assert told["message"] == "try 1 has failed: broke"
+            assert len(rabbit.asked) == 1
+            await wait(600)
+            told = status(api)
+
+        assert rabbit.asked == [("copy", "/in"), ("copy", "/in"), ("copied", "/in")]
+        assert (told["state"], told["status"], told["restarts"]) == ("Finished", "Success", 1)
+
+    with_rabbit(story, Failing(NodeTrouble("broke")))
+
+
+def initiator(command: str) -> dict[str, Any]:
+    return {"labels": {labels.INITIATOR: command}}
+
+
+def test_the_wait_before_another_try_is_counted_from_the_end_of_the_last() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        until = Retries().wait(3, 0)
+        last = rfc3339_micro(api.clock.now() - 2)
+        await api.add(KIND, movement({"state": "Starting", "restarts": 3, "endTime": last}))
+        async with running(api, movements.copies.run()):
+            now = api.clock.now()
+            delay = await movements.reconcile(KEY)
+            assert delay == pytest.approx(until - (now - parse_rfc3339(last)))
+            assert rabbit.asked == []
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize(
+    ("failure", "type"), [(CopyFailed("no such file"), "User"), (NodeTrouble("died"), "Internal")]
+)
+def test_after_its_tries_a_copy_has_failed_and_says_whose_fault_it_was(
+    failure: NodeTrouble, type: str
+) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(**initiator("copy_out")))
+            await wait(36000)
+            told = status(api)
+
+        assert (told["state"], told["status"]) == ("Finished", "Failed")
+        words = str(failure)
+        if told["restarts"]:
+            words += f" (tried {told['restarts'] + 1} times)"
+        assert len(rabbit.asked) == told["restarts"] + 1
+        assert told["message"] == words
+        assert told["error"] == {
+            "debugMessage": words,
+            "userMessage": words,
+            "type": type,
+            "severity": "Fatal",
+        }
+        assert "endTime" in told
+
+    with_rabbit(story, Failing(*[failure] * 20))
+
+
+def test_a_bug_costs_one_copy_and_not_the_agent() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(**initiator("copy_out")))
+            await wait(36000)
+            assert "failed inside Warren: ZeroDivisionError('bug')" in status(api)["message"]
+            await api.add(KIND, movement(name="n"))
+            await wait(2)
+            assert status(api, Key("r0", "n"))["status"] == "Success"
+
+    with_rabbit(story, Failing(*[ZeroDivisionError("bug")] * 3))
+
+
+def test_an_end_that_is_not_heard_is_told_again_and_nothing_copied_twice() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            api.refusals["patch", KIND] = Unavailable("away")
+            # The last word but one is the progress, which nobody repeats.
+            await wait(0.0)
+            while rabbit.asked[-1:] != [("copied", "/in")]:
+                api.refusals["patch", KIND] = Unavailable("away")
+                await wait(0.125)
+            api.refusals["patch", KIND] = Unavailable("away")
+            await wait(10)
+
+        assert status(api)["status"] == "Success"
+        assert rabbit.asked.count(("copy", "/in")) == 1
+
+    with_rabbit(story, Noting("r0", seconds=8))
+
+
+def test_a_beginning_that_is_not_heard_is_told_again_before_anything_is_copied() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        api.refusals["patch", KIND] = Unavailable("away")
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(5)
+
+        verbs = [verb for verb, _, _ in api.written]
+        assert verbs[:2] == ["status", "status"]
+        assert status(api)["status"] == "Success"
+
+    with_rabbit(story)
+
+
+# What is not wanted any more
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_copy_that_is_cancelled_is_ended_and_says_so(begun: bool) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(cancel=not begun))
+            if begun:
+                await api.change(KIND, KEY, {"spec": {"cancel": True}})
+            told = status(api)
+
+        assert (told["state"], told["status"]) == ("Finished", "Cancelled")
+        assert told["message"] == "the copy was cancelled"
+        assert "endTime" in told
+        assert rabbit.flash.copies == []
+        assert len(rabbit.asked) == begun
+
+    with_rabbit(story, Noting("r0", seconds=100))
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_copy_that_is_deleted_is_ended_before_it_is_let_go(finished: bool) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        keeping = [labels.MOVEMENT_FINALIZER, "another"]
+        known = {"state": "Finished"} if finished else None
+        await api.add(KIND, movement(known, finalizers=keeping))
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.remove(KIND, KEY)
+            await wait(200)
+
+        assert api.find(KIND, KEY)["metadata"]["finalizers"] == ["another"]
+        assert len(rabbit.asked) == (not finished)
+        assert rabbit.flash.copies == []
+
+    with_rabbit(story, Noting("r0", seconds=100))
+
+
+def test_a_copy_whose_movement_is_gone_is_ended() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await api.remove(KIND, KEY)
+            await wait(200)
+            assert rabbit.flash.copies == []
+            assert KEY not in movements.copies
+
+    with_rabbit(story, Noting("r0", seconds=100))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"cancel": True}},
+        {"metadata": {"labels": {}}, "status": {"state": "Finished"}},
+    ],
+)
+def test_a_copy_that_waits_for_a_slot_is_not_begun_once_it_is_not_wanted(change: Any) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.copies.run()):
+            await api.add(KIND, movement())
+            movements.copies.want(KEY, 1001)
+            status = "status" in change
+            patch = {"status": change["status"]} if status else change
+            await api.store.patch(_change(patch, status))
+            await caught_up()
+
+        assert rabbit.flash.copies == []
+
+    with_rabbit(story, Noting("r0", seconds=100))
+
+
+def _change(patch: Any, status: bool) -> Change:
+    return Change(kind=KIND, key=KEY, patch=patch, status=status)
+
+
+# Slots
+
+
+@pytest.mark.parametrize(("users", "together"), [((1, 1, 1), 2), ((1, 2, 3), 3)])
+def test_no_more_copies_at_a_time_than_slots_but_one_of_each_user(
+    users: Sequence[int], together: int
+) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            for number, user in enumerate(users):
+                await api.add(KIND, movement(name=f"m{number}", userid=user, source=f"/{user}"))
+            assert len(rabbit.asked) == together
+            await wait(500)
+            assert len(rabbit.flash.copies) == 3
+
+    with_rabbit(story, Noting("r0", seconds=100), slots=2)
+
+
+def test_users_take_turns() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            for name, user in (("a", 1), ("b", 1), ("c", 1), ("d", 2)):
+                await api.add(KIND, movement(name=name, userid=user, source=f"/{name}"))
+            await wait(1000)
+
+        copied = [source for what, source in rabbit.asked if what == "copied"]
+        assert sorted(copied) == ["/a", "/b", "/c", "/d"]
+        assert copied.index("/d") < copied.index("/b")
+
+    with_rabbit(story, Noting("r0", seconds=10), slots=1)
+
+
+def test_stopping_the_agent_ends_its_copies() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+        await wait(200)
+
+        assert rabbit.flash.copies == []
+
+    with_rabbit(story, Noting("r0", seconds=100))

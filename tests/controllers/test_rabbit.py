@@ -1,0 +1,322 @@
+"""One rabbit: the volumes that NnfNodeStorages ask for, and the rabbit's own word."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.controllers.machines import CAPACITY, Noting
+from tests.dws.builders import DELETING, meta
+from warren.base.objects import Key
+from warren.controllers.rabbit import RabbitReconciler
+from warren.dws import kinds, labels
+from warren.dws.node import NodeTrouble, Volume
+
+KEY = Key("r0", "s")
+NODE = Key("r0", "nnf-nlc")
+STORAGE = kinds.NNF_NODE_STORAGE
+
+Story = Callable[[Api, Noting, RabbitReconciler], Awaitable[None]]
+
+
+def with_rabbit(story: Story) -> None:
+    async def main(api: Api) -> None:
+        machine = Noting("r0")
+        await story(api, machine, RabbitReconciler(api, api.informers, machine, "r0"))
+
+    alone(main)
+
+
+def share(count: int = 2, status: Any = None, **metadata: Any) -> dict[str, Any]:
+    spec = {"count": count, "capacity": 10, "fileSystemType": "xfs", "userID": 1, "groupID": 2}
+    found = {"metadata": meta("s", "r0", **metadata), "spec": spec}
+    return {**found, "status": status} if status else found
+
+
+def said(ready: bool = True, count: int = 2, error: Any = None) -> dict[str, Any]:
+    return {"ready": ready, "allocations": [{"ready": ready}] * count, "error": error}
+
+
+def status(api: Api) -> Any:
+    found = api.find(STORAGE, KEY).get("status")
+    return found and {"error": None, **found}
+
+
+# Volumes
+
+
+def test_volumes_are_made_as_they_are_asked_for_and_named_after_the_share() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
+        async with informed(api):
+            assert await rabbit.reconcile(KEY) is None
+
+        assert machine.flash.volumes == {
+            ("r0", f"{uid}-{number}"): Volume(
+                group="r0", name=f"{uid}-{number}", size=10, file_system="xfs", userid=1, groupid=2
+            )
+            for number in range(2)
+        }
+        assert status(api) == said()
+        assert api.written == [("status", STORAGE, KEY)]
+
+    with_rabbit(story)
+
+
+def test_what_is_said_already_is_not_said_again() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(STORAGE, share(status=said()))
+        async with informed(api):
+            await rabbit.reconcile(KEY)
+
+        assert len(machine.flash.volumes) == 2
+        assert api.written == []
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        said(False),
+        said(True, error=NodeTrouble("broke").as_status()),
+        said(False, error=NodeTrouble("broke").as_status()),
+    ],
+)
+def test_a_trouble_that_is_over_is_taken_back(known: Any) -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(STORAGE, share(status=known))
+        async with informed(api):
+            await rabbit.reconcile(KEY)
+
+        assert status(api) == said()
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_a_trouble_is_told_once_and_tried_again_unless_it_is_fatal(fatal: bool) -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
+        machine.troubles["make", f"{uid}-0"] = NodeTrouble("broke", fatal=fatal)
+        async with informed(api):
+            for _ in range(2):
+                if fatal:
+                    assert await rabbit.reconcile(KEY) is None
+                else:
+                    with pytest.raises(NodeTrouble, match="broke"):
+                        await rabbit.reconcile(KEY)
+                await caught_up()
+
+        assert status(api) == said(False, error=machine.troubles["make", f"{uid}-0"].as_status())  # type: ignore[attr-defined]
+        assert api.written == [("status", STORAGE, KEY)]
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_several_troubles_the_gravest_is_told(first: bool) -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
+        grave, light = (0, 1) if first else (1, 0)
+        machine.troubles["make", f"{uid}-{grave}"] = NodeTrouble("grave", fatal=True)
+        machine.troubles["make", f"{uid}-{light}"] = NodeTrouble("light")
+        async with informed(api):
+            await rabbit.reconcile(KEY)
+
+        assert status(api)["error"]["debugMessage"] == "grave"
+
+    with_rabbit(story)
+
+
+def test_another_trouble_is_told_in_place_of_the_first() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        known = said(False, error=NodeTrouble("first").as_status())
+        uid = (await api.add(STORAGE, share(status=known)))["metadata"]["uid"]
+        machine.troubles["make", f"{uid}-1"] = NodeTrouble("second", fatal=True)
+        async with informed(api):
+            await rabbit.reconcile(KEY)
+
+        assert status(api)["error"]["debugMessage"] == "second"
+
+    with_rabbit(story)
+
+
+def test_a_bug_is_no_trouble_of_the_rabbits() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
+        machine.troubles["make", f"{uid}-1"] = ZeroDivisionError("a bug")
+        async with informed(api):
+            with pytest.raises(ZeroDivisionError):
+                await rabbit.reconcile(KEY)
+
+        assert api.written == []
+
+    with_rabbit(story)
+
+
+# Deletion
+
+
+def test_what_is_deleted_gives_its_flash_back_and_is_then_let_go() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        keeping = [labels.NODE_STORAGE_FINALIZER, "another"]
+        made = await api.add(STORAGE, share(finalizers=keeping, **DELETING))
+        async with informed(api):
+            assert await rabbit.reconcile(KEY) is None
+
+        uid = made["metadata"]["uid"]
+        assert machine.asked == [("release", "r0", f"{uid}-{number}") for number in range(2)]
+        assert api.find(STORAGE, KEY)["metadata"]["finalizers"] == ["another"]
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_flash_that_is_not_given_back_is_told_of_and_keeps_its_record(fatal: bool) -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        keeping = [labels.NODE_STORAGE_FINALIZER]
+        made = await api.add(STORAGE, share(status=said(), finalizers=keeping, **DELETING))
+        name = f"{made['metadata']['uid']}-1"
+        machine.troubles["release", "r0", name] = NodeTrouble("mounted", fatal=fatal)
+        async with informed(api):
+            with pytest.raises(NodeTrouble, match="mounted"):
+                await rabbit.reconcile(KEY)
+
+        found = api.find(STORAGE, KEY)
+        assert found["metadata"]["finalizers"] == keeping
+        assert found["status"]["error"]["debugMessage"] == "mounted"
+
+    with_rabbit(story)
+
+
+def test_what_is_gone_is_nothing_to_do() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        async with informed(api):
+            assert await rabbit.reconcile(KEY) is None
+
+        assert (machine.asked, api.written) == ([], [])
+
+    with_rabbit(story)
+
+
+class Slow(Noting):
+    """A machine whose volumes are never done."""
+
+    async def make(self, volume: Volume) -> None:
+        self._note("make", volume.name)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.asked.append(("stopped", volume.name))
+
+
+def test_what_is_deleted_while_it_is_made_is_made_no_further() -> None:
+    async def main(api: Api) -> None:
+        machine = Slow("r0")
+        rabbit = RabbitReconciler(api, api.informers, machine, "r0")
+        keeping = [labels.NODE_STORAGE_FINALIZER]
+        async with running(api, rabbit.reconciler.run()):
+            uid = (await api.add(STORAGE, share(1, finalizers=keeping)))["metadata"]["uid"]
+            await api.remove(STORAGE, KEY)
+
+            name = f"{uid}-0"
+            assert machine.asked == [("make", name), ("stopped", name), ("release", "r0", name)]
+            assert api.find(STORAGE, KEY) is None
+
+    alone(main)
+
+
+def test_news_that_is_no_deletion_lets_what_is_made_go_on() -> None:
+    async def main(api: Api) -> None:
+        machine = Slow("r0")
+        rabbit = RabbitReconciler(api, api.informers, machine, "r0")
+        async with running(api, rabbit.reconciler.run()):
+            await api.add(STORAGE, share(1))
+            await api.change(STORAGE, KEY, {"metadata": {"labels": {"a": "b"}}})
+            assert [each[0] for each in machine.asked] == ["make"]
+
+    alone(main)
+
+
+def test_an_agent_that_is_stopped_gives_nothing_up() -> None:
+    async def main(api: Api) -> None:
+        rabbit = RabbitReconciler(api, api.informers, Slow("r0"), "r0")
+        await api.add(STORAGE, share(1))
+        async with informed(api):
+            making = asyncio.ensure_future(rabbit.reconcile(KEY))
+            await caught_up()
+            making.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await making
+
+    alone(main)
+
+
+def test_a_share_that_has_changed_meanwhile_is_looked_at_again() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        async with running(api, rabbit.reconciler.run()):
+            await api.add(STORAGE, share())
+            await api.change(STORAGE, KEY, {"status": said(False)}, status=True)
+            assert status(api) == said()
+
+    with_rabbit(story)
+
+
+# The rabbit's own word
+
+
+def node(carried: str = "true", **told: Any) -> dict[str, Any]:
+    return {
+        "metadata": meta(NODE.name, "r0", labels={labels.RAW_VOLUMES: carried, "other": "x"}),
+        "spec": {"name": "r0"},
+        "status": told,
+    }
+
+
+def test_a_rabbit_announces_itself_and_what_it_has() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        async with running(api, rabbit.announcer.run()):
+            found = api.find(kinds.NNF_NODE, NODE)
+
+        assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true"}
+        assert found["spec"] == {"name": "r0", "pod": "r0", "state": "Enable"}
+        assert found["status"] == {"status": "Ready", "health": "OK", "capacity": CAPACITY}
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize(
+    ("known", "written"),
+    [
+        (node(status="Ready", capacity=CAPACITY), []),
+        (node(status="Ready", capacity=1), ["status"]),
+        (node(status="Offline", capacity=CAPACITY), ["status"]),
+        (node("false", status="Ready", capacity=CAPACITY), ["patch"]),
+        (node("false", status="Ready", capacity=1), ["patch", "status"]),
+    ],
+)
+def test_it_says_anew_what_has_changed_and_nothing_else(
+    known: dict[str, Any], written: list[str]
+) -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(kinds.NNF_NODE, known)
+        async with running(api, rabbit.announcer.run()):
+            found = api.find(kinds.NNF_NODE, NODE)
+
+        assert [verb for verb, _, _ in api.written] == written
+        assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true", "other": "x"}
+        assert (found["status"]["status"], found["status"]["capacity"]) == ("Ready", CAPACITY)
+
+    with_rabbit(story)
+
+
+def test_a_rabbit_that_is_forgotten_announces_itself_again() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        async with running(api, rabbit.announcer.run()):
+            await api.remove(kinds.NNF_NODE, NODE)
+            assert api.find(kinds.NNF_NODE, NODE)["status"]["status"] == "Ready"
+
+    with_rabbit(story)

@@ -1,0 +1,191 @@
+"""The rabbits of the configuration: made, kept what they say of themselves, and said to be done."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import Api, alone, informed, running
+from tests.dws.builders import RABBITS, meta
+from warren.base.objects import Key
+from warren.controllers.system import SystemController
+from warren.dws import kinds, labels
+from warren.dws.system import NODE_NAME
+
+CONFIGURATION = Key("default", "default")
+Story = Callable[[Api, SystemController], Awaitable[None]]
+
+
+def with_controller(story: Story) -> None:
+    async def main(api: Api) -> None:
+        await story(api, SystemController(api, api.informers))
+
+    alone(main)
+
+
+def configuration(rabbits: Mapping[str, Sequence[str]] = RABBITS, **status: Any) -> dict[str, Any]:
+    nodes = [
+        {"type": "Rabbit", "name": name, "computesAccess": [{"name": each} for each in wired]}
+        for name, wired in rabbits.items()
+    ]
+    found = {"metadata": meta("default"), "spec": {"storageNodes": nodes}}
+    return {**found, "status": status} if status else found
+
+
+def node(rabbit: str, **status: Any) -> dict[str, Any]:
+    said = {"status": "Ready", "capacity": 100, **status}
+    found = meta(NODE_NAME, rabbit, labels={labels.RAW_VOLUMES: "true"})
+    return {"metadata": found, "spec": {}, "status": said}
+
+
+def told(api: Api, rabbit: str) -> Any:
+    return api.find(kinds.STORAGE, Key("default", rabbit))["status"]
+
+
+def ready(api: Api) -> bool:
+    return bool(
+        (api.find(kinds.SYSTEM_CONFIGURATION, CONFIGURATION).get("status") or {}).get("ready")
+    )
+
+
+def test_each_rabbit_has_a_storage_and_then_the_configuration_is_ready() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+
+        assert api.keys(kinds.STORAGE) == ["default/r0", "default/r1"]
+        assert told(api, "r0")["status"] == "Starting"
+        assert ready(api)
+        verbs = [(verb, kind) for verb, kind, _ in api.written]
+        assert verbs.count(("status", kinds.SYSTEM_CONFIGURATION)) == 1
+        assert verbs[-1] == ("status", kinds.SYSTEM_CONFIGURATION)
+
+    with_controller(story)
+
+
+def test_a_configuration_without_rabbits_is_ready_at_once() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration({}))
+
+        assert ready(api)
+        assert api.keys(kinds.STORAGE) == []
+
+    with_controller(story)
+
+
+def test_what_a_rabbit_says_shows_in_its_storage_and_in_no_other() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            before = len(api.written)
+            await api.add(kinds.NNF_NODE, node("r1"))
+            assert {key for _, _, key in api.written[before:]} == {Key("default", "r1")}
+            assert (told(api, "r1")["status"], told(api, "r1")["capacity"]) == ("Ready", 100)
+            assert [each["name"] for each in told(api, "r1")["access"]["computes"]] == ["n2"]
+
+            await api.change(
+                kinds.NNF_NODE, Key("r1", NODE_NAME), {"status": {"capacity": 50}}, status=True
+            )
+            assert told(api, "r1")["capacity"] == 50
+            assert told(api, "r0")["status"] == "Starting"
+
+    with_controller(story)
+
+
+def test_what_an_admin_asks_of_a_rabbit_shows() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            await api.add(kinds.NNF_NODE, node("r0"))
+            disabled = {"spec": {"state": "Disabled"}}
+            await api.change(kinds.STORAGE, Key("default", "r0"), disabled)
+
+        assert told(api, "r0")["status"] == "Disabled"
+
+    with_controller(story)
+
+
+def test_a_storage_that_somebody_deletes_is_made_again() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            await api.remove(kinds.STORAGE, Key("default", "r0"))
+
+        assert api.keys(kinds.STORAGE) == ["default/r0", "default/r1"]
+
+    with_controller(story)
+
+
+def test_rabbits_that_are_added_later_get_their_storages() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration({"r0": ()}))
+            await api.change(
+                kinds.SYSTEM_CONFIGURATION,
+                CONFIGURATION,
+                {"spec": configuration({"r0": ("n0",), "r9": ()})["spec"]},
+            )
+            assert api.keys(kinds.STORAGE) == ["default/r0", "default/r9"]
+            await api.add(kinds.NNF_NODE, node("r0"))
+            assert [each["name"] for each in told(api, "r0")["access"]["computes"]] == ["n0"]
+
+    with_controller(story)
+
+
+def test_a_rabbit_that_is_not_in_the_configuration_is_nobodys() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_NODE, node("r0"))
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration({"r0": ()}))
+            before = len(api.written)
+            await api.add(kinds.NNF_NODE, node("r7"))
+            assert len(api.written) == before
+
+        assert api.keys(kinds.STORAGE) == ["default/r0"]
+
+    with_controller(story)
+
+
+def test_without_a_configuration_any_more_nothing_is_made_or_said() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            await api.remove(kinds.SYSTEM_CONFIGURATION, CONFIGURATION)
+            await api.remove(kinds.STORAGE, Key("default", "r0"))
+            assert api.keys(kinds.STORAGE) == ["default/r1"]
+
+            # Another one of the same words is another one.
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            assert api.keys(kinds.STORAGE) == ["default/r0", "default/r1"]
+
+    with_controller(story)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_configuration_is_not_ready_before_its_storages_are(done: bool) -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        if done:
+            own = {"type": "NVMe", "status": "Starting", "capacity": 0, "rebootRequired": False}
+            for rabbit in RABBITS:
+                made = {"metadata": meta(rabbit), "spec": {"state": "Enabled"}, "status": own}
+                await api.add(kinds.STORAGE, made)
+        await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+        async with informed(api):
+            await controller.reconcile(CONFIGURATION)
+
+        assert ready(api) == done
+
+    with_controller(story)
+
+
+def test_what_is_ready_is_not_said_to_be_ready_again() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        await api.add(kinds.SYSTEM_CONFIGURATION, configuration(ready=True))
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_NODE, node("r0"))
+
+        assert kinds.SYSTEM_CONFIGURATION not in {kind for _, kind, _ in api.written}
+        assert told(api, "r0")["status"] == "Ready"
+
+    with_controller(story)
