@@ -1,0 +1,294 @@
+"""Workflows: what a pass sees, when it looks at the API itself, and whose news wakes it."""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, running
+from tests.dws.builders import COPY_IN, JOBDW, meta, raw_workflow
+from warren.base.objects import Key, Kind
+from warren.controllers.workflow import WorkflowController
+from warren.dws import kinds, labels
+
+KEY = Key("default", "wf")
+FIRST = Key("default", "wf-0")
+OWNED = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES)
+
+Story = Callable[[Api, WorkflowController], Awaitable[None]]
+
+
+def with_controller(story: Story, hidden: Collection[Kind] = ()) -> None:
+    async def main(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        await story(api, controller)
+
+    alone(main, hidden=hidden)
+
+
+def status(api: Api) -> Any:
+    return api.find(kinds.WORKFLOW, KEY)["status"]
+
+
+async def child(
+    api: Api, kind: Kind, workflow: Any, key: Key = FIRST, *more: Any, **rest: Any
+) -> None:
+    """Make something that carries the labels of a Workflow."""
+    own = {**WORKFLOW, labels.WORKFLOW_UID: workflow["metadata"]["uid"], **dict(more)}
+    finalizers = rest.pop("finalizers", [])
+    found = meta(key.name, key.namespace, labels=own, finalizers=finalizers)
+    await api.add(kind, {"metadata": found, **rest})
+
+
+async def computes(api: Api, workflow: Any, *nodes: str) -> None:
+    data = [{"name": node} for node in nodes]
+    await child(api, kinds.COMPUTES, workflow, KEY, data=data)
+
+
+def breakdown(ready: bool = True) -> dict[str, Any]:
+    need = {
+        "label": "xfs",
+        "allocationStrategy": "AllocatePerCompute",
+        "minimumCapacity": 10,
+        "constraints": {"labels": []},
+    }
+    reference = {"kind": "Servers", "name": "wf-0", "namespace": "default"}
+    storage = {"lifetime": "job", "reference": reference, "allocationSets": [need]}
+    return {
+        "spec": {"directive": JOBDW, "userID": 1001},
+        "status": {"ready": ready, "storage": storage},
+    }
+
+
+def servers(*rabbits: str) -> dict[str, Any]:
+    storage = [{"name": rabbit, "allocationCount": 1} for rabbit in rabbits]
+    return {
+        "spec": {"allocationSets": [{"label": "xfs", "allocationSize": 10, "storage": storage}]}
+    }
+
+
+# Proposal
+
+
+def test_a_new_workflow_gets_its_computes_its_finalizer_and_a_breakdown() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        async with running(api, controller.reconciler.run()):
+            made = raw_workflow(JOBDW, state=None, metadata={"finalizers": []})
+            await api.add(kinds.WORKFLOW, made)
+            found = api.find(kinds.WORKFLOW, KEY)
+            assert found["metadata"]["finalizers"] == [labels.WORKFLOW_FINALIZER]
+            assert api.keys(kinds.COMPUTES) == ["default/wf"]
+            assert api.keys(kinds.BREAKDOWN) == ["default/wf-0"]
+            assert status(api)["state"] == "Proposal"
+            assert not status(api)["ready"]
+
+            said = {"status": breakdown()["status"]}
+            await api.change(kinds.BREAKDOWN, FIRST, said, status=True)
+            assert status(api)["ready"]
+
+    with_controller(story)
+
+
+def test_the_time_of_a_change_is_that_of_the_clock() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state=None))
+
+        assert status(api)["desiredStateChange"].startswith("2026-09-21T14:13:")
+
+    with_controller(story)
+
+
+# What is looked at again
+
+
+async def in_data_in(api: Api, storage: bool) -> None:
+    """Make a Workflow that copies into a storage, which may not be there."""
+    lustre = {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
+    await api.add(kinds.LUSTRE, lustre)
+    workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, COPY_IN, state="DataIn"))
+    await computes(api, workflow, "n0")
+    await child(api, kinds.BREAKDOWN, workflow, **breakdown())
+    if storage:
+        spec = {"fileSystemType": "xfs", "allocationSets": []}
+        await child(api, kinds.NNF_STORAGE, workflow, spec=spec, status={"ready": True})
+
+
+def test_nothing_is_said_to_be_wrong_because_something_was_not_seen_yet() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        await in_data_in(api, storage=True)
+        async with informed(api):
+            # News of what was not seen may never come: it is looked for again.
+            assert await controller.reconcile(KEY) == 5
+
+        assert ("list", kinds.NNF_STORAGE) in api.asked
+        assert status(api)["status"] == "DriverWait"
+        assert api.keys(kinds.NNF_ACCESS) == ["default/wf-0-servers"]
+
+    with_controller(story, hidden=[kinds.NNF_STORAGE])
+
+
+def test_what_is_wrong_indeed_is_said_after_another_look_and_once() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        await in_data_in(api, storage=False)
+        async with informed(api):
+            assert await controller.reconcile(KEY) is None
+            looked = len(api.asked)
+            assert looked > 0
+            assert status(api)["status"] == "TransientCondition"
+            await caught_up()
+            assert await controller.reconcile(KEY) is None
+
+        assert len(api.asked) == looked
+
+    with_controller(story)
+
+
+def test_what_goes_well_is_not_asked_for_again() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        await in_data_in(api, storage=True)
+        async with informed(api):
+            assert await controller.reconcile(KEY) is None
+
+        assert api.asked == []
+        assert api.keys(kinds.NNF_ACCESS) == ["default/wf-0-servers"]
+
+    with_controller(story)
+
+
+async def in_setup(api: Api, *rabbits: str) -> None:
+    """Make a Workflow whose storage is to be on some rabbits."""
+    workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Setup"))
+    await computes(api, workflow, "n0")
+    await child(api, kinds.BREAKDOWN, workflow, **breakdown())
+    await child(api, kinds.SERVERS, workflow, **servers(*rabbits))
+
+
+async def rabbit(api: Api, name: str, state: str) -> None:
+    await api.add(kinds.STORAGE, {"metadata": meta(name), "spec": {}, "status": {"status": state}})
+
+
+def test_a_rabbit_is_asked_after_itself_before_it_is_blamed() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        await in_setup(api, "r0")
+        await rabbit(api, "r0", "Ready")
+        async with informed(api):
+            await controller.reconcile(KEY)
+
+        assert api.asked.count(("get", kinds.STORAGE)) == 1
+        assert api.keys(kinds.NNF_STORAGE) == ["default/wf-0"]
+        assert status(api)["status"] == "DriverWait"
+
+    with_controller(story, hidden=[kinds.STORAGE])
+
+
+@pytest.mark.parametrize("state", ["Offline", None])
+def test_a_rabbit_that_is_not_there_indeed_is_blamed(state: str | None) -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        await in_setup(api, "r0")
+        if state is not None:
+            await rabbit(api, "r0", state)
+        async with informed(api):
+            await controller.reconcile(KEY)
+
+        assert api.asked.count(("get", kinds.STORAGE)) == 1
+        assert api.keys(kinds.NNF_STORAGE) == []
+        assert status(api)["status"] in ("Error", "TransientCondition")
+        assert "r0" in status(api)["message"]
+
+    with_controller(story)
+
+
+def test_rabbits_that_were_seen_count_beside_those_that_are_looked_up() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        raw = JOBDW.replace("xfs", "raw")
+        await rabbit(api, "r0", "Ready")
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.WORKFLOW, raw_workflow(raw, state=None))
+            # Its users may not have bare devices of any rabbit there is.
+            assert status(api)["status"] == "Error"
+
+    with_controller(story)
+
+
+# Teardown
+
+
+def test_what_is_torn_down_is_looked_for_past_the_informers() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))
+        await computes(api, workflow)
+        spec = {"fileSystemType": "xfs", "allocationSets": []}
+        await child(api, kinds.NNF_STORAGE, workflow, spec=spec, finalizers=["controller"])
+        async with informed(api):
+            assert await controller.reconcile(KEY) == 5
+            assert api.find(kinds.NNF_STORAGE, FIRST)["metadata"]["deletionTimestamp"]
+            assert not status(api)["ready"]
+            await api.change(kinds.NNF_STORAGE, FIRST, {"metadata": {"finalizers": []}})
+            assert await controller.reconcile(KEY) is None
+            assert status(api)["ready"]
+
+    with_controller(story, hidden=[kinds.NNF_STORAGE])
+
+
+@pytest.mark.parametrize("hidden", [(), OWNED])
+def test_a_workflow_that_is_deleted_takes_along_what_is_its_own(hidden: Collection[Kind]) -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown", ready=True))
+        await computes(api, workflow)
+        await child(api, kinds.BREAKDOWN, workflow, **breakdown())
+        await child(api, kinds.SERVERS, workflow, **servers("r0"))
+        await api.remove(kinds.WORKFLOW, KEY)
+        async with informed(api):
+            await controller.reconcile(KEY)
+            assert [api.keys(kind) for kind in OWNED] == [[], [], []]
+            assert api.find(kinds.WORKFLOW, KEY) is not None
+            await caught_up()
+            await controller.reconcile(KEY)
+            assert api.find(kinds.WORKFLOW, KEY) is None
+
+    with_controller(story, hidden=hidden)
+
+
+# News
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*OWNED, kinds.NNF_STORAGE, kinds.NNF_ACCESS, kinds.NNF_DATA_MOVEMENT],
+)
+def test_news_of_what_belongs_to_a_workflow_wakes_it(kind: Kind) -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        async with running(api, controller.reconciler.run()):
+            assert passes == []
+            own = meta("x", labels=WORKFLOW, finalizers=["a"])
+            await api.add(kind, {"metadata": own})
+            assert passes
+            before = len(passes)
+            await api.add(kind, {"metadata": meta("y")})
+            assert len(passes) == before
+
+    with_controller(story)
+
+
+class Counting:
+    def __init__(self, passes: list[Any]) -> None:
+        self._passes = passes
+
+    def waited(self, seconds: float) -> None: ...
+
+    def passed(self, outcome: Any, seconds: float) -> None:
+        self._passes.append(outcome)
+
+
+def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        lustre = {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
+        await api.add(kinds.LUSTRE, lustre)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, COPY_IN, state=None))
+            assert status(api)["status"] != "Error"
+
+    with_controller(story)
