@@ -172,7 +172,7 @@ def test_what_runs_when_a_module_is_loaded_is_tried_by_all_tests_that_use_the_mo
 
 
 def trial(seconds: float = 60) -> Trial:
-    return Trial(mutant=mutants("x = 1")[0], tests=["a::b"], seconds=seconds)
+    return Trial(mutant=mutants("x = 1")[0], tests=["a::b"], limits={}, seconds=seconds)
 
 
 def test_a_trial_tells_what_killed_its_mutant() -> None:

@@ -1,0 +1,86 @@
+"""A workload manager in memory: keeps what the port promises, and notes what it is asked."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from warren.base.placing import Held
+from warren.dws.conduct import Job, Phase
+
+
+class Jobs:
+    """A `WorkloadManager` whose jobs are what tests make of them. Knows them all from the start."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.known = {job.id: job for job in jobs}
+        self.asked: list[tuple[Any, ...]] = []
+        """What was done for jobs, with what; by the name of the method."""
+        self.passes: list[tuple[int, str | None]] = []
+        self.held: Sequence[Held] = ()
+        self.synced = asyncio.Event()
+        self.synced.set()
+        self._listeners: list[Callable[[int], None]] = []
+
+    def put(self, job: Job) -> None:
+        """Let a job be what it is given as, and tell of it."""
+        self.known[job.id] = job
+        for listener in self._listeners:
+            listener(job.id)
+
+    def _now(self, job: Job, phase: Phase, *before: Phase, **changes: Any) -> None:
+        known = self.known.get(job.id)
+        if known is not None and known.phase in before:
+            self.put(replace(known, phase=phase, **changes))
+
+    # The port
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        self._listeners.append(listener)
+
+    async def wait_synced(self) -> None:
+        await self.synced.wait()
+
+    def job(self, job: int) -> Job | None:
+        return self.known.get(job)
+
+    def jobs(self) -> Iterable[int]:
+        return list(self.known)
+
+    async def flash(self, job: Job) -> Sequence[Held]:
+        self.asked.append(("flash", job.id))
+        return self.held
+
+    async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
+        self.asked.append(("release", job.id, resources))
+        self._now(job, Phase.QUEUED, Phase.HELD)
+
+    async def start(self, job: Job, variables: Mapping[str, str]) -> None:
+        self.asked.append(("start", job.id, dict(variables)))
+        self._now(job, Phase.RUNNING, Phase.STARTING, ran=True)
+
+    async def finish(self, job: Job) -> None:
+        self.asked.append(("finish", job.id))
+        self._now(job, Phase.OVER, Phase.ENDING)
+
+    async def free(self, job: Job, nodes: Sequence[str]) -> None:
+        self.asked.append(("free", job.id, tuple(nodes)))
+
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
+        self.asked.append(("fail", job.id, type, note, severity))
+        known = self.known.get(job.id)
+        if known is None or known.phase is Phase.OVER:
+            return
+        if known.phase is Phase.ENDING:
+            self.put(replace(known, warned=True, abandoned=known.abandoned or severity == 0))
+        elif severity == 0:
+            self.put(replace(known, failed=True, phase=Phase.ENDING))
+
+    async def note(self, job: Job, key: str, value: Any) -> None:
+        self.asked.append(("note", job.id, key, value))
+
+    async def memo(self, job: Job, values: Mapping[str, str]) -> None:
+        self.asked.append(("memo", job.id, dict(values)))
+
+    def passed(self, job: int, mistake: str | None) -> None:
+        self.passes.append((job, mistake))

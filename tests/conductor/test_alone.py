@@ -1,0 +1,543 @@
+"""The conductor alone: a job, its Workflow, and what is done for either."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.conductor.jobs import Jobs
+from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.dws.builders import JOBDW, configuration, meta, need, raw_workflow
+from warren.base.bytesize import GIB
+from warren.base.objects import Key, Kind
+from warren.base.placing import Held
+from warren.conductor.conductor import Conductor
+from warren.dws import kinds, labels
+from warren.dws.conduct import Job, Phase
+from warren.kube.client import Forbidden, Refused
+
+KEY = Key("default", "fluxjob-7")
+JOB = Job(
+    id=7,
+    phase=Phase.HELD,
+    label="f7",
+    userid=1001,
+    groupid=1002,
+    directives=(JOBDW,),
+    resources=[{"type": "node", "count": 2, "with": []}],
+)
+WITH_NODES = replace(JOB, phase=Phase.STARTING, nodes=("n0", "n1"))
+PATIENCE = 10.0
+
+Story = Callable[[Api, Jobs, Conductor], Awaitable[None]]
+
+
+def conducted(story: Story, *jobs: Job, hidden: Collection[Kind] = ()) -> None:
+    async def main(api: Api) -> None:
+        manager = Jobs(*jobs)
+        await story(api, manager, Conductor(api, api.informers, manager, api.clock, GIB))
+
+    alone(main, hidden=hidden)
+
+
+async def workflow(api: Api, state: str | None = "Proposal", **options: Any) -> Any:
+    """Make the job's Workflow."""
+    finalizers = options.pop("finalizers", [labels.FLUX_FINALIZER])
+    made = raw_workflow(
+        JOBDW, state=state, metadata={"name": KEY.name, "finalizers": finalizers}, **options
+    )
+    return await api.add(kinds.WORKFLOW, made)
+
+
+def own(workflow: Any) -> dict[str, str]:
+    return {
+        labels.WORKFLOW_NAME: KEY.name,
+        labels.WORKFLOW_NAMESPACE: KEY.namespace,
+        labels.WORKFLOW_UID: workflow["metadata"]["uid"],
+    }
+
+
+async def child(api: Api, kind: Kind, made: Any, key: Key, **rest: Any) -> None:
+    found = meta(key.name, key.namespace, labels=own(made))
+    await api.add(kind, {"metadata": found, **rest})
+
+
+async def dependents(api: Api, made: Any, strategy: str = "AllocatePerCompute") -> None:
+    """Make what a Workflow in Proposal has got."""
+    first = Key("default", f"{KEY.name}-0")
+    await child(api, kinds.COMPUTES, made, KEY, data=[])
+    await child(api, kinds.SERVERS, made, first, spec={})
+    needs = msgspec.to_builtins(need("xfs", GIB, strategy))
+    storage = {"reference": {"name": first.name}, "lifetime": "job", "allocationSets": [needs]}
+    status = {"ready": True, "storage": storage}
+    spec = {"directive": JOBDW, "userID": 1001}
+    await child(api, kinds.BREAKDOWN, made, first, spec=spec, status=status)
+    await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration()))
+
+
+def asked(jobs: Jobs, *verbs: str) -> list[tuple[Any, ...]]:
+    return [each for each in jobs.asked if each[0] in verbs]
+
+
+def spec(api: Api) -> Any:
+    return api.find(kinds.WORKFLOW, KEY)["spec"]
+
+
+# A job and its Workflow, step by step
+
+
+def test_a_held_job_gets_its_workflow_and_is_shown_its_name() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with informed(api):
+            assert await conductor.reconcile(7) is None
+
+        found = api.find(kinds.WORKFLOW, KEY)
+        assert found["spec"]["dwDirectives"] == [JOBDW]
+        assert found["metadata"]["finalizers"] == [labels.FLUX_FINALIZER]
+        assert jobs.asked == [("memo", 7, {"rabbit_workflow": KEY.name})]
+        assert jobs.passes == [(7, None)]
+
+    conducted(story, JOB)
+
+
+def test_a_proposal_that_is_ready_releases_the_job_with_what_it_needs() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, ready=True)
+        await dependents(api, made)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        ((_, _, resources),) = asked(jobs, "release")
+        assert "ssd" in str(resources)
+        notes = {key: value for _, _, key, value in asked(jobs, "note")}
+        assert notes["rabbit_workflow"]["metadata"]["uid"] == made["metadata"]["uid"]
+        assert jobs.known[7].phase is Phase.QUEUED
+
+    conducted(story, JOB)
+
+
+def test_a_job_that_has_nodes_has_its_servers_filled_in_before_setup_is_asked_for() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        servers = api.find(kinds.SERVERS, Key("default", f"{KEY.name}-0"))
+        (filled,) = servers["spec"]["allocationSets"]
+        assert filled["storage"] == [{"name": "r0", "allocationCount": 2}]
+        assert [kind for _, kind, _ in api.written] == [kinds.SERVERS, kinds.WORKFLOW]
+        assert spec(api)["desiredState"] == "Setup"
+        # Nodes tell all that there is to know of it.
+        assert asked(jobs, "flash") == []
+        assert asked(jobs, "memo") == [("memo", 7, {"rabbits": "r0"})]
+
+    conducted(story, WITH_NODES)
+
+
+def test_storage_that_is_not_beside_each_node_is_where_the_job_was_given_it() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True), "AllocateSingleServer")
+        jobs.held = [Held("r1", nodes=2, unit=1, units=1)]
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        servers = api.find(kinds.SERVERS, Key("default", f"{KEY.name}-0"))
+        (filled,) = servers["spec"]["allocationSets"]
+        assert filled["storage"] == [{"name": "r1", "allocationCount": 1}]
+
+    conducted(story, WITH_NODES)
+
+
+def test_when_all_is_mounted_the_job_starts_with_the_names_of_its_storage() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        env = {"DW_JOB_x": "/mnt/x"}
+        await workflow(api, "PreRun", ready=True, status={"env": env})
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "start") == [("start", 7, env)]
+
+    conducted(story, WITH_NODES)
+
+
+ENDING = replace(WITH_NODES, phase=Phase.ENDING, ran=True)
+
+
+def test_after_teardown_the_job_is_let_go() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Teardown", ready=True)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "finish") == [("finish", 7)]
+        assert api.written == []
+
+    conducted(story, ENDING)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_workflow_of_a_job_that_is_over_or_unknown_is_torn_down_and_deleted(
+    known: bool,
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "PreRun")
+        async with informed(api):
+            await conductor.reconcile(7)
+            assert spec(api)["desiredState"] == "Teardown"
+            done = {"state": "Teardown", "ready": True, "status": "Completed"}
+            await api.change(kinds.WORKFLOW, KEY, {"status": done}, status=True)
+            await conductor.reconcile(7)
+
+        assert api.find(kinds.WORKFLOW, KEY) is None
+        assert jobs.asked == []
+
+    conducted(story, *([replace(JOB, phase=Phase.OVER)] if known else []))
+
+
+def test_while_jobs_are_told_anew_none_is_taken_to_be_over() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "PreRun")
+        jobs.synced.clear()
+        async with informed(api):
+            reconciling = asyncio.ensure_future(conductor.reconcile(7))
+            await caught_up()
+            assert not reconciling.done()
+            jobs.known[7] = replace(WITH_NODES, phase=Phase.RUNNING)
+            jobs.synced.set()
+            await reconciling
+
+        assert spec(api)["desiredState"] == "PreRun"
+
+    conducted(story)
+
+
+# While flash cannot be given back
+
+
+@pytest.mark.parametrize(
+    ("n1", "freed"),
+    [
+        ("unmounted", [("free", 7, ("n0", "n1"))]),
+        ("mounted", [("free", 7, ("n0",))]),
+        (None, [("free", 7, ("n0",))]),
+    ],
+)
+def test_nodes_that_have_let_go_of_their_mounts_go_back_without_the_flash(
+    n1: str | None, freed: list[tuple[Any, ...]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        transient = {"status": "TransientCondition", "message": "in use"}
+        made = await workflow(api, "Teardown", status=transient)
+        for node, state in (("n0", "unmounted"), ("n1", n1)):
+            told = {"mounts": [{"state": state, "ready": True}], "allReady": True}
+            await child(
+                api,
+                kinds.CLIENT_MOUNT,
+                made,
+                Key(node, "m"),
+                spec={
+                    "node": node,
+                    "desiredState": "unmounted",
+                    "mounts": [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}],
+                },
+                status=told if state else {},
+            )
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "free") == freed
+
+    conducted(story, ENDING)
+
+
+# What is wrong
+
+
+def test_a_job_whose_workflow_the_api_will_not_have_is_told_so() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        api.refusals["create", kinds.WORKFLOW] = Refused("line 1: no such command")
+        async with informed(api):
+            assert await conductor.reconcile(7) is None
+
+        assert jobs.asked == [("fail", 7, "dws-create", "line 1: no such command", 0)]
+        assert jobs.passes == [(7, "line 1: no such command")]
+
+    conducted(story, JOB)
+
+
+def test_what_we_may_not_do_is_told_to_the_admin_and_not_to_the_job() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        api.refusals["create", kinds.WORKFLOW] = Forbidden("no role")
+        async with informed(api):
+            with pytest.raises(Forbidden):
+                await conductor.reconcile(7)
+
+        assert (jobs.asked, jobs.passes) == ([], [])
+
+    conducted(story, JOB)
+
+
+@pytest.mark.parametrize(
+    ("phase", "type"), [(Phase.STARTING, "dws-setup"), (Phase.RUNNING, "exception")]
+)
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_job_hears_of_a_mistake_by_where_it_is_and_only_while_that_matters(
+    phase: Phase, type: str, failed: bool
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Proposal", ready=True, finalizers=["x", labels.FLUX_FINALIZER])
+        api.refusals["patch", kinds.WORKFLOW] = Refused("no")
+        await api.remove(kinds.WORKFLOW, KEY)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        told = [each for each in asked(jobs, "fail") if each[2] == type]
+        assert told == ([] if failed else [("fail", 7, type, "no", 0)])
+        assert jobs.passes == [(7, "no")]
+
+    job = replace(WITH_NODES, phase=phase, failed=failed)
+    conducted(story, job)
+
+
+@pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
+def test_a_job_that_is_ending_hears_of_no_mistake(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "PreRun", ready=True)
+        api.refusals["patch", kinds.WORKFLOW] = Refused("no")
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "fail") == []
+        assert jobs.passes == [(7, "no")]
+
+    conducted(story, replace(WITH_NODES, phase=phase))
+
+
+def test_a_job_on_a_node_without_a_rabbit_fails() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "fail") == [("fail", 7, "dws-setup", "node n9 is wired to no rabbit", 0)]
+
+    conducted(story, replace(WITH_NODES, nodes=("n0", "n9")))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_servers_are_gone_only_if_the_api_itself_says_so(there: bool) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        first = Key("default", f"{KEY.name}-0")
+        if not there:
+            await api.remove(kinds.SERVERS, first)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert ("list", kinds.SERVERS) in api.asked
+        if there:
+            assert spec(api)["desiredState"] == "Setup"
+            assert asked(jobs, "fail") == []
+        else:
+            note = f"the Servers {first.name} are gone"
+            assert asked(jobs, "fail") == [("fail", 7, "dws-setup", note, 0)]
+
+    conducted(story, WITH_NODES, hidden=[kinds.SERVERS])
+
+
+# Transient conditions
+
+
+async def trouble(api: Api, status: str) -> None:
+    said = {"status": status, "message": "in the way"}
+    await api.change(kinds.WORKFLOW, KEY, {"status": said}, status=True)
+
+
+def test_a_transient_condition_is_borne_for_a_while_counted_from_when_it_was_first_seen() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup")
+        async with informed(api):
+            await trouble(api, "TransientCondition")
+            assert await conductor.reconcile(7) == PATIENCE
+            await asyncio.sleep(4)
+            assert await conductor.reconcile(7) == pytest.approx(PATIENCE - 4)
+            assert jobs.asked == []
+            await asyncio.sleep(6)
+            assert await conductor.reconcile(7) is None
+
+        ((_, _, _, note, _),) = asked(jobs, "fail")
+        assert "'TransientCondition' state too long: in the way" in note
+
+    conducted(story, WITH_NODES)
+
+
+def test_one_that_has_passed_is_forgotten_and_the_next_has_its_own_time() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup")
+        async with informed(api):
+            await trouble(api, "TransientCondition")
+            await conductor.reconcile(7)
+            await trouble(api, "DriverWait")
+            assert await conductor.reconcile(7) is None
+            await asyncio.sleep(100)
+            await trouble(api, "TransientCondition")
+            assert await conductor.reconcile(7) == PATIENCE
+
+        assert asked(jobs, "fail") == []
+
+    conducted(story, WITH_NODES)
+
+
+def test_one_of_a_workflow_that_is_gone_is_forgotten_too() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = raw_workflow(JOBDW, state="Setup", metadata={"name": KEY.name, "finalizers": []})
+        await api.add(kinds.WORKFLOW, made)
+        async with informed(api):
+            await trouble(api, "TransientCondition")
+            await conductor.reconcile(7)
+            await api.remove(kinds.WORKFLOW, KEY)
+            jobs.known[7] = replace(JOB, failed=True)
+            await conductor.reconcile(7)
+            await asyncio.sleep(100)
+            jobs.known[7] = WITH_NODES
+            await api.add(kinds.WORKFLOW, made)
+            await trouble(api, "TransientCondition")
+            assert await conductor.reconcile(7) == PATIENCE
+
+    conducted(story, WITH_NODES)
+
+
+# Memos
+
+
+def test_what_a_job_was_shown_it_is_not_shown_again_until_that_changes() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            for _ in range(2):
+                await conductor.reconcile(7)
+            assert len(asked(jobs, "memo")) == 1
+            jobs.known[7] = replace(WITH_NODES, nodes=("n0", "n2"))
+            await api.change(kinds.WORKFLOW, KEY, {"spec": {"desiredState": "Proposal"}})
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "memo") == [
+            ("memo", 7, {"rabbits": "r0"}),
+            ("memo", 7, {"rabbits": "r[0-1]"}),
+        ]
+
+    conducted(story, WITH_NODES)
+
+
+def test_a_namesake_of_a_job_that_is_over_is_shown_everything() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with informed(api):
+            await conductor.reconcile(7)
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"finalizers": []}})
+            await api.remove(kinds.WORKFLOW, KEY)
+            jobs.known[7] = replace(JOB, phase=Phase.OVER)
+            await conductor.reconcile(7)
+            jobs.known[7] = JOB
+            await conductor.reconcile(7)
+
+        assert len(asked(jobs, "memo")) == 2
+
+    conducted(story, JOB)
+
+
+# What jobs wait for
+
+
+def test_what_jobs_wait_for_is_told_of_those_that_wait_for_their_storage() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup")
+        await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration()))
+        async with informed(api):
+            assert conductor.waiting([7, 8, 9, 10]) == {
+                7: "waits for Setup on r0",
+                8: "waits for its Workflow",
+            }
+
+    running = replace(WITH_NODES, id=9, phase=Phase.RUNNING)
+    conducted(story, WITH_NODES, replace(JOB, id=8), running)
+
+
+def test_without_a_configuration_the_state_is_told_without_a_place() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup")
+        async with informed(api):
+            assert conductor.waiting([7]) == {7: "waits for Setup"}
+
+    conducted(story, WITH_NODES)
+
+
+def test_a_job_whose_storage_is_there_waits_for_nothing() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup", ready=True)
+        async with informed(api):
+            assert conductor.waiting([7]) == {}
+
+    conducted(story, WITH_NODES)
+
+
+# News
+
+
+def test_every_job_is_looked_at_once_all_are_known() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.synced.clear()
+        async with running(api, conductor.run()):
+            assert jobs.passes == []
+            jobs.synced.set()
+            await caught_up()
+            assert {job for job, _ in jobs.passes} == {7, 8}
+
+    conducted(story, JOB, replace(JOB, id=8))
+
+
+def test_news_of_a_job_or_its_workflow_or_what_belongs_to_that_wakes_it() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        quiet = replace(JOB, phase=Phase.NEW)
+        async with running(api, conductor.run()):
+            jobs.put(quiet)
+            await caught_up()
+            assert jobs.passes == [(7, None)]
+            made = await workflow(api, None)
+            seen = len(jobs.passes)
+            assert seen > 1
+            directive = {"spec": {"directive": JOBDW, "userID": 1001}}
+            for kind, rest in (
+                (kinds.BREAKDOWN, directive),
+                (kinds.SERVERS, {"spec": {}}),
+                (kinds.COMPUTES, {"data": []}),
+            ):
+                await child(api, kind, made, Key("default", f"{KEY.name}-0"), **rest)
+                assert len(jobs.passes) > seen
+                seen = len(jobs.passes)
+
+    conducted(story)
+
+
+@pytest.mark.parametrize("name", ["fluxjob-x", "slurm-7", "7", "fluxjob-7-0"])
+def test_workflows_of_others_wake_nobody(name: str) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with running(api, conductor.run()):
+            await api.add(kinds.WORKFLOW, raw_workflow(metadata={"name": name}))
+        assert jobs.passes == []
+
+    conducted(story)
+
+
+def test_a_pass_that_is_to_be_made_later_is() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup")
+        async with running(api, conductor.run()):
+            await trouble(api, "TransientCondition")
+            assert asked(jobs, "fail") == []
+            await asyncio.sleep(2 * PATIENCE)
+            assert len(asked(jobs, "fail")) == 1
+
+    conducted(story, WITH_NODES)
