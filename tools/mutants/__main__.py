@@ -84,8 +84,10 @@ def try_all(mutants: Sequence[Mutant], covered: Coverage) -> None:
         if not found:
             results.add(mutant, found, None)
             continue
-        seconds = 20 + 10 * sum(covered.seconds[test] for test in found)
-        trial = Trial(mutant=mutant, tests=found, seconds=seconds)
+        limits = {test: 5 + 10 * covered.seconds[test] for test in found}
+        # A mutant that sleeps is rare, and a machine may be loaded: this may take its time.
+        seconds = 60 + 4 * sum(limits.values())
+        trial = Trial(mutant=mutant, tests=found, limits=limits, seconds=seconds)
         (inside if mutant.function else outside).append(trial)
     done, total = 0, len(inside) + len(outside)
 

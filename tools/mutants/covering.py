@@ -1,13 +1,15 @@
 """Which tests run which lines: learned from one run of the tests, and kept for those that stay."""
 
+import ast
 import ctypes
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +29,51 @@ class Coverage:
     """What one run of all tests showed."""
 
     seconds: Mapping[str, float]
-    """How long each test took."""
+    """CPU time of each test."""
     lines: Mapping[str, Mapping[int, Sequence[str]]]
     """By file and line, the tests that run it."""
 
     def tests(self, mutant: Mutant) -> list[str]:
         """Return the tests that may notice a mutant, fastest first."""
-        lines = self.lines.get(str(mutant.path), {})
-        where = mutant.statement if mutant.function else lines
-        # What runs when a module is loaded shows wherever the module is used.
-        found = {test for line in where for test in lines.get(line, ())}
-        if not mutant.function:
-            found = found or set(self.seconds)
+        if mutant.function:
+            lines = self.lines.get(str(mutant.path), {})
+            found = {test for line in mutant.statement for test in lines.get(line, ())}
+        else:
+            # What runs when a module is loaded shows wherever the module is used.
+            users = {str(mutant.path), *importers(mutant.module, self.lines)}
+            found = {
+                test
+                for path in users
+                for tests in self.lines.get(path, {}).values()
+                for test in tests
+            }
         return sorted(found, key=lambda test: self.seconds.get(test, 0))
+
+
+@cache
+def _imported(path: str) -> frozenset[str]:
+    """Return the modules that a module may take something from."""
+    found = set()
+    for node in ast.walk(ast.parse(Path(path).read_text())):
+        if isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{each.name}" for each in node.names)}
+    return frozenset(found)
+
+
+def importers(module: str, paths: Iterable[str]) -> list[str]:
+    """Return those of the modules that import one."""
+    return [path for path in paths if Path(path).is_file() and module in _imported(path)]
+
+
+NO_LIMITS: Mapping[str, float] = {}
 
 
 class Plugin:
     """Lets tests run alike each time, and notes what fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[str, float] = NO_LIMITS) -> None:
+        """`limits` are the seconds of CPU time after which a test ends its process."""
+        self.limits = limits
         self.failed: str | None = None
 
     def pytest_sessionstart(self) -> None:
@@ -62,6 +90,11 @@ class Plugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failed = self.failed or report.nodeid
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if nodeid in self.limits:
+            # Of CPU time: a loaded machine is no fault of a mutant's.
+            signal.setitimer(signal.ITIMER_PROF, self.limits[nodeid])
 
 
 class Watching(Plugin):
@@ -83,9 +116,9 @@ class Watching(Plugin):
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.coverage.switch_context(item.nodeid)
-        began = time.monotonic()
+        began = time.process_time()
         result = yield
-        self.seconds[item.nodeid] = time.monotonic() - began
+        self.seconds[item.nodeid] = time.process_time() - began
         self.coverage.switch_context("")
         return result
 

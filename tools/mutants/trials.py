@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
@@ -34,8 +34,10 @@ UNFIT = "unfit"
 class Trial:
     mutant: Mutant
     tests: Sequence[str]
+    limits: Mapping[str, float]
+    """How much CPU time each test may take, in seconds: tests on virtual time never sleep."""
     seconds: float
-    """How long it may take."""
+    """How long all of it may take."""
 
 
 Report = Callable[[Trial, str | None], None]
@@ -69,6 +71,7 @@ class Warm(Plugin):
                 return UNFIT
             for each in there:
                 each.__code__ = code
+            self.limits = trial.limits
             chosen = [items[test] for test in trial.tests]
             for item, following in zip(chosen, [*chosen[1:], None], strict=True):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -95,7 +98,7 @@ class Cold(Plugin):
     """Runs the tests for a mutant outside of functions, which shows when its module is loaded."""
 
     def __init__(self, trial: Trial) -> None:
-        super().__init__()
+        super().__init__(trial.limits)
         self._order = {test: index for index, test in enumerate(trial.tests)}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

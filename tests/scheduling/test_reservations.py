@@ -1,0 +1,157 @@
+"""What is reserved for those who wait, told by who passes them and who does not."""
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from tests.scheduling.systems import matched, system, want
+from tests.scheduling.test_backfill import FOUR, NOW, decided, have, waiting, whole
+from warren.base.placing import Shared
+from warren.scheduling.graph import Graph, Refusal
+from warren.scheduling.request import Request
+
+LOW, HIGH = '{"ranks":["0-1"]}', '{"ranks":["2-3"]}'
+
+
+def on(ranks: str, nodes: int = 1) -> Request:
+    return want(nodes, constraint=f'{{"ranks":["{ranks}"]}}', exclusive=True)
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return Graph(FOUR)
+
+
+def test_of_several_moments_the_first_counts(graph: Graph) -> None:
+    running = have(graph, (on("0"), NOW + 10), (on("2"), NOW + 60))
+    queue = waiting((on("0-1", 2), 100), (on("2-3", 2), 100), (on("1"), 50), (on("1"), 10))
+
+    # The nodes that are promised in 10 s are not for 50 s, whatever comes later elsewhere.
+    assert decided(graph, queue, running) == ([4], {1: NOW + 10, 2: NOW + 60})
+
+
+def test_who_is_in_the_way_waits_too_and_nobody_passes_him_with_a_moment_of_his_own(
+    graph: Graph,
+) -> None:
+    running = have(graph, (on("0"), NOW + 60), (on("3"), NOW + 60))
+    # The second would fit, but on a node that is promised; the third wants the second's.
+    queue = waiting((on("0-1", 2), 9), (on("1-2", 2), inf), (on("2-3", 2), 9))
+
+    assert decided(graph, queue, running) == ([], {1: NOW + 60})
+
+
+def test_what_did_not_fit_is_told_once(graph: Graph) -> None:
+    graph.set_drained([3])
+    queue = waiting((whole(4), 1), (whole(4), 1), (whole(4), 2))
+
+    assert decided(graph, queue) == ([], {1: inf})
+
+
+def test_who_starts_leaves_the_depth_to_those_who_wait(graph: Graph) -> None:
+    queue = waiting((whole(1), 9), (whole(1), 9), (whole(3), 9), (whole(2), 9))
+
+    assert decided(graph, queue, depth=1) == ([1, 2], {3: NOW + 9})
+
+
+def test_nodes_of_one_who_passes_for_a_moment_are_nobody_elses(graph: Graph) -> None:
+    running = have(graph, (whole(2), NOW + 60))
+    queue = waiting((whole(3), 10), (on("3"), 60), (whole(1), inf), (whole(1), 61))
+
+    assert decided(graph, queue, running) == ([2], {1: NOW + 60})
+
+
+def test_flash_beside_what_is_promised_is_given_once() -> None:
+    graph = Graph(system((6, 10), quantum=None))
+    running = have(graph, (want(1, ssd=4), NOW + 10))
+    queue = waiting((want(1, ssd=9), 60.0), (want(1, ssd=1), inf), (want(1, ssd=1), inf))
+
+    assert decided(graph, queue, running) == ([2], {1: NOW + 10})
+
+
+def test_flash_that_is_back_in_time_does_not_lessen_what_is_beside_the_promise() -> None:
+    graph = Graph(system((6, 10), quantum=None))
+    running = have(graph, (want(1, ssd=4), NOW + 10))
+    queue = waiting((want(1, ssd=9), 60.0), (want(1, ssd=5), 10.0), (want(1, ssd=1), inf))
+
+    assert decided(graph, queue, running) == ([2, 3], {1: NOW + 10})
+
+
+@pytest.mark.parametrize("jobs", range(1, 9))
+def test_the_moment_is_the_end_of_the_job_that_makes_room(jobs: int) -> None:
+    for needed in range(1, jobs + 1):
+        graph = Graph(system((jobs, 8)))
+        ends = [(whole(1), NOW + 10 * number) for number in range(1, jobs + 1)]
+        running = have(graph, *ends)
+        assert decided(graph, waiting((whole(needed), 1)), running)[1] == {1: NOW + 10 * needed}
+
+
+def test_those_without_an_end_are_thought_to_be_there_until_the_last(graph: Graph) -> None:
+    running = have(graph, (whole(1), NOW + 10), (whole(1), NOW + 20), (whole(2), inf))
+
+    assert decided(graph.shadow(), waiting((whole(2), 1)), running)[1] == {1: NOW + 20}
+    assert decided(graph, waiting((whole(3), 1)), running)[1] == {1: inf}
+
+
+# Graphs
+
+
+def test_which_nodes_meet_a_constraint_is_told_by_rank(graph: Graph) -> None:
+    assert graph.meeting({"ranks": ["1-2"]}) == [1, 2]
+    assert graph.meeting({"hostlist": ["n3"]}) == [3]
+    assert graph.meeting({}) == [0, 1, 2, 3]
+
+
+def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
+    graph = Graph(system((2, 8), (2, 8)))
+    graph.keep_for(want(1, constraint=LOW, ssd=1))
+
+    assert graph.excluded == {0, 1}
+    assert isinstance(graph.match(want(1, ssd=1, constraint=LOW)), Refusal)
+    assert matched(graph, want(2, ssd=2)).pieces
+    assert not graph.fits(want(3))
+
+
+def test_what_is_kept_without_flash_leaves_the_flash() -> None:
+    graph = Graph(FOUR)
+    graph.keep_for(want(1, constraint=LOW))
+
+    assert graph.excluded == {0, 1}
+    assert graph.fits(want(1, ssd=8))
+
+
+def at(ranks: str, **options: Any) -> Request:
+    return want(1, constraint=f'{{"ranks":["{ranks}"]}}', **options)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        (at("0-1"), at("1-2"), True),
+        (at("0-1"), at("2-3"), False),
+        (at("0-1", ssd=1), at("2-3"), False),
+        (at("0-1", ssd=1), at("2-3", ssd=1), False),
+        (at("0-1", ssd=1), at("4", ssd=1), False),
+        (at("0", ssd=1), at("1", ssd=1), True),
+        (at("0", ssd=1), at("1"), False),
+        (at("0"), at("1", ssd=1), False),
+        (at("0", shared=(Shared(1, 1),)), at("1", ssd=1), True),
+    ],
+)
+def test_two_requests_overlap_by_nodes_or_by_flash_of_one_chassis(
+    one: Request, other: Request, overlap: bool
+) -> None:
+    graph = Graph(system((2, 8), (2, 8), (1, 8)))
+
+    assert bool(graph.overlap(one, other)) is overlap
+    assert bool(graph.overlap(other, one)) is overlap
+
+
+def test_what_no_end_of_a_job_would_help_is_hopeless() -> None:
+    graph = Graph(FOUR)
+    held = matched(graph, whole(4))
+    graph.take(held)
+    assert graph.hopeless(whole(4)) is False
+    graph.set_drained([0])
+    assert graph.hopeless(whole(4)) is True
+    assert graph.hopeless(whole(3)) is False
