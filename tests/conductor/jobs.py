@@ -10,7 +10,7 @@ from warren.dws.conduct import Job, Phase
 
 
 class Jobs:
-    """A `WorkloadManager` whose jobs are what tests make of them. Knows them all from the start."""
+    """A `WorkloadManager` of jobs that tests make, which are known once `synced` is set."""
 
     def __init__(self, *jobs: Job) -> None:
         self.known = {job.id: job for job in jobs}
@@ -45,7 +45,7 @@ class Jobs:
         return self.known.get(job)
 
     def jobs(self) -> Iterable[int]:
-        return list(self.known)
+        return list(self.known) if self.synced.is_set() else []
 
     async def flash(self, job: Job) -> Sequence[Held]:
         self.asked.append(("flash", job.id))

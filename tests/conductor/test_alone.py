@@ -11,13 +11,14 @@ import pytest
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import JOBDW, configuration, meta, need, raw_workflow
+from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, Kind
 from warren.base.placing import Held
 from warren.conductor.conductor import Conductor
 from warren.dws import kinds, labels
 from warren.dws.conduct import Job, Phase
-from warren.kube.client import Forbidden, Refused
+from warren.kube.client import Conflict, Forbidden, Refused
 
 KEY = Key("default", "fluxjob-7")
 JOB = Job(
@@ -430,6 +431,32 @@ def test_what_a_job_was_shown_it_is_not_shown_again_until_that_changes() -> None
         ]
 
     conducted(story, WITH_NODES)
+
+
+def test_a_job_is_shown_the_same_once_while_its_workflow_is_behind() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            for _ in range(3):
+                api.refusals["patch", kinds.WORKFLOW] = Conflict("it has changed")
+                with pytest.raises(Conflict):
+                    await conductor.reconcile(7)
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "memo") == [("memo", 7, {"rabbits": "r0"})]
+
+    conducted(story, WITH_NODES)
+
+
+def test_nothing_is_done_before_all_is_known_of_the_api() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with alongside(conductor.run()):
+            await caught_up()
+            assert (api.written, jobs.passes) == ([], [])
+            async with informed(api):
+                assert api.keys(kinds.WORKFLOW) == [str(KEY)]
+
+    conducted(story, JOB)
 
 
 def test_a_namesake_of_a_job_that_is_over_is_shown_everything() -> None:

@@ -211,6 +211,7 @@ def test_each_rabbit_gets_its_share_and_what_is_ready_is_said_of_storage_and_ser
                 assert told["allocationSets"][0]["storage"]["r0"]["allocationSize"] == 10
 
         assert api.find(kinds.NNF_STORAGE, STORAGE)["status"]["ready"]
+        assert api.asked == []
 
     alone(story)
 

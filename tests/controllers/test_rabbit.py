@@ -229,6 +229,20 @@ def test_what_is_deleted_while_it_is_made_is_made_no_further() -> None:
     alone(main)
 
 
+def test_a_pass_over_what_is_deleted_meanwhile_comes_to_its_end() -> None:
+    async def main(api: Api) -> None:
+        rabbit = RabbitReconciler(api, api.informers, Slow("r0"), "r0")
+        await api.add(STORAGE, share(1, finalizers=["agent"]))
+        async with informed(api):
+            making = asyncio.ensure_future(rabbit.reconcile(KEY))
+            await caught_up()
+            await api.remove(STORAGE, KEY)
+            assert await making is None
+            assert api.written == []
+
+    alone(main)
+
+
 def test_news_that_is_no_deletion_lets_what_is_made_go_on() -> None:
     async def main(api: Api) -> None:
         machine = Slow("r0")

@@ -147,6 +147,55 @@ def test_a_rabbit_that_is_not_in_the_configuration_is_nobodys() -> None:
     with_controller(story)
 
 
+def test_what_is_nobodys_and_a_configuration_that_is_gone_are_nothing_to_do() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with informed(api):
+            assert await controller.reconcile(CONFIGURATION) is None
+            assert await controller.reconcile(Key("r0", NODE_NAME)) is None
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            await controller.reconcile(CONFIGURATION)
+            assert await controller.reconcile(Key("r7", NODE_NAME)) is None
+            await api.remove(kinds.SYSTEM_CONFIGURATION, CONFIGURATION)
+            assert await controller.reconcile(CONFIGURATION) is None
+            assert await controller.reconcile(Key("r0", NODE_NAME)) is None
+
+        assert api.written == []
+
+    with_controller(story)
+
+
+def test_what_happens_to_one_rabbit_costs_no_look_at_the_others() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_NODE, node("r1"))
+            await api.change(
+                kinds.SYSTEM_CONFIGURATION, CONFIGURATION, {"metadata": {"labels": {}}}
+            )
+            before = len(passes)
+            said = {"status": {"capacity": 50}}
+            await api.change(kinds.NNF_NODE, Key("r1", NODE_NAME), said, status=True)
+            # By the news of the rabbit's word, and by that of its Storage.
+            assert len(passes) == before + 2
+            touched = {"metadata": {"labels": {"a": "b"}}}
+            await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, touched)
+            assert len(passes) == before + 3
+
+    with_controller(story)
+
+
+class Counting:
+    def __init__(self, passes: list[Any]) -> None:
+        self._passes = passes
+
+    def waited(self, seconds: float) -> None: ...
+
+    def passed(self, outcome: Any, seconds: float) -> None:
+        self._passes.append(outcome)
+
+
 def test_without_a_configuration_any_more_nothing_is_made_or_said() -> None:
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):

@@ -199,14 +199,15 @@ def test_a_rabbit_that_is_not_there_indeed_is_blamed(state: str | None) -> None:
     with_controller(story)
 
 
-def test_rabbits_that_were_seen_count_beside_those_that_are_looked_up() -> None:
+@pytest.mark.parametrize("offered", [True, False])
+def test_who_may_have_bare_devices_is_what_the_rabbits_say(offered: bool) -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
-        raw = JOBDW.replace("xfs", "raw")
-        await rabbit(api, "r0", "Ready")
+        carried = {labels.RAW_VOLUMES: str(offered).lower()}
+        told = {"metadata": meta("r0", labels=carried), "spec": {}, "status": {"status": "Ready"}}
+        await api.add(kinds.STORAGE, told)
         async with running(api, controller.reconciler.run()):
-            await api.add(kinds.WORKFLOW, raw_workflow(raw, state=None))
-            # Its users may not have bare devices of any rabbit there is.
-            assert status(api)["status"] == "Error"
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW.replace("xfs", "raw"), state=None))
+            assert (status(api)["status"] == "Error") is not offered
 
     with_controller(story)
 
@@ -220,8 +221,10 @@ def test_what_is_torn_down_is_looked_for_past_the_informers() -> None:
         await computes(api, workflow)
         spec = {"fileSystemType": "xfs", "allocationSets": []}
         await child(api, kinds.NNF_STORAGE, workflow, spec=spec, finalizers=["controller"])
+        await child(api, kinds.SERVERS, workflow, **servers("r0"))
         async with informed(api):
             assert await controller.reconcile(KEY) == 5
+            assert ("get", kinds.STORAGE) not in api.asked
             assert api.find(kinds.NNF_STORAGE, FIRST)["metadata"]["deletionTimestamp"]
             assert not status(api)["ready"]
             await api.change(kinds.NNF_STORAGE, FIRST, {"metadata": {"finalizers": []}})
