@@ -1,0 +1,351 @@
+"""Decisions at their edges: what is not seen yet, raw volumes, orders of writes, limits."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.dws import test_access, test_driver
+from tests.dws.builders import (
+    COPY_IN,
+    DELETING,
+    JOBDW,
+    changes,
+    computes,
+    error,
+    lustre,
+    made,
+    meta,
+    nnf_access,
+    nnf_storage,
+    profile,
+    share,
+    workflow,
+)
+from warren.base.objects import Change, Create
+from warren.directives.parse import parse
+from warren.dws import access, breakdown, conduct, driver, kinds, labels, storage
+from warren.dws.breakdown import needs_of
+from warren.dws.conduct import Job, Phase
+from warren.dws.faults import Fault
+from warren.dws.movement import children
+from warren.dws.node import InUse, NodeTrouble, Progress
+from warren.dws.objects import State, read
+from warren.dws.placement import filled
+from warren.dws.retries import Retries
+from warren.dws.slots import Claim, granted
+from warren.dws.storage import decide as stored
+from warren.dws.waits import reason
+from warren.dws.workflow import create_refusal, update_refusal
+
+# Mounts
+
+
+def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
+    writes = access.decide(test_access.seen(nnf_access(), computes=computes()))
+
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    told = test_access.status(writes)
+    assert not told["ready"]
+    assert told["error"]["debugMessage"] == "the job's Computes are not there yet"
+
+
+@pytest.mark.parametrize("shares", [[], [share("r0", 2)], [share("r1", 1)]])
+@pytest.mark.parametrize("clients", ["computes", "servers"])
+def test_nobody_mounts_half_of_a_storage(shares: list[Any], clients: str) -> None:
+    writes = access.decide(test_access.seen(nnf_access(clients), shares=shares))
+
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    assert "not all of the storage is there" in test_access.status(writes)["error"]["debugMessage"]
+
+
+def test_rabbits_mount_without_any_computes() -> None:
+    writes = access.decide(test_access.seen(nnf_access("servers"), computes=None))
+    assert len(made(writes, kinds.CLIENT_MOUNT)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "type", "target", "options"),
+    [("xfs", "xfs", "directory", ""), ("raw", "none", "file", "bind")],
+)
+def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
+    kind: str, type: str, target: str, options: str
+) -> None:
+    shares = [
+        msgspec.structs.replace(
+            each, spec=msgspec.structs.replace(each.spec, file_system_type=kind)
+        )
+        for each in test_access.SHARES
+    ]
+    for obj in made(
+        access.decide(test_access.seen(nnf_access(), shares=shares)), kinds.CLIENT_MOUNT
+    ):
+        for mount in obj["spec"]["mounts"]:
+            assert (mount["type"], mount["targetType"], mount["options"]) == (type, target, options)
+            assert mount["setPermissions"] is (kind == "raw")
+
+
+def test_mounts_that_are_in_the_way_of_a_deletion_are_told_as_not_ready() -> None:
+    mount = test_access.client_mount("n0", error=error("in use"), deleting=True)
+    going = nnf_access(deleting=True, ready=True, state="mounted")
+    told = test_access.status(access.decide(test_access.seen(going, mount)))
+
+    assert (told["ready"], told["error"]["debugMessage"]) == (False, "in use")
+
+
+# The Workflow's driver
+
+
+def test_the_finalizer_is_written_before_anything_that_would_be_left_over() -> None:
+    bare = workflow(JOBDW, state=None, metadata={"finalizers": ["another"]})
+    seen = test_driver.seen(bare)
+    writes = driver.decide(replace(seen, computes=None))
+
+    first, second = writes
+    assert isinstance(first, Change)
+    assert isinstance(second, Create)
+    assert first.patch["metadata"]["finalizers"] == ["another", labels.WORKFLOW_FINALIZER]
+    assert second.kind == kinds.COMPUTES
+
+
+def test_a_workflow_without_our_finalizer_is_left_to_others() -> None:
+    gone = workflow(
+        JOBDW, state="Teardown", metadata={"finalizers": ["x"], "deletionTimestamp": "now"}
+    )
+    belongings = [(kinds.COMPUTES, gone.metadata.key)]
+    assert driver.decide(test_driver.seen(gone, belongings=belongings)) == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "state", "copied"),
+    [
+        (True, "mounted", True),
+        (False, "mounted", False),
+        (True, "unmounted", False),
+        (True, "", False),
+    ],
+)
+def test_nothing_is_copied_before_the_rabbits_have_mounted(
+    ready: bool, state: str, copied: bool
+) -> None:
+    wf = workflow(JOBDW, COPY_IN, state="DataIn")
+    found = nnf_storage(("r0", 1), ready=True)
+    mounted = nnf_access("servers", ready=ready, state=state)
+    writes = driver.decide(
+        test_driver.seen(wf, storages=[found], accesses=[mounted], file_systems=[lustre()])
+    )
+    assert bool(made(writes, kinds.NNF_DATA_MOVEMENT)) is copied
+    wanted = children(wf, 1, parse(COPY_IN), found, [lustre()], "/mnt/nnf/uid-wf-0")
+    assert made(writes, kinds.NNF_DATA_MOVEMENT) == (list(wanted) if copied else [])
+
+
+STORAGE = {"storages": [nnf_storage(("r0", 1))]}
+ACCESS = {"accesses": [nnf_access()]}
+MOVEMENT = {"movements": [test_driver.movement(1)]}
+
+
+@pytest.mark.parametrize("left", [STORAGE, ACCESS, MOVEMENT, {}])
+@pytest.mark.parametrize("state", ["Teardown", "PreRun"])
+def test_only_who_is_about_to_say_that_nothing_is_left_looks_again(
+    left: dict[str, Any], state: str
+) -> None:
+    seen = test_driver.seen(workflow(JOBDW, state=state), **left)
+    assert bool(driver.wants_fresh(seen)) is (state == "Teardown" and not left)
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "blamed"),
+    [
+        ("DriverWait", "Error", True),
+        ("DriverWait", "TransientCondition", True),
+        ("Error", "Error", False),
+        ("TransientCondition", "Error", True),
+        ("DriverWait", "Completed", False),
+        ("Error", "DriverWait", False),
+    ],
+)
+def test_a_pass_blames_where_it_says_something_grave_anew(
+    known: str, told: str, blamed: bool
+) -> None:
+    wf = workflow(JOBDW, state="Setup", status={"status": known})
+    patch = {"status": {"status": told}}
+    other = Change(kind=kinds.COMPUTES, key=wf.metadata.key, patch=patch)
+    own = Change(kind=kinds.WORKFLOW, key=wf.metadata.key, patch=patch)
+    create = Create(kind=kinds.WORKFLOW, object={"metadata": meta("x")})
+
+    assert driver.blames(wf, [create, own]) is blamed
+    assert driver.blames(wf, [create, other]) is False
+
+
+def test_environment_and_breakdowns_are_written_in_their_own_states_alone() -> None:
+    (patch,) = changes(driver.decide(test_driver.seen(workflow(state="Setup"))), kinds.WORKFLOW)
+    assert "env" not in patch["status"]
+    assert "directiveBreakdowns" not in patch["status"]
+
+
+def test_bare_devices_are_asked_about_where_any_directive_wants_one() -> None:
+    raw = JOBDW.replace("xfs", "raw").replace("my-fs", "bare")
+    for directives in ((JOBDW, raw), (raw, JOBDW)):
+        wf = workflow(*directives, state="Proposal")
+        status, message = test_driver.told(driver.decide(test_driver.seen(wf)))
+        assert status == "Error"
+        assert "raw" in message
+
+
+def test_what_is_raw_is_not_copied() -> None:
+    wf = workflow(JOBDW.replace("xfs", "raw"), COPY_IN, state="Proposal", spec={"userID": 0})
+    told = driver.decide(test_driver.seen(wf))
+    assert "which is raw" in str(changes(told, kinds.WORKFLOW))
+
+
+# Storage
+
+
+@pytest.mark.parametrize("troubled", [0, 1, 2])
+def test_a_storage_that_is_given_back_tells_what_is_in_the_way(troubled: int) -> None:
+    going = nnf_storage(("r0", 1), ("r1", 1), metadata=DELETING, ready=True)
+    shares = [
+        share(rabbit, 1, deleting=True, **({"error": error("mounted")} if n < troubled else {}))
+        for n, rabbit in enumerate(("r0", "r1"))
+    ]
+    told = changes(stored(going, shares), kinds.NNF_STORAGE)
+    assert bool(told) is bool(troubled)
+    if troubled:
+        assert told[0]["status"]["error"]["debugMessage"] == "mounted"
+
+
+# Breakdowns
+
+
+def size_of(capacity: str, **options: Any) -> int:
+    (need,) = needs_of(parse(JOBDW.replace("1GiB", capacity)), [profile(**options)])
+    return need.minimum_capacity
+
+
+@pytest.mark.parametrize(
+    ("padding", "size"), [("1024", 2**30 + 1024), ("1KiB", 2**30 + 1024), ("50%", 3 * 2**29)]
+)
+def test_padding_is_bytes_a_size_or_a_share(padding: str, size: int) -> None:
+    assert size_of("1GiB", allocationPadding=padding) == size
+
+
+def test_what_is_8_eib_with_its_padding_is_too_large() -> None:
+    most = f"{2**63 - 2**30 - 1024}B"
+    assert size_of(most, allocationPadding="0", capacityScalingFactor="1.0")
+    with pytest.raises(Fault, match="less than 8 EiB"):
+        size_of(f"{2**33 - 1}GiB", allocationPadding=str(2**30))
+
+
+def test_of_several_profiles_the_default_is_taken() -> None:
+    profiles = [profile("other", default=False), profile("mine"), profile("third", default=False)]
+    assert breakdown.chosen(None, profiles).metadata.name == "mine"
+    assert breakdown.chosen("other", profiles).metadata.name == "other"
+
+
+def test_a_fault_that_is_told_is_not_told_again() -> None:
+    said = {"debugMessage": "the definitions of this cluster do not allow for type xfs: no"}
+    known = read(
+        {
+            "metadata": meta("wf-0"),
+            "spec": {"directive": JOBDW, "userID": 1},
+            "status": {"ready": False, "error": said},
+        },
+        breakdown.DirectiveBreakdown,
+    )
+    assert breakdown.unsaid(known, "no") == ()
+    assert len(breakdown.unsaid(known, "another")) == 1
+
+
+# Words and numbers
+
+
+def test_what_is_in_use_is_waited_for_and_nothing_is_wrong_yet() -> None:
+    assert InUse("busy").as_status() == {
+        "debugMessage": "busy",
+        "type": "Internal",
+        "severity": "Minor",
+    }
+    assert NodeTrouble("broke").as_status()["severity"] == "Major"
+    assert NodeTrouble("broke", fatal=True).as_status()["severity"] == "Fatal"
+
+
+@pytest.mark.parametrize(
+    ("done", "of", "percent"), [(0, 10, 0), (1, 3, 33), (999, 1000, 99), (10, 10, 100), (0, 0, 100)]
+)
+def test_a_copy_is_at_100_percent_when_it_is_whole(done: int, of: int, percent: int) -> None:
+    progress = Progress(bytes=done, total_bytes=of, files=0, total_files=1, seconds=2)
+    assert progress.percent == percent
+    assert progress.rate == done / 2
+
+
+def test_a_workflow_without_a_spec_is_refused() -> None:
+    for spec in (None, [], "x"):
+        bare = {"metadata": meta("wf"), "spec": spec}
+        assert create_refusal(bare) == "spec: a Workflow has one."
+        assert update_refusal({"spec": {}}, bare) == "spec: a Workflow has one."
+
+
+@pytest.mark.parametrize("restarts", range(15))
+def test_pauses_double_up_to_a_bound(restarts: int) -> None:
+    wait = Retries(pause=3.0).wait(restarts, 0)
+    assert wait == (0 if restarts == 0 else 3.0 * min(2 ** (restarts - 1), 1024))
+
+
+def test_a_fault_knows_the_argument_that_it_is_about() -> None:
+    assert Fault("x", argument="type").argument == "type"
+    with pytest.raises(Fault) as refused:
+        needs_of(parse(JOBDW.replace("xfs", "gfs2")), [profile()])
+    assert refused.value.argument == "type"
+
+
+def test_of_what_a_state_took_nothing_is_kept_before_it_is_known() -> None:
+    job = Job(id=7, phase=Phase.STARTING, nodes=("n0",))
+    wf = workflow(JOBDW, state="DataIn", ready=True)
+    actions = conduct.decide(
+        conduct.Seen(
+            job=job,
+            workflow=wf,
+            breakdowns={},
+            servers={},
+            computes=None,
+            configuration=None,
+            floor=1,
+        )
+    )
+    assert [type(each) for each in actions] == [Change]
+    assert changes(actions, kinds.WORKFLOW) == [{"spec": {"desiredState": State.PRE_RUN}}]
+
+
+def test_who_has_nodes_without_a_rabbit_waits_without_a_place() -> None:
+    job = Job(id=7, phase=Phase.STARTING, nodes=("n9",))
+    assert reason(job, workflow(JOBDW, state="Setup"), None) == "waits for Setup"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "turns", "order"),
+    [
+        ([1, 1, 2, 2], {}, [1, 2, 1, 2]),
+        ([1, 2, 1, 2], {1: 5, 2: 3}, [2, 1, 2, 1]),
+        ([1, 2, 3, 1, 2, 3], {1: 5, 2: 9, 3: 1}, [3, 1, 2, 3, 1, 2]),
+        ([2, 2, 1, 1], {2: 1}, [1, 2, 1, 2]),
+    ],
+)
+def test_free_slots_go_round(wanted: list[int], turns: dict[int, int], order: list[int]) -> None:
+    claims = [Claim(meta_key(number), user) for number, user in enumerate(wanted)]
+    assert [each.userid for each in granted(claims, [], turns, 9)] == order
+
+
+def meta_key(number: int) -> Any:
+    return workflow(metadata={"name": f"m{number}"}).metadata.key
+
+
+def test_a_share_of_just_the_least_size_is_one_for_each_node() -> None:
+    need = test_driver.need("xfs", 40, "AllocateAcrossServers")
+    (found,) = filled([need], {"r0": 2, "r1": 2}, 10)
+    assert [each["allocationCount"] for each in found["storage"]] == [1, 1]
+    assert found["allocationSize"] == 20
+
+
+def test_the_storage_is_made_as_it_was_assigned() -> None:
+    assert storage.volume(share("r0"), 3) == ("r0", "uid-default-wf-0-xfs-0-3")
