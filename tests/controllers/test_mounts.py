@@ -180,6 +180,19 @@ def test_another_trouble_is_told_in_place_of_the_first() -> None:
     with_node(story)
 
 
+def test_what_was_mounted_and_cannot_be_mounted_again_is_told() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        machine.troubles[MOUNTS[0]] = NodeTrouble("lost", fatal=True)
+        await api.add(kinds.CLIENT_MOUNT, client_mount(status=said("mounted")))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        told = status(api)
+        assert (told["allReady"], told["error"]["debugMessage"]) == (False, "lost")
+
+    with_node(story)
+
+
 def test_a_trouble_that_is_over_is_taken_back() -> None:
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
         error = {**NodeTrouble("broke").as_status()}

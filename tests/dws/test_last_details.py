@@ -292,6 +292,10 @@ def test_pauses_double_up_to_a_bound(restarts: int) -> None:
     assert wait == (0 if restarts == 0 else 3.0 * min(2 ** (restarts - 1), 1024))
 
 
+def test_a_copy_has_three_tries_and_three_seconds_before_the_second() -> None:
+    assert (Retries().tries, Retries().pause) == (3, 3.0)
+
+
 def test_a_fault_knows_the_argument_that_it_is_about() -> None:
     assert Fault("x", argument="type").argument == "type"
     with pytest.raises(Fault) as refused:
