@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -105,6 +106,8 @@ class Watching(Plugin):
         self.seconds: dict[str, float] = {}
         source = [str(ROOT / "src" / "warren" / package) for package in packages]
         self.coverage = coverage.Coverage(data_file=None, config_file=False, source=source)
+        # The other ones do not tell tests apart.
+        self.coverage.set_option("run:core", "ctrace")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
@@ -190,7 +193,10 @@ def child(act: Callable[[], None]) -> int:
     """Run `act` in a forked child, which ends with its parent; return the child's id."""
     sys.stdout.flush()
     parent = os.getpid()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Python warns where there are threads: here there are none, but in tests of this.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid:
         return pid
     status = 1
