@@ -10,7 +10,7 @@ from tests.controllers.alone import Api, alone, caught_up, running
 from tests.controllers.machines import Noting
 from tests.dws.builders import meta
 from tests.harness.virtual import EPOCH
-from warren.base.objects import Change, Key
+from warren.base.objects import Key
 from warren.base.times import parse_rfc3339, rfc3339_micro
 from warren.controllers.movement import MovementReconciler
 from warren.dws import kinds, labels
@@ -327,30 +327,33 @@ def test_a_copy_whose_movement_is_gone_is_ended() -> None:
     with_rabbit(story, Noting("r0", seconds=100))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": {"cancel": True}},
-        {"metadata": {"labels": {}}, "status": {"state": "Finished"}},
-    ],
-)
-def test_a_copy_that_waits_for_a_slot_is_not_begun_once_it_is_not_wanted(change: Any) -> None:
+@pytest.mark.parametrize("change", ["cancelled", "finished", "deleted", "gone", "put off", None])
+def test_a_copy_that_gets_its_slot_is_begun_only_if_it_is_still_wanted(change: str | None) -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        keeping = ["another"] if change == "deleted" else []
+        await api.add(KIND, movement(name="first", source="/first"))
+        await api.add(KIND, movement(finalizers=keeping))
         async with running(api, movements.copies.run()):
-            await api.add(KIND, movement())
+            movements.copies.want(Key("r0", "first"), 1001)
             movements.copies.want(KEY, 1001)
-            status = "status" in change
-            patch = {"status": change["status"]} if status else change
-            await api.store.patch(_change(patch, status))
             await caught_up()
+            last = rfc3339_micro(api.clock.now() + 90)
+            match change:
+                case "cancelled":
+                    await api.change(KIND, KEY, {"spec": {"cancel": True}})
+                case "finished":
+                    await api.change(KIND, KEY, {"status": {"state": "Finished"}}, status=True)
+                case "put off":
+                    failed = {"state": "Starting", "restarts": 9, "endTime": last}
+                    await api.change(KIND, KEY, {"status": failed}, status=True)
+                case "deleted" | "gone":
+                    await api.remove(KIND, KEY)
+            await wait(150)
 
-        assert rabbit.flash.copies == []
+        begun = [source for what, source in rabbit.asked if what == "copy"]
+        assert begun == (["/first", "/in"] if change is None else ["/first"])
 
-    with_rabbit(story, Noting("r0", seconds=100))
-
-
-def _change(patch: Any, status: bool) -> Change:
-    return Change(kind=KIND, key=KEY, patch=patch, status=status)
+    with_rabbit(story, Noting("r0", seconds=100), slots=1)
 
 
 # Slots

@@ -145,14 +145,16 @@ def test_the_code_of_a_changed_function_is_found_by_name_and_line(tmp_path: Path
 
 
 def covering(text: str, lines: dict[int, list[str]]) -> list[list[str]]:
-    seconds = {"a::slow": 3.0, "a::fast": 1.0, "b::other": 2.0}
+    seconds = {"a::slow": 2.0, "a::fast": 0.5, "b::other": 1.0, "a::story": 2.1}
     known = Coverage(seconds=seconds, lines={str(PATH): lines})
     return [known.tests(each) for each in mutants(text)]
 
 
-def test_a_mutant_is_tried_by_the_tests_that_run_its_statement_fastest_first() -> None:
+def test_a_mutant_is_tried_by_the_tests_that_run_its_statement_fastest_first_and_no_slow_ones() -> (
+    None
+):
     text = "def f(\n    x\n):\n    g(\n        3)\n    g(4)\n"
-    lines = {4: ["a::slow", "a::fast"], 6: ["b::other"]}
+    lines = {4: ["a::slow", "a::story", "a::fast"], 6: ["b::other"]}
 
     assert covering(text, lines)[:2] == [["a::fast", "a::slow"]] * 2
     assert covering(text, lines)[2:] == [["b::other"]] * 2

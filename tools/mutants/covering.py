@@ -21,6 +21,8 @@ from tools.mutants.changes import ROOT, Mutant, digest
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 CACHE = ROOT / ".mutants"
+SLOW = 2.0
+"""Seconds of CPU time above which a test is left out."""
 # Hypothesis is loaded before pytest could rewrite its assertions, and nobody reads them.
 QUICK = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
 
@@ -48,7 +50,10 @@ class Coverage:
                 for tests in self.lines.get(path, {}).values()
                 for test in tests
             }
-        return sorted(found, key=lambda test: self.seconds.get(test, 0))
+        # What is left of a mutant by all others, one of the slow would hardly notice; but each
+        # survivor would run them all.
+        quick = [test for test in found if self.seconds[test] <= SLOW]
+        return sorted(quick, key=lambda test: self.seconds[test])
 
 
 @cache
