@@ -448,6 +448,17 @@ def test_a_job_is_shown_the_same_once_while_its_workflow_is_behind() -> None:
     conducted(story, WITH_NODES)
 
 
+def test_so_is_one_whose_workflow_is_not_seen_yet() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with informed(api):
+            for _ in range(3):
+                await conductor.reconcile(7)
+
+        assert jobs.asked == [("memo", 7, {"rabbit_workflow": KEY.name})]
+
+    conducted(story, JOB, hidden=[kinds.WORKFLOW])
+
+
 def test_nothing_is_done_before_all_is_known_of_the_api() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         async with alongside(conductor.run()):

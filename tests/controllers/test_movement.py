@@ -231,6 +231,19 @@ def test_after_its_tries_a_copy_has_failed_and_says_whose_fault_it_was(
     with_rabbit(story, Failing(*[failure] * 20))
 
 
+def test_a_copy_in_that_its_copier_gives_up_has_failed_at_once_in_its_words() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(**initiator("copy_in")))
+            told = status(api)
+
+        assert (told["state"], told["status"]) == ("Finished", "Failed")
+        assert told["message"] == "no such file"
+        assert len(rabbit.asked) == 1
+
+    with_rabbit(story, Failing(CopyFailed("no such file")))
+
+
 def test_a_bug_costs_one_copy_and_not_the_agent() -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         async with running(api, movements.reconciler.run(), movements.copies.run()):

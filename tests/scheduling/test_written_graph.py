@@ -182,6 +182,14 @@ def test_the_lowest_bits_are_kept(bits: int, count: int) -> None:
     assert all(bit > kept.bit_length() - 1 for bit in range(21) if (bits & ~kept) >> bit & 1)
 
 
+@pytest.mark.parametrize(("properties", "up"), [({flash.KIND: flash.POOL}, 4), ({}, 0b101)])
+def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], up: int) -> None:
+    found = flash.of("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
+    assert (found.gib, found.up, found.whole) == (6, up, 6 if properties else 0b111)
+    assert flash.of("/c/chassis0", properties, []).gib == 0
+    assert flash.of("/c/chassis0", {}, []).units(5) == 0
+
+
 # What R says of flash
 
 

@@ -11,7 +11,7 @@ from tools.mutants import __main__ as command
 from tools.mutants.changes import ROOT, Mutant, mutants_of, mutated
 from tools.mutants.covering import Coverage, importers
 from tools.mutants.results import Results
-from tools.mutants.trials import DIED, TIME_LIMIT, Trial, code_of, tried
+from tools.mutants.trials import DIED, TIME_LIMIT, Trial, code_of, nested, tried
 
 PATH = ROOT / "src" / "warren" / "dws" / "example.py"
 
@@ -139,6 +139,13 @@ def test_the_code_of_a_changed_function_is_found_by_name_and_line(tmp_path: Path
     code = code_of(one)
 
     assert (code.co_name, code.co_firstlineno) == ("digest", one.first_line)
+
+
+def test_the_functions_within_a_function_are_changed_with_it() -> None:
+    text = "def f():\n    def g():\n        return lambda: 1\n    return g\n"
+    code = next(nested(compile(text, "f", "exec")))
+    assert [each.co_name for each in nested(code)][:1] == ["g"]
+    assert "<lambda>" in {each.co_name for each in nested(code)}
 
 
 # Which tests

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
@@ -71,6 +71,12 @@ class Warm(Plugin):
                 return UNFIT
             for each in there:
                 each.__code__ = code
+            # Functions in it that were made when its module was loaded.
+            for inner in nested(code):
+                where = (str(mutant.path), inner.co_qualname, inner.co_firstlineno)
+                for each in functions.get(where, ()):
+                    if each.__code__.co_freevars == inner.co_freevars:
+                        each.__code__ = inner
             self.limits = trial.limits
             chosen = [items[test] for test in trial.tests]
             for item, following in zip(chosen, [*chosen[1:], None], strict=True):
@@ -92,6 +98,14 @@ def code_of(mutant: Mutant) -> CodeType:
             return code  # type: ignore[no-any-return]
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
     raise ValueError(f"{mutant.function} is not in {mutant.path}")
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield the codes of all functions within a function."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from nested(each)
 
 
 class Cold(Plugin):
