@@ -301,6 +301,7 @@ def test_a_copy_that_is_cancelled_is_ended_and_says_so(begun: bool) -> None:
             if begun:
                 await api.change(KIND, KEY, {"spec": {"cancel": True}})
             told = status(api)
+            await wait(200)
 
         assert (told["state"], told["status"]) == ("Finished", "Cancelled")
         assert told["message"] == "the copy was cancelled"
