@@ -1,4 +1,4 @@
-"""What an object says that says nothing: nobody is ready, nothing is asked for, nothing is there."""
+"""What an object says that says nothing: that it is not ready, and asks for nothing."""
 
 from typing import Any
 

@@ -28,6 +28,8 @@ def submitted(**context: Any) -> Event:
 
 
 def test_flags_and_urgencies_are_those_of_flux() -> None:
+    flagged = begin(ID, submitted(flags=2 | 4 | 8, urgency=16))
+    assert flagged.flags == DEBUG | WAITABLE | NOVALIDATE
     assert (DEBUG, WAITABLE, NOVALIDATE) == (2, 4, 8)
     assert (HOLD, DEFAULT, EXPEDITE, GREATEST) == (0, 16, 31, 4294967295)
 
