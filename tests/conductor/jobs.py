@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.dws.builders import BINDING
 from warren.base.placing import Held
-from warren.dws.conduct import Job, Phase
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job
 
 
 class Jobs:
     """A `WorkloadManager` of jobs that tests make, which are known once `synced` is set."""
+
+    binding = BINDING
 
     def __init__(self, *jobs: Job) -> None:
         self.known = {job.id: job for job in jobs}

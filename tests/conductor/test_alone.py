@@ -10,20 +10,22 @@ import pytest
 
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, alone, caught_up, informed, running
-from tests.dws.builders import JOBDW, configuration, meta, need, raw_workflow
+from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow
 from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, Kind
 from warren.base.placing import Held
 from warren.conductor.conductor import Conductor
 from warren.dws import kinds, labels
-from warren.dws.conduct import Job, Phase
+from warren.dws.binding import Phase
+from warren.dws.conduct import Job
 from warren.kube.client import Conflict, Forbidden, Refused
 
 KEY = Key("default", "fluxjob-7")
 JOB = Job(
     id=7,
     phase=Phase.HELD,
+    binding=BINDING,
     label="f7",
     userid=1001,
     groupid=1002,
@@ -46,7 +48,7 @@ def conducted(story: Story, *jobs: Job, hidden: Collection[Kind] = ()) -> None:
 
 async def workflow(api: Api, state: str | None = "Proposal", **options: Any) -> Any:
     """Make the job's Workflow."""
-    finalizers = options.pop("finalizers", [labels.FLUX_FINALIZER])
+    finalizers = options.pop("finalizers", [BINDING.finalizer])
     made = raw_workflow(
         JOBDW, state=state, metadata={"name": KEY.name, "finalizers": finalizers}, **options
     )
@@ -97,7 +99,7 @@ def test_a_held_job_gets_its_workflow_and_is_shown_its_name() -> None:
 
         found = api.find(kinds.WORKFLOW, KEY)
         assert found["spec"]["dwDirectives"] == [JOBDW]
-        assert found["metadata"]["finalizers"] == [labels.FLUX_FINALIZER]
+        assert found["metadata"]["finalizers"] == [BINDING.finalizer]
         assert jobs.asked == [("memo", 7, {"rabbit_workflow": KEY.name})]
         assert jobs.passes == [(7, None)]
 
@@ -289,7 +291,7 @@ def test_a_job_hears_of_a_mistake_by_where_it_is_and_only_while_that_matters(
     phase: Phase, type: str, failed: bool
 ) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        await workflow(api, "Proposal", ready=True, finalizers=["x", labels.FLUX_FINALIZER])
+        await workflow(api, "Proposal", ready=True, finalizers=["x", BINDING.finalizer])
         api.refusals["patch", kinds.WORKFLOW] = Refused("no")
         await api.remove(kinds.WORKFLOW, KEY)
         async with informed(api):

@@ -30,7 +30,12 @@ from warren.dws.objects import (
 )
 from warren.dws.workflowstates import admitted
 
-BINDING = Binding("flux", "fluxjob-", "flux.example/workflow", {Phase.HELD: "dws-create"})
+BINDING = Binding(
+    "flux",
+    "fluxjob-",
+    "flux.example/workflow",
+    {Phase.HELD: "dws-create", Phase.STARTING: "dws-setup"},
+)
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.dws import test_access, test_driver
 from tests.dws.builders import (
+    BINDING,
     COPY_IN,
     DELETING,
     JOBDW,
@@ -26,8 +27,9 @@ from tests.dws.builders import (
 from warren.base.objects import Change, Create
 from warren.directives.parse import parse
 from warren.dws import access, breakdown, conduct, driver, kinds, labels, storage
+from warren.dws.binding import Phase
 from warren.dws.breakdown import needs_of
-from warren.dws.conduct import Job, Phase
+from warren.dws.conduct import Job
 from warren.dws.faults import Fault
 from warren.dws.movement import children
 from warren.dws.node import InUse, NodeTrouble, Progress
@@ -37,7 +39,7 @@ from warren.dws.retries import Retries
 from warren.dws.slots import Claim, granted
 from warren.dws.storage import decide as stored
 from warren.dws.waits import reason
-from warren.dws.workflow import create_refusal, update_refusal
+from warren.dws.workflowstates import create_refusal, update_refusal
 
 # Mounts
 
@@ -51,10 +53,10 @@ def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
     assert told["error"]["debugMessage"] == "the job's Computes are not there yet"
 
 
-@pytest.mark.parametrize("shares", [[], [share("r0", 2)], [share("r1", 1)]])
+@pytest.mark.parametrize("node_storages", [[], [share("r0", 2)], [share("r1", 1)]])
 @pytest.mark.parametrize("clients", ["computes", "servers"])
-def test_nobody_mounts_half_of_a_storage(shares: list[Any], clients: str) -> None:
-    writes = access.decide(test_access.seen(nnf_access(clients), shares=shares))
+def test_nobody_mounts_half_of_a_storage(node_storages: list[Any], clients: str) -> None:
+    writes = access.decide(test_access.seen(nnf_access(clients), node_storages=node_storages))
 
     assert made(writes, kinds.CLIENT_MOUNT) == []
     assert "not all of the storage is there" in test_access.status(writes)["error"]["debugMessage"]
@@ -72,14 +74,14 @@ def test_rabbits_mount_without_any_computes() -> None:
 def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
     kind: str, type: str, target: str, options: str
 ) -> None:
-    shares = [
+    node_storages = [
         msgspec.structs.replace(
             each, spec=msgspec.structs.replace(each.spec, file_system_type=kind)
         )
         for each in test_access.SHARES
     ]
     for obj in made(
-        access.decide(test_access.seen(nnf_access(), shares=shares)), kinds.CLIENT_MOUNT
+        access.decide(test_access.seen(nnf_access(), node_storages=node_storages)), kinds.CLIENT_MOUNT
     ):
         for mount in obj["spec"]["mounts"]:
             assert (mount["type"], mount["targetType"], mount["options"]) == (type, target, options)
@@ -113,8 +115,8 @@ def test_a_workflow_without_our_finalizer_is_left_to_others() -> None:
     gone = workflow(
         JOBDW, state="Teardown", metadata={"finalizers": ["x"], "deletionTimestamp": "now"}
     )
-    belongings = [(kinds.COMPUTES, gone.metadata.key)]
-    assert driver.decide(test_driver.seen(gone, belongings=belongings)) == []
+    dependents = [(kinds.COMPUTES, gone.metadata.key)]
+    assert driver.decide(test_driver.seen(gone, dependents=dependents)) == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_only_who_is_about_to_say_that_nothing_is_left_looks_again(
     left: dict[str, Any], state: str
 ) -> None:
     seen = test_driver.seen(workflow(JOBDW, state=state), **left)
-    assert bool(driver.wants_fresh(seen)) is (state == "Teardown" and not left)
+    assert bool(driver.needs_live_read(seen)) is (state == "Teardown" and not left)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +176,8 @@ def test_a_pass_blames_where_it_says_something_grave_anew(
     own = Change(kind=kinds.WORKFLOW, key=wf.metadata.key, patch=patch)
     create = Create(kind=kinds.WORKFLOW, object={"metadata": meta("x")})
 
-    assert driver.blames(wf, [create, own]) is blamed
-    assert driver.blames(wf, [create, other]) is False
+    assert driver.reports_error(wf, [create, own]) is blamed
+    assert driver.reports_error(wf, [create, other]) is False
 
 
 def test_environment_and_breakdowns_are_written_in_their_own_states_alone() -> None:
@@ -304,10 +306,10 @@ def test_a_fault_knows_the_argument_that_it_is_about() -> None:
 
 
 def test_of_what_a_state_took_nothing_is_kept_before_it_is_known() -> None:
-    job = Job(id=7, phase=Phase.STARTING, nodes=("n0",))
+    job = Job(id=7, phase=Phase.STARTING, binding=BINDING, nodes=("n0",))
     wf = workflow(JOBDW, state="DataIn", ready=True)
     actions = conduct.decide(
-        conduct.Seen(
+        conduct.JobSnapshot(
             job=job,
             workflow=wf,
             breakdowns={},
@@ -322,7 +324,7 @@ def test_of_what_a_state_took_nothing_is_kept_before_it_is_known() -> None:
 
 
 def test_who_has_nodes_without_a_rabbit_waits_without_a_place() -> None:
-    job = Job(id=7, phase=Phase.STARTING, nodes=("n9",))
+    job = Job(id=7, phase=Phase.STARTING, binding=BINDING, nodes=("n9",))
     assert reason(job, workflow(JOBDW, state="Setup"), None) == "waits for Setup"
 
 

@@ -7,9 +7,6 @@ import pytest
 
 from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
 from warren.lifecycle.job import (
-    DEBUG,
-    NOVALIDATE,
-    WAITABLE,
     IllegalEvent,
     annotated,
     begin,
@@ -19,6 +16,7 @@ from warren.lifecycle.states import State
 from warren.lifecycle.urgency import DEFAULT, EXPEDITE, GREATEST, HOLD
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
+from warren.rfc.jobflags import DEBUG, NOVALIDATE, WAITABLE
 
 UPTO_ALLOC = LIFE[: LIFE.index("alloc") + 1]
 

@@ -104,7 +104,7 @@ def test_which_nodes_meet_a_constraint_is_told_by_rank(graph: Graph) -> None:
 
 def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
     graph = Graph(system((2, 8), (2, 8)))
-    graph.keep_for(want(1, constraint=LOW, ssd=1))
+    graph.reserve(want(1, constraint=LOW, ssd=1))
 
     assert graph.excluded == {0, 1}
     assert isinstance(graph.match(want(1, ssd=1, constraint=LOW)), Refusal)
@@ -114,7 +114,7 @@ def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
 
 def test_what_is_kept_without_flash_leaves_the_flash() -> None:
     graph = Graph(FOUR)
-    graph.keep_for(want(1, constraint=LOW))
+    graph.reserve(want(1, constraint=LOW))
 
     assert graph.excluded == {0, 1}
     assert graph.fits(want(1, ssd=8))

@@ -17,7 +17,7 @@ from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.held import held
 from warren.scheduling.request import Request
-from warren.scheduling.system import Chassis, describe
+from warren.scheduling.topology import Chassis, describe
 
 
 def vertices(r: dict[str, Any]) -> dict[str, dict[str, Any]]:

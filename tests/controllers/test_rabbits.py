@@ -8,9 +8,9 @@ import pytest
 from tests.controllers.alone import Api, alone, informed, running
 from tests.dws.builders import RABBITS, meta
 from warren.base.objects import Key
-from warren.controllers.system import SystemController
+from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
-from warren.dws.system import NODE_NAME
+from warren.dws.rabbits import NODE_NAME
 
 CONFIGURATION = Key("default", "default")
 Story = Callable[[Api, SystemController], Awaitable[None]]

@@ -10,7 +10,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.controllers.machines import CAPACITY, Noting
 from tests.dws.builders import DELETING, meta
 from warren.base.objects import Key
-from warren.controllers.rabbit import RabbitReconciler
+from warren.controllers.nodestorage import RabbitReconciler
 from warren.dws import kinds, labels
 from warren.dws.node import NodeTrouble, Volume
 
