@@ -81,7 +81,8 @@ def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
         for each in test_access.SHARES
     ]
     for obj in made(
-        access.decide(test_access.seen(nnf_access(), node_storages=node_storages)), kinds.CLIENT_MOUNT
+        access.decide(test_access.seen(nnf_access(), node_storages=node_storages)),
+        kinds.CLIENT_MOUNT,
     ):
         for mount in obj["spec"]["mounts"]:
             assert (mount["type"], mount["targetType"], mount["options"]) == (type, target, options)
