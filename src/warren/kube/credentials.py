@@ -50,7 +50,7 @@ class Identity:
 
 
 class Source(Protocol):
-    """Tells who we are. It may block."""
+    """Returns our credentials. It may block."""
 
     @property
     def origin(self) -> str:

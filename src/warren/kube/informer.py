@@ -27,7 +27,7 @@ Listener = Callable[[Object], None]
 """Told of every object that was added, changed or deleted, in its last known form."""
 
 Indexer = Callable[[Object], Iterable[str]]
-"""Gives the values under which an index files an object."""
+"""Returns the values under which an index files an object."""
 
 _LONGEST: Final = 30.0
 """The longest time between two tries, in seconds."""
@@ -108,7 +108,7 @@ class Informer:
         """The version up to which what is not here is not there."""
 
     def listen(self, listener: Listener) -> None:
-        """Tell `listener` of every change from now on, and of what is known already.
+        """Call `listener` for every change from now on, and for what is known already.
 
         What it raises is logged, and costs it that one piece of news.
         """
@@ -280,7 +280,7 @@ def _tell(listener: Listener, kind: Kind, obj: Object) -> None:
 def _values(indexer: Indexer, kind: Kind, obj: Object) -> set[str]:
     try:
         return set(indexer(obj))
-    except Exception:  # an object that nobody expected may cost its own place in the index
+    except Exception:  # an unexpected object may cost its own place in the index
         log.exception("indexer failed", kind=kind.plural, key=str(key_of(obj)))
         return set()
 
@@ -317,7 +317,7 @@ class Informers:
         return self._informers[kind]
 
     def known(self) -> list[Informer]:
-        """Return the informers that somebody has asked for."""
+        """Return the informers that have been asked for."""
         return list(self._informers.values())
 
     async def run(self) -> None:

@@ -1,7 +1,7 @@
 """One leader at a time among processes that could do the same work, by a Lease of the API.
 
-The leader renews the Lease; whoever wants to follow watches how long it has not
-changed, by its own clock alone. Nobody compares what another machine's clock
+The leader renews the Lease; a replica that waits watches how long it has not
+changed, by its own clock alone. No replica compares what another machine's clock
 said: the moments in a Lease are for people to read. So there is never a second
 leader as long as all clocks run at the same rate, and each leader's part ends
 within what is left of the Lease once it is cancelled.
@@ -31,7 +31,7 @@ _SPREAD: Final = 0.2
 
 
 class LeaseLost(Retryable):
-    """Somebody else may lead by now: begin anew as one who waits."""
+    """Another replica may lead by now: begin anew as one that waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class _Candidate:
             return False
 
     async def release(self) -> None:
-        """Give the Lease back, if it is still ours. Whoever is next need not wait then."""
+        """Release the Lease, if it is still ours: the next leader need not wait then."""
         moment = rfc3339_micro(self._clock.now())
         spec = {
             "holderIdentity": "",

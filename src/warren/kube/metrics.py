@@ -103,7 +103,7 @@ class Metrics:
         )
 
     def reconciler(self, reconciler: Reconciler[Any]) -> None:
-        """Tell of a reconciler and its queue from now on."""
+        """Register a reconciler and its queue."""
         name = reconciler.name
         self._state.reconcilers.append(reconciler)
         reconciler.observe(
@@ -116,7 +116,7 @@ class Metrics:
         )
 
     def informers(self, informers: Informers) -> None:
-        """Tell of all informers of a client, those that are yet to come included."""
+        """Register all informers of a client, those that are yet to come included."""
         self._state.informers.append(informers)
 
     def leading(self, name: Key) -> Callable[[bool], None]:
@@ -173,7 +173,7 @@ _LOADS: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
 
 
 class _State(Collector):
-    """What is looked up when somebody asks."""
+    """Metrics that are looked up at each scrape."""
 
     def __init__(self) -> None:
         self.reconcilers: list[Reconciler[Any]] = []

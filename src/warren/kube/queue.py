@@ -103,7 +103,7 @@ class WorkQueue(Generic[K]):
         self._adds = self._retries = 0
 
     def observe(self, observer: Callable[[float], None]) -> None:
-        """Tell `observer`, of each key that is taken from now on, how long it waited."""
+        """Call `observer`, for each key that is taken from now on, with the time that it waited."""
         self._observer = observer
 
     def load(self) -> Load:
@@ -169,18 +169,18 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Say that the reconcile of `key` is over."""
+        """Mark the reconcile of `key` as done."""
         del self._working[key]
         if key in self._again:
             self._again.discard(key)
             self.add(key)
 
     def open(self) -> None:
-        """Let keys be taken, as it is at first."""
+        """Hand out keys, as it is at first."""
         self._closed = False
 
     def close(self) -> None:
-        """Forget the delays, and let nobody take a key any more. Keys in line stay there."""
+        """Forget the delays, and hand out no more keys. Keys in line stay there."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -245,7 +245,7 @@ class WorkQueue(Generic[K]):
         except BaseException:
             with suppress(ValueError):
                 self._idle.remove(waiter)
-            # Whoever was woken for a key and goes away leaves it to another.
+            # A worker that was woken for a key and is cancelled leaves it to another.
             if self._waiting and waiter.done() and not waiter.cancelled():
                 self._wake()
             raise

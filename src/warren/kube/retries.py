@@ -1,4 +1,4 @@
-"""What may be asked again after it has failed, and when.
+"""Which failed requests are retried, and after how long.
 
 Pure: knows HTTP's answers, and neither a clock nor a connection.
 """
@@ -11,15 +11,15 @@ from typing import Final
 _FIRST: Final = 0.25
 _LONGEST: Final = 4.0
 _TRIES: Final = 6
-"""About four seconds in all, as a rule: whoever asks comes back by itself."""
+"""About four seconds in all, as a rule: callers are reconcilers, which retry by themselves."""
 
 _LONGEST_AFTER: Final = 60.0
-"""The longest that a server may send us away for."""
+"""Seconds: the longest Retry-After that is followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How one try has ended."""
+    """Why one try has failed."""
 
     status: int = 0
     """What the server answered; 0 if it did not."""
@@ -28,7 +28,7 @@ class Failure:
     after: float | None = None
     """The seconds after which the server wants to be asked again, if it said so."""
     final: bool = False
-    """Whether it will not change soon, whoever asks."""
+    """Whether a retry by any client would fail as well."""
 
 
 def pause(method: str, failure: Failure, tried: int, chance: random.Random) -> float | None:

@@ -81,7 +81,7 @@ class Reconciler(Generic[K]):
         self._queue.add(key)
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` of every reconcile from now on."""
+        """Call `observer` for every reconcile from now on."""
         self._observer = observer
         self._queue.observe(observer.waited)
 

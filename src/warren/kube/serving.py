@@ -75,7 +75,7 @@ async def serve(
                     meetings.create_task(_meet(runner, connection, tls, patience, later))
                 else:
                     connection.close()
-                await asyncio.sleep(0)  # others have waited while somebody came
+                await asyncio.sleep(0)  # other tasks have waited during the accept
     finally:
         listener.close()
         await runner.cleanup()
@@ -125,7 +125,7 @@ async def _meet(
     patience: float,
     later: float,
 ) -> None:
-    """Let a connection in, if it gets so far: not before TLS is agreed upon is it HTTP's."""
+    """Accept a connection, if it gets so far: not before TLS is agreed upon is it HTTP's."""
     server = runner.server
     assert server is not None
     if later > 0:

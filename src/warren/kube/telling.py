@@ -24,7 +24,7 @@ class Refusals:
         return bool(self._standing)
 
     def hear(self, about: Hashable, why: str) -> None:
-        """Tell of a refusal, unless that is what was said the last time, of this or of another."""
+        """Log a refusal, unless it is the one that was logged last, of this or of another."""
         # Which object it was about comes first, and is no news if others were refused alike.
         news = why.partition("forbidden: ")[2] or why
         if news not in self._standing.values():
@@ -32,7 +32,7 @@ class Refusals:
         self._standing[about] = news
 
     def over(self, about: Hashable) -> None:
-        """Hear that it was not refused, and tell it if nothing else is."""
+        """Note that a request was not refused, and log it if no other is refused any more."""
         if about not in self._standing:
             return
         del self._standing[about]

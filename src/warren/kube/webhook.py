@@ -1,4 +1,4 @@
-"""A webhook: answers what API servers ask about writes, by rules that are somebody else's.
+"""An admission webhook: answers AdmissionReviews by the rules of an `Admission`.
 
 One `Admission` answers for all kinds. Paths are spelled as kubebuilder does, and only what
 they begin with counts: `/mutate-...` for what may change an object, `/validate-...` for what
@@ -27,10 +27,10 @@ from warren.kube.client import Refused
 log = structlog.get_logger()
 
 _LARGEST: Final = 8 * 2**20
-"""Bytes of a question: it holds an object twice, before and after."""
+"""Bytes of an AdmissionReview: it holds an object twice, before and after."""
 
 _GRACE: Final = 3.0
-"""How long answers that are under way may take when this ends."""
+"""Seconds that requests in flight may take at shutdown."""
 
 
 def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
@@ -41,16 +41,16 @@ def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
 async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admission) -> None:
     """Answer on a bound socket until cancelled."""
     app = web.Application(client_max_size=_LARGEST)
-    answers = _Answers(admission)
-    app.router.add_post("/mutate-{what}", answers.mutate)
-    app.router.add_post("/validate-{what}", answers.validate)
+    handlers = _Handlers(admission)
+    app.router.add_post("/mutate-{what}", handlers.mutate)
+    app.router.add_post("/validate-{what}", handlers.validate)
     await serving.serve(app, listener, tls, grace=_GRACE)
 
 
-class _Answers:
-    """Answers by the rules of one `Admission`.
+class _Handlers:
+    """The HTTP handlers for one `Admission`.
 
-    A question that is none is answered with 400 and a sentence. What cannot be decided is
+    A body that is no AdmissionReview is answered with 400. What cannot be decided is
     no answer either, but 503 or, for a bug, 500: whether the write may go on without us is
     what the webhook's failurePolicy says.
     """
@@ -68,7 +68,7 @@ class _Answers:
         self, request: web.Request, answer: Callable[[Review], Awaitable[Mapping[str, Any]]]
     ) -> web.Response:
         try:
-            asked = _asked(await request.read())
+            asked = _decode(await request.read())
         except (msgspec.DecodeError, RecursionError) as error:
             return web.Response(status=400, text=f"this is no AdmissionReview: {error}")
         try:
@@ -148,15 +148,15 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dry_run: bool | None = None
 
 
-class _Question(msgspec.Struct, frozen=True, rename="camel"):
+class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
     api_version: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
     request: _Request
 
 
-def _asked(body: bytes) -> _Request:
-    """Read a question. Raises msgspec.DecodeError."""
-    request = msgspec.json.decode(body, type=_Question).request
+def _decode(body: bytes) -> _Request:
+    """Decode an AdmissionReview. Raises msgspec.DecodeError."""
+    request = msgspec.json.decode(body, type=_AdmissionReview).request
     for name, obj, expected in (
         ("object", request.new, request.operation is not Operation.DELETE),
         ("oldObject", request.old, request.operation is not Operation.CREATE),
@@ -178,22 +178,22 @@ def _review(request: _Request) -> Review:
         name=request.kind.kind,
         plural=request.resource.resource,
         namespaced=bool(key.namespace),
-        # Of the kind, a question tells no more than through which door this write came.
+        # Of the kind, a review has no more than whether this write is of the subresource.
         status=request.sub_resource == "status",
     )
     return Review(
         operation=request.operation,
         kind=kind,
         key=key,
-        old=_named(request.old, key),
-        new=_named(request.new, key),
+        old=_with_key(request.old, key),
+        new=_with_key(request.new, key),
         user=User(request.user_info.username, request.user_info.groups or frozenset()),
         status=request.sub_resource == "status",
         dry_run=bool(request.dry_run),
     )
 
 
-def _named(obj: dict[str, Any] | None, key: Key) -> Object | None:
+def _with_key(obj: dict[str, Any] | None, key: Key) -> Object | None:
     """Return an object with a name and a namespace, where it waits for the API to give them."""
     if obj is None:
         return None
@@ -201,40 +201,40 @@ def _named(obj: dict[str, Any] | None, key: Key) -> Object | None:
     return {**obj, "metadata": {"name": key.name, **place, **obj["metadata"]}}
 
 
-# Keys
+# The certificate
 
 
 def rotating(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return a TLS context that shows, to who comes, what is in the two files by then.
+    """Return a TLS context that presents the certificate as it is in the files at each handshake.
 
     They may be replaced at any time, as cert-manager does; while they cannot be read or do
-    not belong together, what they held before is shown. Raises OSError where
+    not belong together, what they held before is presented. Raises OSError where
     they cannot be used now.
     """
-    keys = _Keys(certificate, key)
-    keys.shown.sni_callback = keys.handshake
-    return keys.shown
+    files = _Certificate(certificate, key)
+    files.context.sni_callback = files.handshake
+    return files.context
 
 
-class _Keys:
-    """A certificate and its key in files, and a context that shows them as they were last."""
+class _Certificate:
+    """A certificate and its key in files, and a TLS context with their last valid content."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
         # Before the files are read: what is written meanwhile is seen as a change.
-        self._stamps = self._looked()
-        self.shown = self._read()
+        self._stamps = self._stat()
+        self.context = self._read()
 
     def handshake(self, session: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         try:
-            stamps = self._looked()
+            stamps = self._stat()
             if stamps != self._stamps:
-                self.shown, self._stamps = self._read(), stamps
+                self.context, self._stamps = self._read(), stamps
         except OSError as error:  # what TLS refuses is one as well
-            log.warning("new keys cannot be used", reason=str(error))
-        session.context = self.shown
+            log.warning("new certificate cannot be used", reason=str(error))
+        session.context = self.context
 
-    def _looked(self) -> list[tuple[int, int]]:
+    def _stat(self) -> list[tuple[int, int]]:
         found = [file.stat() for file in self._files]
         # A file that is put in another's place may well be as old.
         return [(each.st_mtime_ns, each.st_ino) for each in found]

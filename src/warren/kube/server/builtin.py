@@ -1,4 +1,4 @@
-"""The kinds that the server knows by itself: what storage systems use of every cluster's own.
+"""The built-in kinds of the API server: those of Kubernetes that storage systems use.
 
 They have no schemas here: what is written is what is stored, but for what `schemas/own.py` refuses.
 """
@@ -122,4 +122,4 @@ REVIEWS: Final = tuple(
     )
     for kind in reviews.KINDS
 )
-"""The kinds that are answered, and not kept."""
+"""The kinds of reviews, which are answered and never stored."""

@@ -67,7 +67,7 @@ class Finalization:
                     await self._store.delete(Remove(kind=inside, key=key_of(inner)), options)
         if self._left(kind, key):
             return None  # the last one of them will be news
-        with suppress(NotFound):  # somebody was faster
+        with suppress(NotFound):  # another client was faster
             await self._let_go(kind, self._store.get(kind, key))
         self._waiting.discard(what)
         return None
@@ -110,7 +110,7 @@ class NamespaceLifecycle:
         self._get: Callable[[Kind, Key], Object]
 
     def connect(self, get: Callable[[Kind, Key], Object]) -> None:
-        """Say where namespaces are looked up: in the store that asks for admission."""
+        """Set the store in which namespaces are looked up: the one that asks for admission."""
         self._get = get
 
     async def admit(self, review: Review) -> Object | None:

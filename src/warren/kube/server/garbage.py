@@ -38,7 +38,7 @@ class Garbage:
             group_resource = (resource.group, resource.plural)
             for obj in store.everything(resource.kind(resource.versions[0])):
                 self._know(_Item(group_resource, key_of(obj)), obj)
-        # What lost its owner while nobody looked: known only when all of them are.
+        # What lost its owner before this began: known only when all objects are.
         for item in self._named:
             self._reconciler.add(item)
         for item in self._owners.values():
@@ -115,7 +115,7 @@ class Garbage:
                 await self._end_dependents(item, obj)
             await self._judge(item, obj)
         except NotFound:
-            pass  # somebody was faster
+            pass  # another client was faster
         return None
 
     async def _orphan(self, item: _Item, owner: Object) -> None:

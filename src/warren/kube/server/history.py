@@ -1,4 +1,4 @@
-"""What has changed lately: told to everybody who watches, and to who comes a little late."""
+"""The latest changes: sent to all watches, and kept for those that begin at an older version."""
 
 import asyncio
 from collections import deque
@@ -66,7 +66,7 @@ class Subscription:
         self._over = ""
 
     def offer(self, change: Changed) -> None:
-        """Tell of a change, unless it is of another namespace or the reader is too far behind."""
+        """Queue a change, unless it is of another namespace or the reader is too far behind."""
         if self._over:
             return
         if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
@@ -98,7 +98,7 @@ class Subscription:
         return changes
 
     def close(self) -> None:
-        """Hear of no more changes."""
+        """End the watch: no more changes are queued."""
         self._leave(self)
 
 
@@ -120,7 +120,7 @@ class History:
         self.horizon = version
 
     def add(self, change: Changed) -> None:
-        """Tell of a change, which is durable."""
+        """Send a durable change to all watches."""
         if len(self._changes) >= self._length:
             self.horizon = self._changes.popleft().version
         self._changes.append(change)
@@ -128,7 +128,7 @@ class History:
             watcher.offer(change)
 
     def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
-        """Hear of the changes after a version. Raises Expired where they are not known any more."""
+        """Watch the changes after a version. Raises Expired where they are not known any more."""
         if start < self.horizon:
             raise self._too_old(start)
         group_resource = (kind.group, kind.plural)

@@ -53,7 +53,7 @@ class TooLarge(Unavailable):
 
 
 def another(what: str, wanted: Any, found: Any) -> str:
-    """Say that a precondition does not hold, for `Stale`."""
+    """Return the message of `Stale` for a precondition that does not hold."""
     return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
 
 

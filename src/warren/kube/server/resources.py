@@ -40,7 +40,7 @@ class Column:
     path: str
     priority: int = 0
     cell: Callable[[Object], Any] | None = None
-    """Gives what is shown, where it is more than what stands at `path`."""
+    """Returns the value to show, where it is more than what stands at `path`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,7 @@ class Store:
         return self._committer.stuck
 
     def listen(self, listener: Callable[[Changed], None]) -> None:
-        """Tell `listener` of every change of every resource, once it is durable."""
+        """Call `listener` with every change of every resource, once it is durable."""
         self._listeners.append(listener)
 
     # Reading
@@ -176,7 +176,7 @@ class Store:
         return self._history.follow(kind, self._start(kind, since), namespace)
 
     def subscribe(self, kind: Kind, since: str, namespace: str = "") -> Subscription:
-        """Hear of the changes after `since`. Raises what `watch` raises."""
+        """Watch the changes after `since`. Raises what `watch` raises."""
         return self._history.subscribe(kind, self._start(kind, since), namespace)
 
     def _start(self, kind: Kind, since: str) -> int:

@@ -17,7 +17,7 @@ class Authenticator:
         self._tokens = [(token.encode(), _member(user)) for token, user in tokens.items()]
 
     def user(self, authorization: str, certificate: Mapping[str, Any] | None) -> User | None:
-        """Return who asks; None for a token that is nobody's.
+        """Return the user of a request; None for an unknown token.
 
         `authorization` is the request's header, `certificate` what `ssl` says of the peer's.
         """

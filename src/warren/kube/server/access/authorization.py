@@ -42,7 +42,7 @@ _USERS: Final = 1024
 """Users whose grants are kept compiled. Anybody may be asked about, so there must be an end."""
 
 Reader = Callable[[Kind], Iterable[Object]]
-"""Gives all stored objects of a kind."""
+"""Returns all stored objects of a kind."""
 
 
 ANONYMOUS: Final = User("system:anonymous", frozenset({UNAUTHENTICATED}))
@@ -99,7 +99,7 @@ class Authorizer:
         return inside is not None and inside.allows(attributes)
 
     def reason(self, user: User, attributes: Attributes) -> str:
-        """Say which binding allows something, or which roles are missing, if that is why not.
+        """Return which binding allows something, or which roles are missing, if that is why not.
 
         For people who wonder: it takes much longer than `allowed`.
         """
@@ -323,7 +323,7 @@ _GATHERS: Final = "must have cluster-admin privileges to use the aggregationRule
 
 
 def forbidden(user: User, attributes: Attributes, reason: str = "") -> str:
-    """Say that a user may not do something; `reason` is what `Authorizer.reason` gives."""
+    """Return the message for a forbidden request; `reason` is that of `Authorizer.reason`."""
     who = f"User {quoted(user.name)} cannot {attributes.verb}"
     tail = f": {reason}" if reason else ""
     if attributes.path is not None:
@@ -342,7 +342,7 @@ def forbidden(user: User, attributes: Attributes, reason: str = "") -> str:
 
 
 def escalation(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str:
-    """Say that a role or a binding hands out what `Authorizer.escalates` has found missing."""
+    """Return the message for a role or binding with what `Authorizer.escalates` found missing."""
     found = list(missing)
     if found == [_GATHERS]:
         return _refusal(str(kind), name, _GATHERS)

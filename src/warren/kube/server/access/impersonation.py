@@ -1,4 +1,4 @@
-"""Acting as somebody else, for those whom roles allow that."""
+"""Impersonation: requests in another user's name, for users whose roles allow it."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""Reviews: the questions about access that a client posts as objects, and gets back answered.
+"""SubjectAccessReviews and their like: objects that a client posts, and gets back with a status.
 
 They are kinds that are never stored. A review that does not have the form of its kind is refused
 with all that is wrong with it.
@@ -65,7 +65,7 @@ def _own_access(review: Object, user: User, authorizer: Authorizer) -> dict[str,
     return _access(review["spec"], user, authorizer)
 
 
-def _anybodys_access(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def _named_access(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     spec = review["spec"]
     return _access(spec, User(spec.get("user", ""), frozenset(spec.get("groups", ()))), authorizer)
 
@@ -115,16 +115,16 @@ def _resource_rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _oneself(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def _own_user(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     return {"userInfo": {"username": user.name, "groups": sorted(user.groups)}}
 
 
 _STATUS: Final[Mapping[str, Callable[[Object, User, Authorizer], dict[str, Any]]]] = {
     SELF_ACCESS.plural: _own_access,
-    ACCESS.plural: _anybodys_access,
-    LOCAL_ACCESS.plural: _anybodys_access,
+    ACCESS.plural: _named_access,
+    LOCAL_ACCESS.plural: _named_access,
     SELF_RULES.plural: _own_rules,
-    SELF.plural: _oneself,
+    SELF.plural: _own_user,
 }
 
 
@@ -198,7 +198,7 @@ def _unclear(review: Object) -> list[Cause]:
 
 
 def _nobodys(review: Object) -> list[Cause]:
-    """Return what is wrong with a review that asks for nobody, or is unclear."""
+    """Return what is wrong with a review that names no user or group, or is unclear."""
     spec = review["spec"]
     if spec.get("user") or spec.get("groups"):
         return _unclear(review)

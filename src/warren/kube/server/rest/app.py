@@ -408,7 +408,7 @@ class ApiServer:
         options = await self._deleting(request)
         left = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
         if left["metadata"].get("deletionTimestamp"):
-            return _json(left)  # it waits for somebody
+            return _json(left)  # finalizers keep it
         return _json(deleted(target.kind, left))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:

@@ -56,7 +56,7 @@ def decoded(data: bytes) -> dict[str, Any]:
 # The wire format
 
 _Value = int | bytes | None
-"""What a field holds: a varint, or bytes; None for numbers of fixed size, which nobody reads."""
+"""What a field holds: a varint, or bytes; None for numbers of fixed size, which are not read."""
 
 _VARINT: Final = 0
 _BYTES: Final = 2

@@ -1,4 +1,4 @@
-"""What a request says in its parameters, and how a write is to be done."""
+"""The query parameters of a request: flags, numbers, and the options of a write."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ def number(request: web.Request, parameter: str) -> str:
 
 
 class Writing:
-    """How a request wants its write to be done, and what its writer is warned of."""
+    """The options of a request that writes, and the warnings that go back with its answer."""
 
     def __init__(self, request: web.Request, user: User, *, status: bool = False) -> None:
         dry_run = request.query.getall("dryRun", [])

@@ -1,4 +1,4 @@
-"""Which objects a request is about: its selectors, and the page of the list that it asks for."""
+"""The label and field selectors of a request, and its page of a list (`limit`, `continue`)."""
 
 import base64
 from bisect import bisect_right

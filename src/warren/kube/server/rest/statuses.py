@@ -1,4 +1,4 @@
-"""What goes wrong, as the Status that clients read."""
+"""Errors of the API server as HTTP answers with a Kubernetes Status."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return what HTTP says of it."""
+        """Return the HTTP headers of the answer."""
         seconds = self.details.get("retryAfterSeconds")
         return {"Retry-After": str(seconds)} if seconds else {}
 
@@ -106,11 +106,11 @@ _TOO_LARGE: Final[Mapping[str, Any]] = {
     "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
     "retryAfterSeconds": 1,
 }
-"""By this clients know that they are to ask for what there is, without a version."""
+"""By this client-go knows that it is to list or watch again without a resourceVersion."""
 
 
 def deleted(kind: Kind, obj: Object) -> dict[str, Any]:
-    """Return the Status that tells of an object that it is gone."""
+    """Return the Status that answers the deletion of an object."""
     metadata = obj["metadata"]
     group = {"group": kind.group} if kind.group else {}
     about = {"name": metadata["name"], **group, "kind": kind.plural, "uid": metadata["uid"]}
@@ -124,13 +124,13 @@ def deleted(kind: Kind, obj: Object) -> dict[str, Any]:
 
 
 def _about(error: Absent | Taken | Stale) -> dict[str, Any]:
-    """Say which object it is about."""
+    """Return the details of a Status that name the object."""
     group = {"group": error.kind.group} if error.kind.group else {}
     return {"name": error.name, **group, "kind": error.kind.plural}
 
 
 def _details(error: Invalid) -> dict[str, Any]:
-    """Say what does not fit, and why."""
+    """Return the details of a Status for an object that is invalid: each field, and why."""
     causes = _causes(error.causes)
     return {"name": error.name, "group": error.group, "kind": error.kind, "causes": causes}
 
@@ -142,7 +142,7 @@ def _causes(causes: Iterable[Cause]) -> list[dict[str, str]]:
 
 
 def _owners(error: ApplyConflict) -> list[dict[str, str]]:
-    """Say which fields others own."""
+    """Return the causes of an apply conflict: the fields that other managers own."""
     return [
         {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
         for each in error.causes

@@ -75,7 +75,7 @@ class Watch:
         except (Expired, TooLarge) as error:
             status = failure(error)
             assert status is not None
-            with suppress(ConnectionError):  # nobody may be left to be told
+            with suppress(ConnectionError):  # the client may be gone
                 await self._response.write(Told("ERROR", status.status()).line)
 
     async def _follow(
@@ -90,7 +90,7 @@ class Watch:
             if batch:
                 await self._send(batch, matches)
             elif self._request.transport is None:
-                return  # nobody listens any more
+                return  # the client is gone
             elif bookmarks:
                 await self._mark(version)
 
@@ -110,7 +110,7 @@ class Watch:
             await self._response.write(b"".join(lines))
 
     async def _mark(self, version: str, more: Object = MappingProxyType({})) -> None:
-        """Tell how far it is; `more` is more metadata of the bookmark."""
+        """Send a bookmark with the present version; `more` is more metadata of it."""
         metadata = {"resourceVersion": version, "creationTimestamp": None, **more}
         kind, api_version = self._kind.name, self._kind.api_version
         obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}

@@ -2,8 +2,8 @@
 
 Owners stand in `metadata.managedFields`, one entry for each manager, operation and subresource.
 An entry of operation Apply has what its manager asked for last; one of operation Update has
-what its manager wrote, until somebody else writes it. What the server itself writes into
-metadata belongs to nobody.
+what its manager wrote, until another manager writes it. What the server itself writes into
+metadata has no owner.
 """
 
 import json
@@ -32,17 +32,17 @@ from warren.kube.server.schemas.typed import (
 )
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
-"""Who owns what an object had before anybody's fields were recorded."""
+"""The manager of the fields that an object had before owners were recorded, as in Kubernetes."""
 
 _KUBECTL: Final = "kubectl"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""Where client-side apply notes what it was asked for."""
+"""The annotation in which client-side apply keeps the last configuration."""
 
 _NO_CHANGE: Final = Difference({}, {})
 
 _TYPE: Final = frozenset({"apiVersion", "kind"})
 
-_SERVERS: Final = frozenset(
+_SERVER_FIELDS: Final = frozenset(
     {"name", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
      "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"}
 )  # fmt: skip
@@ -62,12 +62,12 @@ _METADATA: Final[Schema] = {
 
 
 class Owner(NamedTuple):
-    """Whose an entry of managedFields is."""
+    """The owner that an entry of managedFields names."""
 
     operation: str
     manager: str
     version: str
-    """The apiVersion it wrote in. It tells updates apart; an apply follows its last one."""
+    """The apiVersion of an Update, which distinguishes its entries; empty for Apply."""
     subresource: str
 
     def __str__(self) -> str:
@@ -89,14 +89,14 @@ class Cause(NamedTuple):
 
 
 class ApplyConflict(Conflict):
-    """Others own what the configuration would change. Looking again does not help; force would.
+    """Other managers own what the configuration would change. To retry does not help; force would.
 
     `causes` are what a Status lists, each of type FieldManagerConflict.
     """
 
     def __init__(self, causes: Iterable[Cause]) -> None:
         self.causes = tuple(causes)
-        super().__init__(_sentence(self.causes))
+        super().__init__(_message(self.causes))
 
 
 def applied(
@@ -129,12 +129,12 @@ def applied(
     recorded = _entries(live)
     entries = recorded or _before_first_apply(live, shape, now)
     others = {other: entry for other, entry in entries.items() if other != owner}
-    mine, last = _asked(wanted, shape), _fields(entries.get(owner))
+    mine, last = _requested(wanted, shape), _fields(entries.get(owner))
     kept = reduce(union, map(_fields, others.values()), mine)
     after = {"metadata": {}, **pruned(merged(before, wanted, shape), shape, last, kept)}
     change = compared(before, after, shape) or _NO_CHANGE
     if not force:
-        conceded = _written_down(live, shape) if manager == _KUBECTL else {}
+        conceded = _last_applied(live, shape) if manager == _KUBECTL else {}
         _refuse_conflicts(others, difference(change.changed, conceded))
     owners = _without(others, change)
     if mine:
@@ -155,26 +155,26 @@ def tracked(
 ) -> Object:
     """Return `new` with its owners, after `manager` has written it by other means than apply.
 
-    What it changed is its own from now on, and nobody else's. `new` itself comes back where
+    What it changed is its own alone from now on. `new` itself comes back where
     the owners stay as they are. Other owners that `new` names take their place, if they can be
     read: so kubectl moves its own. One empty entry (`[{}]`) is the API's way to forget them all.
-    An object without owners, old or forgotten, stays so until somebody applies to it.
+    An object without owners, old or forgotten, stays so until the first apply.
     """
     given = new["metadata"].get("managedFields")
     entries = _entries(old) if given != [{}] else {}
     if old is not None and not entries:
         return _recording(new, [])
-    if old is not None and _readable(given):
+    if old is not None and _are_valid(given):
         entries = _entries(new)
     change = compared(_body(old), _body(new), _shape(schema)) or _NO_CHANGE
     if old is not None and change == _NO_CHANGE:
-        return _recording(new, _listed(entries))
+        return _recording(new, _in_order(entries))
     owner = Owner("Update", manager, new["apiVersion"], subresource)
     owners = _without(entries, change)
     if change.changed:
         mine = union(_fields(owners.get(owner)), change.changed)
         owners[owner] = _entry(owner, owner.version, mine, now)
-    return _recording(new, _listed(owners))
+    return _recording(new, _in_order(owners))
 
 
 # Objects
@@ -189,7 +189,7 @@ def _body(obj: Object | None) -> dict[str, Any]:
     """Return what of an object can be owned, with metadata in any case."""
     body = {name: value for name, value in (obj or {}).items() if name not in _TYPE}
     metadata = body.get("metadata", {})
-    body["metadata"] = {name: metadata[name] for name in metadata if name not in _SERVERS}
+    body["metadata"] = {name: metadata[name] for name in metadata if name not in _SERVER_FIELDS}
     return body
 
 
@@ -197,7 +197,7 @@ def _composed(
     configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
 ) -> Object:
     """Return the whole object again: its type, what the server has written, and who owns what."""
-    names = _SERVERS if live is not None else ("name", "namespace")
+    names = _SERVER_FIELDS if live is not None else ("name", "namespace")
     written = (live if live is not None else configuration).get("metadata", {})
     metadata = {name: value for name, value in written.items() if name in names}
     result = {
@@ -206,7 +206,7 @@ def _composed(
         **body,
         "metadata": {**metadata, **body["metadata"]},
     }
-    return _recording(result, _listed(owners))
+    return _recording(result, _in_order(owners))
 
 
 def _recording(obj: Object, listed: Sequence[Object]) -> Object:
@@ -225,27 +225,27 @@ def _recording(obj: Object, listed: Sequence[Object]) -> Object:
 def _entries(obj: Object | None) -> dict[Owner, Object]:
     """Return the entries of an object by their owners; none if a client wrote other things."""
     listed: Any = obj["metadata"].get("managedFields") if obj is not None else None
-    return {_owner(entry): entry for entry in listed} if _readable(listed) else {}
+    return {_owner(entry): entry for entry in listed} if _are_valid(listed) else {}
 
 
-def _readable(listed: Any) -> bool:
-    """Return whether somebody has given whole entries."""
-    return bool(listed) and isinstance(listed, list | tuple) and all(map(_whole, listed))
+def _are_valid(listed: Any) -> bool:
+    """Return whether managedFields is a list of valid entries, and not empty."""
+    return bool(listed) and isinstance(listed, list | tuple) and all(map(_is_valid, listed))
 
 
-def _whole(entry: Any) -> bool:
+def _is_valid(entry: Any) -> bool:
     return (
         isinstance(entry, Mapping)
         and all(isinstance(entry.get(name), str) for name in ("manager", "apiVersion"))
         and entry.get("operation") in ("Apply", "Update")
         and isinstance(entry.get("subresource", ""), str)
         and isinstance(entry.get("time") or "", str)
-        and _is_set(entry.get("fieldsV1"))
+        and _is_field_set(entry.get("fieldsV1"))
     )
 
 
-def _is_set(fields: Any) -> bool:
-    return isinstance(fields, Mapping) and all(map(_is_set, fields.values()))
+def _is_field_set(fields: Any) -> bool:
+    return isinstance(fields, Mapping) and all(map(_is_field_set, fields.values()))
 
 
 def _owner(entry: Object) -> Owner:
@@ -275,7 +275,7 @@ def _fields(entry: Object | None) -> Fields:
     return fields
 
 
-def _asked(wanted: Object, shape: Schema) -> Fields:
+def _requested(wanted: Object, shape: Schema) -> Fields:
     """Return what a configuration asks for. Metadata alone is in every object."""
     if not wanted["metadata"]:
         wanted = {name: value for name, value in wanted.items() if name != "metadata"}
@@ -283,7 +283,7 @@ def _asked(wanted: Object, shape: Schema) -> Fields:
 
 
 def _before_first_apply(live: Object | None, shape: Schema, now: str) -> dict[Owner, Object]:
-    """Return the entry for an object of which nobody has recorded the owners."""
+    """Return the entry for an object whose owners were never recorded."""
     change = compared(_body(None), _body(live), shape) or _NO_CHANGE
     if live is None or not change.changed:
         return {}
@@ -301,7 +301,7 @@ def _without(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner,
     return result
 
 
-def _listed(owners: Mapping[Owner, Object]) -> list[Object]:
+def _in_order(owners: Mapping[Owner, Object]) -> list[Object]:
     """Return entries in the API's order: first what is applied, then by age."""
     return [
         owners[owner]
@@ -311,7 +311,7 @@ def _listed(owners: Mapping[Owner, Object]) -> list[Object]:
     ]
 
 
-def _written_down(live: Object | None, shape: Schema) -> Fields:
+def _last_applied(live: Object | None, shape: Schema) -> Fields:
     """Return the fields that kubectl's client-side apply has noted as asked for.
 
     They are kubectl's in whosever name they were written, so that it can go over to applying on
@@ -324,7 +324,7 @@ def _written_down(live: Object | None, shape: Schema) -> Fields:
         return {}
     if not isinstance(noted, Mapping) or not isinstance(noted.get("metadata", {}), Mapping):
         return {}
-    return _asked(_body(noted), shape)
+    return _requested(_body(noted), shape)
 
 
 def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
@@ -337,7 +337,7 @@ def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
         raise ApplyConflict(causes)
 
 
-def _sentence(causes: Sequence[Cause]) -> str:
+def _message(causes: Sequence[Cause]) -> str:
     if len(causes) == 1:
         return f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
     lines = []

@@ -31,17 +31,17 @@ class Cause:
 
 
 def required(field: str) -> Cause:
-    """Say that a field is missing."""
+    """Return the cause for a field that is missing."""
     return Cause(field, "FieldValueRequired", "Required value")
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """Say that an item is in a set, or its keys in a map, a second time."""
+    """Return the cause for an item that is in a set, or its keys in a map, a second time."""
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {_json(value)}")
 
 
 def mistyped(field: str, wanted: str, value: Any) -> Cause:
-    """Say that a value is not of the type that its field has."""
+    """Return the cause for a value that is not of the type that its field has."""
     return _type(field, (wanted,), value)
 
 

@@ -17,7 +17,7 @@ _TEXTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 """By kind: the fields whose values are strings."""
 
 _HELD: Final = ("data", "binaryData")
-"""What nobody changes of an object that says that it is immutable."""
+"""The fields that cannot be changed of an object with `immutable: true`."""
 
 
 def violations(kind: Kind, obj: Object, old: Object | None = None) -> list[Cause]:

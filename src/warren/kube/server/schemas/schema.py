@@ -38,7 +38,7 @@ class Schema:
         self._validator = validator
 
     def pruned(self, obj: Any, known: Any = None) -> tuple[Any, list[str]]:
-        """Return the object without the fields that nobody specified, and their paths.
+        """Return the object without the fields that the schema does not have, and their paths.
 
         What the object shares with `known`, which is pruned already, is not looked at.
 

@@ -64,7 +64,7 @@ class Sender(Protocol):
 
 
 Resolver = Callable[[Service], str | None]
-"""Gives the `host:port` where a service is reached; None where it is not."""
+"""Returns the `host:port` where a service is reached; None where it is not."""
 
 
 class Calls:

@@ -54,7 +54,7 @@ class Webhooks:
         self.validating = _Validating(self._known, self._calls)
 
     def connect(self, store: Store) -> None:
-        """Say which store asks for admission: configurations, namespaces and services are there."""
+        """Set the store that asks for admission; it has configurations, namespaces and services."""
         self._known.connect(store)
 
     async def run(self) -> None:
