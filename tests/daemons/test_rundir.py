@@ -38,7 +38,7 @@ def given(state: StateDir, limit: int = MIB) -> Path:
     settings = Config()
     rundir.prepare(state, settings)
     directory = rundir.place(state, settings)
-    tmpdir.give(directory, 1, 0, 1000, 1000, limit)
+    tmpdir.make_for(directory, 1, 0, 1000, 1000, limit)
     return tmpdir.place(directory, 1, 0)
 
 
@@ -144,7 +144,7 @@ def test_every_namespace_sees_what_is_mounted_later(state: StateDir) -> None:
 @root
 def test_without_a_limit_directories_are_plain(state: StateDir) -> None:
     rundir.prepare(state, config.parse("exec.tmpdir-limit = 0"))
-    tmpdir.give(state.tmp, 1, 0, 1000, 1000, 0)
+    tmpdir.make_for(state.tmp, 1, 0, 1000, 1000, 0)
 
     assert not tmpdir.place(state.tmp, 1, 0).is_mount()
 

@@ -75,7 +75,7 @@ class NodeShell:
         return request
 
     def _give_directory(self, order: Order, userid: int, group: int) -> None:
-        tmpdir.give(self._rundir, order.id, order.rank, userid, group, self._limit)
+        tmpdir.make_for(self._rundir, order.id, order.rank, userid, group, self._limit)
 
     def live(self, order: Order, request: bytes | None) -> int:
         # Now, since a change of user would undo it.

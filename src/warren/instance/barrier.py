@@ -77,7 +77,7 @@ class Barriers:
             raise RpcError(errno.ENOSPC, words)
 
     def break_off(self, userid: int, prefix: str) -> None:
-        """Somebody will not come any more: fail whoever waits, and whoever comes to wait."""
+        """A participant has gone: fail those that wait, and those that come later."""
         self._broken.add(f"{userid} {prefix}")
         for name, barrier in self._barriers.items():
             if name.startswith(f"{userid} {prefix}"):
@@ -86,7 +86,7 @@ class Barriers:
                         waiting.set_exception(RpcError(errno.ECANCELED, "the barrier was broken"))
 
     def forget(self, userid: int, prefix: str) -> None:
-        """Remove barriers that nobody will enter any more; fail whoever waits in one."""
+        """Remove barriers that cannot be completed any more; fail those that wait in one."""
         self.break_off(userid, prefix)
         self._broken.remove(f"{userid} {prefix}")
         for name in [name for name in self._barriers if name.startswith(f"{userid} {prefix}")]:

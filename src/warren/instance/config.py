@@ -1,7 +1,7 @@
 """The configuration of the instance: one TOML file, in the tables and words of Flux.
 
-Every table has its default, and an empty file is a configuration. A key that nobody
-knows, or a value of the wrong kind, is refused with its path.
+Every table has its default, and an empty file is a configuration. An unknown
+key, or a value of the wrong kind, is refused with its path.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ _SOME_QUEUE: Final = "queues[...]"
 
 
 class Access(Table, frozen=True):
-    """Table `access`: who besides the owner may talk to the instance."""
+    """Table `access`: which users besides the owner may connect to the instance."""
 
     allow_guest_user: bool = False
     """Whether other users than the owner may connect, and submit jobs."""
@@ -263,13 +263,13 @@ def load(path: Path) -> Config:
     """Read a file; where there is none, everything has its default. Raises UserMistake."""
     config = _read(path) if path.exists() else Config()
     for place, name in strangers(config):
-        # Who is not there yet may come; until then nobody gets in by that name.
+        # A user may be added later; until then the name admits no one.
         log.warning("nobody has this name", path=str(path), table=place, name=name)
     return config
 
 
 def keep(given: Path, path: Path) -> None:
-    """Copy a configuration that can be read to where the instance has its own, for good."""
+    """Check a configuration file, and copy it to where the instance has its own."""
     if not given.exists():
         raise UserMistake(f"{given}: there is no such file.")
     _read(given)
@@ -290,7 +290,7 @@ def parse(text: str, name: str = "the configuration") -> Config:
 
 
 def strangers(config: Config) -> Iterator[tuple[str, str]]:
-    """Return the names of users and groups that nobody has, each with the table it stands in."""
+    """Return the names of users and groups that do not exist, each with its table."""
     tables = {f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()}
     for place, table in {"policy": config.policy, **tables}.items():
         for name in users.strangers(table.access.allow_user, table.access.allow_group):
@@ -298,12 +298,12 @@ def strangers(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """Return a configuration as a file would have it, but for what is as it would be anyway."""
+    """Return a configuration as a file would have it, without what is at its default."""
     return msgspec.to_builtins(config)  # type: ignore[no-any-return]
 
 
 def methods(config: Config) -> Methods:
-    """Return the `config` service: everybody may read what holds."""
+    """Return the `config` service: guests, too, may read the configuration."""
 
     async def get(request: Request) -> Payload:
         return plain(config)
@@ -319,15 +319,15 @@ def _read(path: Path) -> Config:
 
 
 def _told(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
-    """Say a problem after the path of its place."""
+    """Return a problem after the path of its place."""
     problem, place = tables.told(error, Config)
     if place.startswith(_SOME_QUEUE):
-        place = f"queues.{_wrong(decoded['queues'])}{place.removeprefix(_SOME_QUEUE)}"
+        place = f"queues.{_invalid_queue(decoded['queues'])}{place.removeprefix(_SOME_QUEUE)}"
     return f"{place}: {problem}" if place else problem
 
 
-def _wrong(queues: Mapping[str, Any]) -> str:
-    """Name the first queue that is not one, which msgspec does not."""
+def _invalid_queue(queues: Mapping[str, Any]) -> str:
+    """Return the name of the first queue that is invalid, which msgspec does not tell."""
     for name, table in queues.items():
         try:
             msgspec.convert(table, Queue)

@@ -2,9 +2,9 @@
 
 Payloads are JSON on our wire, so blobs travel in base64, and go by their blobrefs:
 
-- `content.store {data}` gives `{ref}`; EFBIG for more than a blob may have.
-- `content.load {ref}` gives `{data}`; ENOENT.
-- `content.validate {ref}` gives nothing; ENOENT.
+- `content.store {data}` returns `{ref}`; EFBIG for more than a blob may have.
+- `content.load {ref}` returns `{data}`; ENOENT.
+- `content.validate {ref}` returns nothing; ENOENT.
 - `content.flush` is refused with ENOSYS, as where no store is behind the cache: blobs are
   in memory. What is committed by its digest is copied and safe on disk with its commit.
 

@@ -35,7 +35,7 @@ from warren.rpc.message import (
 )
 
 Frobnicator = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Gives a jobspec, which is checked only afterwards, with what it lacks; or raises UserMistake.
+"""Returns a jobspec, which is checked only afterwards, with its defaults; or raises UserMistake.
 
 What it has added, it adds to no jobspec again.
 """

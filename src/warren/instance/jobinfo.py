@@ -115,7 +115,7 @@ class JobInfo:
         return {"id": job, key: self._current(job, key)}
 
     async def _watch_updates(self, request: Request) -> AsyncIterator[Payload]:
-        """Tell jobspec or R as it is, and again after each update, until the job is over."""
+        """Send jobspec or R as it is, and again after each update, until the job is over."""
         job = self._permitted(request)
         key = _updated_key(request)
         name, applied = _UPDATES[key]

@@ -69,7 +69,7 @@ class JobList:
         private: bool = False,
         most_comparisons: int = MOST_COMPARISONS,
     ) -> None:
-        """Let nobody but the owner see others' jobs if `private`; count by queue if `queues`.
+        """Hide other users' jobs from guests if `private`; count by queue if `queues`.
 
         A search that compares more often than `most_comparisons` is refused.
         """

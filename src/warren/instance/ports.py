@@ -1,4 +1,4 @@
-"""What the job manager needs of a scheduler and of execution.
+"""The interfaces between job manager, scheduler and execution, as protocols.
 
 Their messages have the payloads of RFC 27 and RFC 32: requests are calls, and
 responses come back through `Replies`, any number of them, in any order.
@@ -13,36 +13,36 @@ Message = Mapping[str, Any]
 
 
 class Scheduler(Protocol):
-    """Gives resources to jobs (RFC 27)."""
+    """Allocates resources to jobs (RFC 27)."""
 
     def alloc(self, message: Message) -> None:
         """Ask for resources: id, priority, userid, t_submit, jobspec."""
         ...
 
     def cancel(self, job: JobId) -> None:
-        """Want them no more. Answered as any other request is."""
+        """Cancel a request for resources. Answered as any other request is."""
         ...
 
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
-        """Say which jobs that wait have another priority now. Unknown ones are ignored."""
+        """Change the priorities of pending jobs. Unknown ones are ignored."""
         ...
 
     def expiration(self, job: JobId, expiration: float) -> None:
-        """Say until when a job now has its resources; 0 for no end."""
+        """Set until when a job has its resources; 0 for no end."""
         ...
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
-        """Give them back, all or first the nodes that are in `r`, without `scheduling`.
+        """Free the resources of a job, all or first the nodes in `r`, which lacks `scheduling`.
 
         Flash stays the job's until `final`. What is free already stays so. Not answered.
         """
         ...
 
     def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
-        """Say, after a restart, what a job still has: R as it was written, but for the ranks
-        in `free`, of which it has the flash alone.
+        """Announce, after a restart, what a job still has: R as it was written, but for the
+        ranks in `free`, of which it has the flash alone.
 
-        Answered by why it cannot have that any more, if so: the job has nothing then.
+        Return why it cannot have that any more, if so: the job has nothing then.
         """
         ...
 
@@ -55,7 +55,7 @@ class Execution(Protocol):
         ...
 
     def exception(self, job: JobId, type: str) -> None:
-        """Say that a fatal exception has come over a job: its tasks are to end."""
+        """End the tasks of a job that has a fatal exception."""
         ...
 
     def kill(self, job: JobId, signum: int) -> None:
@@ -63,16 +63,16 @@ class Execution(Protocol):
         ...
 
     def expiration(self, job: JobId, expiration: float) -> None:
-        """Say when a job's time is up, which has changed; 0 for never."""
+        """Change when a job's time is up; 0 for never."""
         ...
 
     def restarted(self) -> None:
-        """Say that every job that is to run has been started again: what else runs is lost."""
+        """End the shells of all jobs that were not started again since the restart."""
         ...
 
 
 class Replies(Protocol):
-    """Where the answers go."""
+    """The job manager's side, to which scheduler and execution respond."""
 
     def allocated(self, message: Message) -> None:
         """Take a scheduler's answer: id, type, and annotations, R or note."""

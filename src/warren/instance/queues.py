@@ -34,7 +34,7 @@ log = structlog.get_logger()
 _KEPT: Final = "checkpoint.queues"
 
 _LOOK: Final = 0.2
-"""Seconds between two looks at the jobs, while somebody waits for their end."""
+"""Seconds between two looks at the jobs, while a client waits for their end."""
 
 _MOVE: Final = "update its queue, or cancel it"
 
@@ -177,7 +177,7 @@ class Queues:
         return {}
 
     async def _change(self, request: Request, change: Change, *, keep: bool) -> None:
-        """Change queues. Nobody sees it before it is durable, and then also if nobody waits."""
+        """Change queues. It is visible once it is durable, even if the caller is gone."""
         try:
             names = queues.chosen(
                 self._now, _text(request, "name"), all_=_truth(request, "all", False)

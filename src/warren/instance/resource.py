@@ -35,7 +35,7 @@ from warren.scheduling.graph import Graph
 log = structlog.get_logger()
 
 _Decide = Callable[[Drains, Hosts, Sequence[int], str, str | None], Mapping[str, Any]]
-"""Gives the context of an event, or raises UserMistake."""
+"""Returns the context of an event, or raises UserMistake."""
 
 _LOG: Final = "resource.eventlog"
 _R: Final = "resource.R"
@@ -109,11 +109,11 @@ class Resources:
     # Nodes that come and go
 
     async def set_down(self, hosts: Iterable[str]) -> None:
-        """Say that nodes are gone: jobs get them no more. May be said again."""
+        """Mark nodes as down: jobs get them no more. May be repeated."""
         await self._move("offline", lambda rank: rank not in self._offline, hosts)
 
     async def set_up(self, hosts: Iterable[str]) -> None:
-        """Say that nodes are there, again."""
+        """Mark nodes as up again."""
         await self._move("online", lambda rank: rank in self._offline, hosts)
 
     async def _move(self, name: str, moves: Callable[[int], bool], hosts: Iterable[str]) -> None:

@@ -156,17 +156,17 @@ class JobScheduler:
     # What may be given out
 
     def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
-        """Say whether a rabbit's flash may be given to jobs; and what it is, where it may not."""
+        """Set whether a rabbit's flash may be given to jobs; and its state, where it may not."""
         self._graph.set_ssds(rabbit, up=up, state=state)
         self._news.set()
 
     def set_drained(self, ranks: Iterable[int]) -> None:
-        """Say which nodes may not be given to jobs, in place of what was said before."""
+        """Set which nodes are drained, in place of those set before."""
         self._graph.set_drained(ranks)
         self._news.set()
 
     def set_offline(self, ranks: Iterable[int]) -> None:
-        """Say which nodes are gone for now, in place of what was said before."""
+        """Set which nodes are down, in place of those set before."""
         self._graph.set_offline(ranks)
         self._news.set()
 
@@ -279,9 +279,9 @@ class JobScheduler:
         return {}
 
     async def _waits(self, request: Request) -> Payload:
-        """Say what jobs wait for that have not been told: those behind the first of their kind.
+        """Return what jobs wait for that have no annotation: those behind the first of their kind.
 
-        Looked up when somebody asks, and once for all who want the same.
+        Looked up on demand, and once for all jobs that want the same.
         """
         ids = request.payload.get("ids")
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):

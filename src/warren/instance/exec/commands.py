@@ -19,7 +19,7 @@ from warren.instance.exec.perilog import CannotRun, Command
 log = structlog.get_logger()
 
 _MARK: Final = "WARREN_PERILOG"
-"""What all commands of an instance have in their environment, whoever started them."""
+"""What all commands of an instance have in their environment."""
 
 _LINES: Final = 100
 """Lines of a command that are kept. The rest is read, and dropped."""

@@ -40,7 +40,7 @@ _UNKILLABLE: Final = 1
 
 
 class ShellsLost(WarrenError):
-    """Nobody knows of a shell that should be there."""
+    """A shell that should be there is not known."""
 
 
 class ShellStuck(ShellsLost):
@@ -184,7 +184,7 @@ class JobExec:
             running.news.set()
 
     def expiration(self, job: JobId, expiration: float) -> None:
-        """Say when a job's time is up from now on, in seconds since the epoch; 0 for never."""
+        """Set when a job's time is up, in seconds since the epoch; 0 for never."""
         running = self._running.get(job)
         if running is not None:
             running.expiration = expiration
@@ -208,7 +208,7 @@ class JobExec:
                     await self._kill(self._running[job], signum)
 
     async def _audit(self) -> None:
-        """End the shells of jobs that nobody runs: their start was never written down.
+        """End the shells of jobs that are not running: their start was never written down.
 
         What such a job has in its guest namespace is kept with it.
         """
@@ -402,7 +402,7 @@ class JobExec:
         return running.exception
 
     def _release_others(self, running: _Running) -> None:
-        """Let go of the nodes whose shells have ended: what is stuck on the rest may take long."""
+        """Release the nodes whose shells have ended: what is stuck on the rest may take long."""
         ended = {node.rank for node in running.nodes} - {*running.active(), *running.released}
         if ended:
             running.released |= ended
@@ -429,7 +429,7 @@ class JobExec:
     # Answers
 
     def _complain(self, running: _Running, note: str, type: str = "exec") -> None:
-        """Tell of a fatal exception, and act on it without waiting to hear of it."""
+        """Raise a fatal exception, and act on it before its event arrives."""
         self.exception(running.job, type)
         self._tell(running, "exception", {"severity": 0, "type": type, "note": note})
 

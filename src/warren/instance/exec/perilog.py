@@ -315,7 +315,7 @@ def _kind(turn: _Turn) -> str:
 
 
 def _note(turn: _Turn, troubled: Sequence[_Outcome]) -> str:
-    """Say in one sentence what went wrong, and where."""
+    """Return in one sentence what went wrong, and where."""
     words = sorted({each.trouble or "" for each in troubled})
     hosts = [each.node.host for each in troubled if each.node is not None]
     where = f" on {','.join(hosts)}" if hosts else ""

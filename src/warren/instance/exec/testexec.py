@@ -18,7 +18,7 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 
 _AT_LEAST: Final = 1e-5
-"""Seconds that a job takes of which nobody says how long."""
+"""Seconds that a job takes by default."""
 
 _PATH: Final = "attributes.system.exec.test"
 _KNOWN: Final = ("run_duration", "wait_status", "mock_exception")

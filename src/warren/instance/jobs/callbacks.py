@@ -15,7 +15,7 @@ from warren.rfc.fluid import JobId
 log = structlog.get_logger()
 
 Failed = Callable[[Entry, str], None]
-"""Hears that a plugin has failed a job, and which."""
+"""Called when a plugin has failed, with the job and the plugin's name."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,25 @@ class Stack:
         return topic in self._callbacks
 
     def tell(self, topic: str, entry: Entry) -> None:
-        """Tell everybody of a job. One who fails costs the job, and the others hear of it, too."""
+        """Call all plugins for a job. One that fails costs the job; the others are called, too."""
         callbacks = self._callbacks.get(topic)
         if callbacks is not None:
             for callback in callbacks:
                 self._guarded(callback, topic, entry, entry.job)
 
     def tell_subscribers(self, entry: Entry, event: Event) -> None:
-        """Tell of an event those who have asked for every event of a job."""
+        """Call the plugins that have subscribed to the events of a job."""
         for callback in self._callbacks.get("job.event.*", ()):
             if callback.plugin in entry.subscribers:
                 self._guarded(callback, "job.event.*", entry, entry.job, event)
 
     def refuse(self, topic: str, entry: Entry, *arguments: Any) -> None:
-        """Let everybody object. Raises Rejected at the first objection, or failure."""
+        """Ask all plugins for objections. Raises Rejected at the first objection, or failure."""
         for _ in self.ask(topic, entry, *arguments):
             pass
 
     def ask(self, topic: str, entry: Entry, *arguments: Any) -> Iterator[Any]:
-        """Return everybody's answer. Raises Rejected at the first objection, or failure."""
+        """Return the answers of all plugins. Raises Rejected at the first objection, or failure."""
         for callback in self._callbacks.get(topic, ()):
             before, self.about = self.about, entry
             try:
@@ -84,7 +84,7 @@ class Stack:
             yield answer
 
     def tell_removed(self, each: Inactive) -> None:
-        """Tell everybody of a job that was over and is purged."""
+        """Call all plugins for an inactive job that is purged."""
         for callback in self._callbacks.get("job.inactive-remove", ()):
             try:
                 callback.call(each.job)
@@ -99,7 +99,7 @@ class Stack:
         return {}
 
     def configure(self, config: Any) -> None:
-        """Tell everybody the configuration. One who raises keeps the instance from starting."""
+        """Call all plugins with the configuration. If one raises, the instance does not start."""
         for callback in self._callbacks.get("conf.update", ()):
             callback.call(config)
 

@@ -78,7 +78,7 @@ class EventJournal:
         return len(self._readers)
 
     def tell(self, entry: Entry, event: Event) -> None:
-        """Tell everybody of an event."""
+        """Send an event to all subscribers."""
         told: dict[str, Any] | None = None
         for reader in self._readers:
             if not reader.wanted.one(event):

@@ -70,14 +70,14 @@ class EventProcessor:
         self._retire = retire
         self.stack = Stack(self._failed)
         self.eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
-        """Says which jobspecs' queues give jobs to the scheduler now."""
+        """Returns whether the queue of a jobspec is started now."""
         self._ready: deque[Entry] = deque()
         self._busy = False
         self._scheduler: Scheduler
         self._execution: Execution
 
     def connect(self, scheduler: Scheduler, execution: Execution) -> None:
-        """Say who schedules and who executes."""
+        """Set the scheduler and the execution service."""
         self._scheduler = scheduler
         self._execution = execution
 
@@ -100,7 +100,7 @@ class EventProcessor:
             raise RpcError(errno.EINVAL, str(error)) from None
 
     def note(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
-        """Tell of an event that no restart survives. Raises RpcError(EINVAL)."""
+        """Post an event that no restart survives. Raises RpcError(EINVAL)."""
         event = Event(self._clock.now(), name, context)
         try:
             keys.log_event(entry.job.id, event)  # what cannot be written cannot be told
@@ -133,7 +133,7 @@ class EventProcessor:
         self.drain(entry)
 
     def publish(self, entry: Entry, event: Event) -> None:
-        """Say that an event is durable."""
+        """Note that an event is durable."""
         entry.durable += 1
         self._journal.tell(entry, event)
 
@@ -252,7 +252,7 @@ class EventProcessor:
     # Giving back
 
     def release(self, entry: Entry, ranks: Collection[int]) -> None:
-        """Give nodes back of a job whose only epilog is done with them.
+        """Release nodes of a job whose only epilog is done with them.
 
         Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
         """
@@ -267,7 +267,7 @@ class EventProcessor:
             self.post(entry, "partial-free", {"ranks": idset.encode(given)})
 
     def _free(self, entry: Entry, ranks: Collection[int], *, final: bool) -> None:
-        """Give back these ranks, and not yet the rest; or, at last, all but these ranks."""
+        """Release these ranks, and not yet the rest; or, at last, all but these ranks."""
         assert entry.r is not None
         r = subset.left(entry.r, ranks) if final else subset.part(entry.r, ranks)
         if not entry.job.alloc_bypass:

@@ -1,4 +1,4 @@
-"""Jobs that are over: kept in short, waited for once, purged, put aside where they are broken."""
+"""Inactive jobs: kept as summaries, waited for once, purged, moved to lost+found if unreadable."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ ARCHIVE_AGAIN: Final = 60.0
 
 
 class Ended:
-    """What becomes of a job after its last event. `removed` hears of those that are purged."""
+    """The inactive jobs of an instance. `removed` is called for each that is purged."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Ended:
     # Coming in
 
     def begun(self, entry: Entry) -> None:
-        """Say that there is an active job."""
+        """Note that there is an active job."""
         if entry.job.flags & WAITABLE:
             self._waiting.begun(entry.job.id)
 
     def keep(self, entry: Entry) -> None:
-        """Keep a job in short that was active until now, and write that down with its end."""
+        """Replace a job that has just ended by its summary, and commit that with its last event."""
         job = entry.job.id
         held = self._stored.quota.held(keys.guest(job))
         short = summary.encode(entry.job, entry.jobspec, entry.r, held)

@@ -151,7 +151,7 @@ class Jobtap(Protocol):
         ...
 
     def dependency_remove(self, job: JobId, description: str) -> None:
-        """Let go of a job. Raises RpcError(ENOENT) for what does not hold it."""
+        """Remove a dependency from a job. Raises RpcError(ENOENT) for one that it does not have."""
         ...
 
     def prolog_start(self, job: JobId, description: str) -> None:
@@ -159,7 +159,7 @@ class Jobtap(Protocol):
         ...
 
     def prolog_finish(self, job: JobId, description: str, status: int) -> None:
-        """Let the tasks start. The status is written down, and nothing else."""
+        """Finish a prolog: the tasks may start. The status is written down, and nothing else."""
         ...
 
     def epilog_start(self, job: JobId, description: str) -> None:
@@ -167,14 +167,14 @@ class Jobtap(Protocol):
         ...
 
     def epilog_finish(self, job: JobId, description: str, status: int) -> None:
-        """Let the resources be given back. The status is written down, and nothing else."""
+        """Finish an epilog: resources may be released. The status is only written down."""
         ...
 
     def release(self, job: JobId, ranks: Collection[int]) -> None:
-        """Give nodes back early, which the plugin's own epilog is done with.
+        """Release nodes early, which the plugin's own epilog is done with.
 
-        While somebody else's prolog or epilog holds the job, too, or execution has not let go
-        of it, nothing happens, and they go with the rest. So they do if it is never said.
+        While another plugin's prolog or epilog holds the job, too, or execution has not finished
+        it, nothing happens, and they go with the rest. So they do without this call.
         """
         ...
 
@@ -198,7 +198,7 @@ class Jobtap(Protocol):
         ...
 
     def allocate(self, job: JobId, r: Mapping[str, Any]) -> None:
-        """Give resources to a job in SCHED that has the flag `alloc-bypass`."""
+        """Allocate resources to a job in SCHED that has the flag `alloc-bypass`."""
         ...
 
     def subscribe(self, job: JobId) -> None:
@@ -221,7 +221,7 @@ class Jobtap(Protocol):
         ...
 
     def reprioritize_job(self, job: JobId, priority: int) -> None:
-        """Give a job in PRIORITY or SCHED a priority."""
+        """Set the priority of a job in PRIORITY or SCHED."""
         ...
 
     def reprioritize_all(self) -> None:

@@ -51,11 +51,11 @@ class Entry:
 
 
 class Inactive:
-    """A job that is over. What its summary does not say is read when somebody asks.
+    """A job that is over. What its summary does not have is read on demand.
 
     What cannot be read then raises BadFormat: a job without a jobspec, R or log is still one
-    that was there. One whose life cannot be read is put aside at that moment, and from then
-    on nobody finds it.
+    that was there. One whose life cannot be read is moved to lost+found at that moment, and
+    is not found from then on.
     """
 
     __slots__ = ("_broken", "_short", "_stored", "ended", "held", "id", "queue", "result", "userid")
@@ -101,7 +101,7 @@ class Inactive:
         return self._read(lambda: self._stored.events(self.id))
 
     def waited_for(self) -> bytes:
-        """Return the summary that says that nobody may wait for the job any more."""
+        """Return the summary by which the job may not be waited for any more."""
         return summary.waited_for(self._short)
 
     def _read(self, read: Callable[[], T], *, vital: bool = False) -> T:

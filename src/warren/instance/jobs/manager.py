@@ -77,13 +77,13 @@ class JobManager:
         self._execution: Execution
 
     def connect(self, scheduler: Scheduler, execution: Execution) -> None:
-        """Say who schedules and who executes."""
+        """Set the scheduler and the execution service."""
         self._scheduler = scheduler
         self._execution = execution
         self.processor.connect(scheduler, execution)
 
     def govern(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Let `eligible` say which jobspecs' queues give jobs to the scheduler now."""
+        """Set `eligible`, which returns whether the queue of a jobspec is started now."""
         self.processor.eligible = eligible
 
     def reconsider(self) -> None:
@@ -202,7 +202,7 @@ class JobManager:
         await self.committed()
 
     def _depend(self, entry: Entry) -> None:
-        """Let each of the job's dependencies find who serves it. Raises Rejected."""
+        """Find the plugin of each of the job's dependencies. Raises Rejected."""
         given = jobspecs.system(entry.jobspec).get("dependencies")
         if given is None:
             return
@@ -275,7 +275,7 @@ class JobManager:
                 self.processor.note(entry, "annotations", {"annotations": annotations})
 
     def allocate(self, entry: Entry, r: Mapping[str, Any]) -> None:
-        """Give a job resources that the scheduler knows nothing of. Raises RpcError(EINVAL)."""
+        """Allocate resources to a job without the scheduler. Raises RpcError(EINVAL)."""
         self.processor.check(entry, "alloc", {"bypass": True})
         if not entry.foreseen().alloc_bypass:
             raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
@@ -360,7 +360,7 @@ class JobManager:
         return entry if known.state is not State.INACTIVE else self.ended.shorten(entry)
 
     def _revive(self, entry: Entry) -> None:
-        """Let plugins know an active job again. What they post waits for the others."""
+        """Call the plugins for a job that is active at a restart. What they post waits for all."""
         self.ended.begun(entry)
         entry.held = True
         if entry.job.state is State.SCHED:

@@ -43,7 +43,7 @@ class Raise(OfJob, frozen=True, kw_only=True):
     severity: Severity = 0
     note: str | None = None
     wait_status: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
-    """How the job has ended, where whoever raises the exception knows better than its tasks."""
+    """How the job has ended, where the exception knows better than its tasks."""
 
 
 class Kill(OfJob, frozen=True, kw_only=True):

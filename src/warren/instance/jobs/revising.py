@@ -17,7 +17,7 @@ from warren.rpc.message import Cred, RpcError
 async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
     """Change an active job's jobspec. Returns when that is durable.
 
-    Raises RpcError, and changes nothing, where somebody objects.
+    Raises RpcError, and changes nothing, where a plugin objects.
     """
     _check_state(entry, updates, cred)
     wanted, validated, feasibility = _allowed(manager, entry, updates, cred)

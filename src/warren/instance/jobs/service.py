@@ -35,7 +35,7 @@ _UNLOADABLE: Final = "plugins are parts of the instance: none is loaded or remov
 
 
 class Placed(Protocol):
-    """Gives what updates of a jobspec come to in its queue. Raises RpcError."""
+    """Returns what updates of a jobspec come to in its queue. Raises RpcError."""
 
     async def __call__(
         self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool

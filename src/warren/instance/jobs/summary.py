@@ -1,4 +1,4 @@
-"""What is kept in short of a job that is over, so that nobody needs to read its log.
+"""What is kept in short of a job that is over, so that its log need not be read.
 
 It is written with the job's last event, in one commit, and says what the log says: a summary
 that is not there, or of another version, is made again from the log.
@@ -31,7 +31,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
     """Seconds since the epoch."""
     result: Result
     waitable: bool
-    """Whether somebody may still wait for it."""
+    """Whether it may still be waited for."""
     name: str
     queue: str | None
     hosts: str
@@ -93,7 +93,7 @@ def decode(data: bytes) -> Summary | None:
 
 
 def waited_for(data: bytes) -> bytes:
-    """Return the summary of a job that nobody may wait for any more."""
+    """Return the summary of a job that may not be waited for any more."""
     return _encode(msgspec.structs.replace(_decode(data), waitable=False))
 
 

@@ -14,27 +14,27 @@ class Waiting:
         self._lives: set[JobId] = set()
         """Jobs that have not ended."""
         self._ended: dict[JobId, None] = {}
-        """Jobs that have, and that nobody has heard of, in the order in which they did."""
+        """Jobs that have ended and were not yet waited for, in the order in which they ended."""
         self._for_one: dict[JobId, asyncio.Future[JobId]] = {}
         self._for_any: list[asyncio.Future[JobId]] = []
 
     def begun(self, job: JobId) -> None:
-        """Say that a job may be waited for."""
+        """Add a job that may be waited for."""
         self._lives.add(job)
 
     def ended(self, job: JobId) -> None:
-        """Say that it has ended."""
+        """Note that it has ended."""
         self._lives.discard(job)
         self._ended[job] = None
         self._serve(job)
 
     def forget(self, job: JobId) -> None:
-        """Say that it is gone: it was purged, or rejected."""
+        """Remove a job that was purged, or rejected."""
         self._lives.discard(job)
         self._ended.pop(job, None)
 
     async def wait(self, job: JobId | None) -> JobId:
-        """Wait for a job, or for any, and take it: nobody else hears of it.
+        """Wait for a job, or for any, and take it: no other caller gets it.
 
         Raises RpcError(ECHILD) where there is none left for this request.
         """
@@ -55,7 +55,7 @@ class Waiting:
             return await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled():
-                self.ended(answer.result())  # whoever asked is gone, and it goes to the next
+                self.ended(answer.result())  # its caller is gone, and the next one gets it
             raise
         finally:
             if job is None:

@@ -2,10 +2,10 @@
 
 - `operations`: what can be done to it, and the records in which the journal has that.
 - `tree`: directories, values and links, and how one namespace changes.
-- `packs`: directories that nobody has touched for long, kept small.
+- `packs`: directories that were not used for long, compressed.
 - `snapshot`: the records of a whole store, made while it changes.
 - `watches`: who waits for which key.
-- `refs`: tree objects, blobs and their digests, made when somebody asks.
+- `refs`: tree objects, blobs and their digests, made on demand.
 - `spelling`: keys as users write them.
 - `quota`: what guests' jobs hold, by user.
 - `store`: all of it together.

@@ -22,7 +22,7 @@ _LARGEST: Final = 64 * 2**20
 """Bytes that one commit may copy from blobs."""
 
 Blobs = Callable[[str], bytes | None]
-"""Gives a blob by its name."""
+"""Returns a blob by its blobref."""
 
 
 def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:

@@ -54,12 +54,12 @@ def unlink(key: str, namespace: str = PRIMARY) -> Operation:
 
 
 def link(key: str, namespace: str) -> Operation:
-    """Let a namespace be found at a key."""
+    """Link a key to a namespace."""
     return Operation("link", PRIMARY, key, namespace.encode())
 
 
 def symlink(key: str, target: str, elsewhere: str = "", namespace: str = PRIMARY) -> Operation:
-    """Let another key be found at a key: one of the same namespace, or of one `elsewhere`."""
+    """Link a key to another one, of the same namespace or of the one in `elsewhere`."""
     return Operation("symlink", namespace, key, encoded((target, elsewhere)))
 
 
@@ -118,7 +118,7 @@ def decoded(text: bytes, number: int) -> Record:
 
 
 def unreadable(number: int, reason: str) -> UserMistake:
-    """Say that the journal holds something that this Warren cannot have written."""
+    """Return the error for a journal with something that this Warren cannot have written."""
     return UserMistake(
         f"Record {number} of the KVS's journal cannot be read ({reason}): if a newer Warren has "
         "written it, use that one; if the disk has failed, restore the state file from a copy."

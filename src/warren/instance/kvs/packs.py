@@ -1,4 +1,4 @@
-"""Packs: neighbours in a directory that nobody has touched for long, compressed together.
+"""Packs: neighbours in a directory that were not used for long, compressed together.
 
 A store remembers far more jobs than it works on. What is over is kept for those who
 read it now and then: each of the directories in a pack has its name in the directory
@@ -15,17 +15,17 @@ import msgspec
 from warren.instance.kvs.operations import encoded
 
 LARGEST: Final = 64 * 2**10
-"""Bytes that go into a pack. To read one of its directories is to open all of it."""
+"""Bytes that go into a pack. To read one of its directories is to decompress all of it."""
 
 _LEVEL: Final = 3
 _OPEN: Final = 32
-"""Packs that are kept open for the next reader."""
+"""Packs that are kept decompressed for the next reader."""
 _PARTED: Final = 16 * 2**20
 """Bytes of packs that are kept though something that was in them has gone or changed."""
 
 
 class Pack:
-    """Some directories by name. `entries` says what they are when it is opened."""
+    """Some directories by name, compressed. `entries` of the cache decompresses them."""
 
     __slots__ = ("blob", "count", "refs", "written")
 
@@ -36,16 +36,16 @@ class Pack:
         self.written = written
         """The last snapshot that has it."""
         self.refs: Mapping[str, bytes] | None = None
-        """The digests of its directories, if somebody has asked."""
+        """The digests of its directories, if they were asked for."""
 
 
 def pack(entries: Mapping[str, Any], written: int) -> Pack:
-    """Pack directories, which are as `raw` gives them."""
+    """Pack directories, which are as `raw` returns them."""
     return Pack(zlib.compress(encoded(entries), _LEVEL), len(entries), written)
 
 
 class Open:
-    """The packs that were read last, and those that roots given out still tell of."""
+    """A cache: the packs that were read last, and those that roots given out refer to."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
@@ -54,7 +54,7 @@ class Open:
         """Packs with digests, out of which something was taken: the latest of them."""
 
     def part(self, packed: Pack) -> None:
-        """Remember a pack, out of which something is taken, if anybody knows it by its digest."""
+        """Remember a pack, out of which something is taken, if its digest is known outside."""
         if packed.refs is None or packed in self.parted:
             return
         self.parted[packed] = None

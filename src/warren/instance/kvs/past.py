@@ -10,11 +10,11 @@ from warren.rfc.errors import BadFormat
 from warren.rpc.message import RpcError
 
 Blobs = Callable[[str], bytes | None]
-"""Gives a blob by its name."""
+"""Returns a blob by its blobref."""
 
 
 class Past:
-    """What blobs say. All raises RpcError: ENOENT also for a blob that nobody has any more."""
+    """Lookups in blobs. All raise RpcError: ENOENT also for a blob that is kept no more."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs

@@ -1,6 +1,6 @@
 """Tree objects of what is in the store, and blobs by their digests (RFC 10, 11).
 
-Nothing here is made before somebody asks. A directory keeps its digest until something
+Nothing here is made before it is asked for. A directory keeps its digest until something
 in it or below it changes, so that to ask again costs what has changed since, and the
 directories on the way there.
 

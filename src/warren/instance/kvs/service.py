@@ -126,7 +126,7 @@ class KvsService:
         return await self._stand(request, name)
 
     async def _stand(self, request: Request, name: str) -> Payload:
-        """Say which root a namespace has now, and how many there were before."""
+        """Return the root reference and the sequence number of a namespace."""
         told: dict[str, Any] = {}
         if request.payload.get("rootref") is not False:
             told["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))

@@ -36,7 +36,7 @@ class Directory(dict[str, Any]):
         self.written = written
         """The last snapshot that has its own entries."""
         self.ref: bytes | None = None
-        """Its digest, if somebody has asked and nothing in it or below has changed since."""
+        """Its digest, if it was computed and nothing in it or below has changed since."""
 
 
 class Snapshot(Protocol):
@@ -206,7 +206,7 @@ class Space:
         return opened
 
     def _enter(self, path: str, place: Directory, name: str, node: Any) -> Any:
-        """Let a directory have something under a name, or nothing; return what was there."""
+        """Set or remove what a directory has under a name; return what was there."""
         witness = self._witness
         before = place.get(name)
         if witness.snapshot is not None and not (before is None and isinstance(node, Directory)):

@@ -1,4 +1,4 @@
-"""Who waits for which key: those are woken for whom something may have changed, nobody else."""
+"""Watchers by key: only those are woken for whom something may have changed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from warren.instance.kvs.tree import split
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """Who waits for a key, and the keys below it that somebody waits for."""
+    """The watchers of a key, and the watched keys below it."""
 
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Those who wait for the key itself."""

@@ -1,6 +1,6 @@
 """`kvs-watch.lookup`: what a key has, and what it has whenever that changes.
 
-An answer is made when its reader has taken the one before: whoever reads slowly sees less
+An answer is made when its reader has taken the one before: a slow reader sees less
 of what is between, and costs no more. With WATCH_APPEND nothing is left out, for what was
 appended is still there.
 
@@ -83,7 +83,7 @@ class KvsWatch:
                 await waiter.wait()
 
     async def _wait_namespace(self, request: Request) -> None:
-        """Wait until a namespace is made. Only the owner may: nobody owns it yet."""
+        """Wait until a namespace is made. Only the owner may: it has no other yet."""
         name, flags = request.payload.get("namespace", PRIMARY), request.payload.get("flags", 0)
         if not (
             isinstance(name, str) and type(flags) is int

@@ -20,7 +20,7 @@ _FILE_MODE: Final = stat.S_IFREG | 0o600
 
 
 class BadArchive(BadFormat):
-    """The archive is not one, or wants to go where it may not."""
+    """The archive is malformed, or has a path outside of the directory."""
 
 
 def extract(archive: Any, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""File systems in memory, each of a size, for the directories of jobs. For root.
+"""A tmpfs of limited size for each FLUX_JOB_TMPDIR. For root.
 
 They are mounted below one that is shared, so that every node sees them, whichever of its
 own mounts it has: the nodes' mount namespaces are slaves of the machine's. To detach the
@@ -21,13 +21,13 @@ _BASE: Final = 2**20
 """Bytes of the file system that has nothing but the mount points of the others."""
 _PER_FILE: Final = 4096
 """Bytes for each of which there may be a file: the names of files are memory, too."""
-_MANY: Final = 2**20
-"""How many directories of jobs there may be at a time."""
+_MAX_DIRECTORIES: Final = 2**20
+"""Inodes of that file system: how many directories of jobs there may be at a time."""
 
 
 def share(path: Path) -> None:
     """Mount the file system below which those of jobs are. Raises OSError."""
-    _mount(path, f"size={_BASE},nr_inodes={_MANY},mode=0711")
+    _mount(path, f"size={_BASE},nr_inodes={_MAX_DIRECTORIES},mode=0711")
     try:
         _call("mount", None, os.fsencode(path), None, ctypes.c_ulong(_SHARED), None)
     except OSError:
@@ -36,7 +36,7 @@ def share(path: Path) -> None:
 
 
 def mount(path: Path, size: int, userid: int, group: int) -> None:
-    """Let a directory have no more than `size` bytes, for its user alone. Raises OSError."""
+    """Mount a tmpfs of `size` bytes on a directory, for its user alone. Raises OSError."""
     files = max(1024, size // _PER_FILE)
     _mount(path, f"size={size},nr_inodes={files},mode=0700,uid={userid},gid={group}")
 

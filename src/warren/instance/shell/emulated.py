@@ -14,7 +14,7 @@ SETTINGS: Final = {"UCX_TLS": "sysv,self"}
 
 
 class EmulatedNode(ShellPlugin):
-    """Tells tasks by their environment; what a user has set stands."""
+    """Sets variables in the tasks' environment, unless the user has set them."""
 
     async def init(self, shell: RunningShell) -> None:
         for name, value in SETTINGS.items():

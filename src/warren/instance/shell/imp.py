@@ -56,7 +56,7 @@ class Account:
 
 
 def can_run_as(userid: int) -> str | None:
-    """Say why a process like this one cannot run the jobs of a user; None if it can."""
+    """Return why a process like this one cannot run the jobs of a user; None if it can."""
     if userid == os.geteuid():
         return None
     if userid == 0:
@@ -131,7 +131,7 @@ def become(user: Account) -> None:
 
 
 def _leave_processes_to_others() -> None:
-    """Let the user have half of the processes and threads that there can be on the machine.
+    """Limit the user to half of the processes and threads that there can be on the machine.
 
     With as many as root may have, which is what the process had, one user's `fork` in a loop
     would leave none to anybody, the cluster included. The kernel counts all that are the user's.

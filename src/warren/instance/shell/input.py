@@ -225,12 +225,12 @@ class Stdin(ShellPlugin):
 
 
 async def _told(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
-    """Do something, and tell how it has ended, if somebody is there still."""
+    """Do something, and answer how it has ended, if the client is there still."""
     try:
         await work
     except RpcError as error:
         over.set_exception(error)
-        over.exception()  # nobody may ask any more
+        over.exception()  # it may not be asked for any more
     else:
         over.set_result(None)
 

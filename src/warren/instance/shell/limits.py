@@ -1,4 +1,4 @@
-"""What tasks may use: resource limits of the system, and the CPUs and gpus that are the job's."""
+"""Shell plugins for resource limits (`rlimit`), CPU affinity and GPU affinity of tasks."""
 
 import os
 import resource
@@ -85,7 +85,7 @@ def _sets(part: Part, node: NodeCores, available: Sequence[int]) -> list[frozens
 
 
 class Gpus(ShellPlugin):
-    """Says which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
+    """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
 
     async def init(self, shell: RunningShell) -> None:
         if shell.part.options.gpus == "on" and shell.part.gpus:

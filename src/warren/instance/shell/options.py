@@ -52,7 +52,7 @@ class Terminals:
     ranks: frozenset[int] | None = frozenset()
     """None for all."""
     interactive: bool = False
-    """Whether somebody may sit before that of task 0."""
+    """Whether a client may be attached to that of task 0."""
     capture: bool = True
     """Whether what that one prints is written down."""
     size: tuple[int, int] = SIZE

@@ -134,7 +134,7 @@ class Output:
             await self._pending.put(stdio.eof(self._clock.now(), name, rank))
 
     async def closed(self, index: int) -> None:
-        """Say that a task which could not start will write nothing."""
+        """Close the output of a task which could not start."""
         for name in STREAMS:
             if self._stream(name).type == "kvs":
                 eof = stdio.eof(self._clock.now(), name, self._part.ranks[index])
@@ -188,7 +188,7 @@ class Output:
     # To the log
 
     async def end(self) -> None:
-        """Say that nothing more will come."""
+        """Close it: nothing more will come."""
         await self._pending.put(None)
 
     async def run(self) -> None:

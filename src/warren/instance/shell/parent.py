@@ -349,7 +349,7 @@ class ShellParent:
                     self._dying.append(_Dying(shell, time.monotonic()))
 
     def _finish_dying(self) -> None:
-        """Let go of shells of which nothing is left, and kill what is left of the others."""
+        """Forget shells of which nothing is left, and kill what is left of the others."""
         now = time.monotonic()
         for dying in [dying for dying in self._dying if dying.next <= now]:
             shell = dying.shell

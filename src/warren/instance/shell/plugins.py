@@ -121,7 +121,7 @@ class RunningShell(Protocol):
         ...
 
     async def log(self, level: int, message: str) -> None:
-        """Tell the job's author, in the job's output, if it is to be that verbose."""
+        """Log a message to the job's output, if it is to be that verbose."""
         ...
 
     async def fail(self, note: str, wait_status: int | None = None) -> None:

@@ -72,7 +72,7 @@ class KeyValues:
         return self._fresh.get(key, self._known.get(key))
 
     def at(self, index: int) -> tuple[str, str] | None:
-        """Return a pair by its place, of what everybody knows."""
+        """Return a pair by its place, of those that were exchanged."""
         return next(islice(self._known.items(), index, None), None)
 
     def fresh(self) -> dict[str, str]:

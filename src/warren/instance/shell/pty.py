@@ -1,4 +1,4 @@
-"""Tasks on pseudo-terminals (shell option `pty`), and one that somebody sits before.
+"""Tasks on pseudo-terminals (shell option `pty`), and one to which a client is attached.
 
 What is typed comes as other input does (`input`). What an interactive task prints is asked for:
 `<service>.pty-output` with how many bytes were `seen` answers, when there is more, with `data`
@@ -21,7 +21,7 @@ from warren.rpc.message import Payload, Request, RpcError
 OUTPUT: Final = "pty-output"
 RESIZE: Final = "pty-resize"
 INTERACTIVE: Final = 0
-"""The rank of the task that somebody may sit before."""
+"""The rank of the task to which a client may be attached."""
 
 _LARGEST: Final = 2**16 - 1
 

@@ -40,7 +40,7 @@ class Reader:
 
 
 async def _readable(descriptor: int) -> None:
-    """Wait until something can be read, or until nobody writes any more."""
+    """Wait until something can be read, or until all writers have closed it."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)

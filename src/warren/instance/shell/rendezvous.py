@@ -22,7 +22,7 @@ _PATIENCE: Final = 1.0
 """Seconds after which one who waits looks for reasons."""
 _LAST_CHANCE: Final = 5.0
 _REMEMBERED: Final = 3
-"""Meetings of which the result is kept: nobody can be further behind."""
+"""Meetings of which the result is kept: no shell can be further behind."""
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Shells:
         return meeting.result()
 
     async def leave(self, *, patient: bool) -> None:
-        """Say that this node's tasks have ended; the leader waits for all to say so.
+        """Report that this node's tasks have ended; the leader waits for the reports of all.
 
         A leader that is not `patient` goes when some shell has failed, though others may run.
         """

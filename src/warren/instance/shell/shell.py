@@ -147,7 +147,7 @@ class Shell:
         return written
 
     async def _begin_elsewhere(self) -> None:
-        """Let the tasks begin in a directory that is there, and say so if it is another one."""
+        """Choose a working directory that exists, and log it if it is another one."""
         cwd = self.part.cwd
         problem = self.spawner.unusable(cwd) if cwd is not None else None
         if problem is not None:
@@ -297,7 +297,7 @@ class Shell:
     # Inside
 
     def _begun(self, rank: int, task: Task) -> None:
-        """Let signals go to a task, also those that came before it was there."""
+        """Forward signals to a task, also those that came before it was there."""
         self._tasks[rank] = task
         for signum, ranks in self._signals:
             if ranks is None or rank in ranks:
@@ -334,7 +334,7 @@ class Shell:
             )
 
     async def _say(self, level: int, message: str) -> None:
-        """Tell the job's author, in the job's output."""
+        """Log a message to the job's output."""
         early, self._early = self._early, None
         try:
             await self.append("output", [*(early or ()), self._word(level, message)])
@@ -358,7 +358,7 @@ def _all(callables: Sequence[Any]) -> Any:
 
 
 def _words(error: Exception) -> str:
-    """Say what went wrong, among the shell's own tasks maybe. All else than a reason is raised."""
+    """Return what went wrong, also in the shell's asyncio tasks. Re-raise all that is a bug."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, CannotRun):

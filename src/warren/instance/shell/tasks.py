@@ -67,7 +67,7 @@ class Spawner(Protocol):
     """Starts tasks."""
 
     def unusable(self, directory: str) -> str | None:
-        """Say why tasks cannot begin in a directory; None where they can."""
+        """Return why tasks cannot begin in a directory; None where they can."""
         ...
 
     async def start(
@@ -123,7 +123,7 @@ class ProcessTask:
         return [each for each in descendants(os.getpid()) if _group_of(each) == self._process]
 
     def end(self, status: int) -> None:
-        """Say that the process has ended, with its wait status."""
+        """Note that the process has ended, with its wait status."""
         self._status = status
         self._over.set()
 
@@ -131,7 +131,7 @@ class ProcessTask:
 class ProcessSpawner:
     """Starts processes. Orphans of theirs become ours, so that none is left behind.
 
-    All children of this process are its own: nobody else may wait for any.
+    All children of this process are its own: no other code may wait for any.
     """
 
     def __init__(self) -> None:

@@ -14,11 +14,11 @@ from typing import Final
 from warren.instance.shell.reading import Reader
 
 MOST: Final = 2**16
-"""Bytes that a task may have printed and nobody has seen."""
+"""Bytes that a task may have printed and no client has read."""
 PATIENCE: Final = 5.0
-"""Seconds that somebody who looks has for the last of it, when the task has ended."""
+"""Seconds that an attached client has for the last of it, when the task has ended."""
 SIZE: Final = (24, 80)
-"""Rows and columns of a terminal of which nobody has said more."""
+"""Rows and columns of a terminal whose size was not set."""
 
 _LOCAL_MODES, _CHARACTERS = 3, 6
 """Places in what `termios` knows of a terminal."""
@@ -56,7 +56,7 @@ class Terminal:
             self._theirs = -1
 
     def ended(self) -> None:
-        """Say that the task has ended. What it has printed may still be read."""
+        """Note that the task has ended. What it has printed may still be read."""
 
     def close(self) -> None:
         """Close all of it."""
@@ -118,7 +118,7 @@ class Unseen:
         self._tell()
 
     def take(self) -> bytes:
-        """Take all that nobody has seen."""
+        """Take all that no client has read."""
         taken = bytes(self._bytes)
         self._first += len(taken)
         self._bytes.clear()
@@ -126,7 +126,7 @@ class Unseen:
         return taken
 
     def end(self) -> None:
-        """Say that nothing more will be printed."""
+        """Close it: nothing more will be printed."""
         self._over = True
         self._tell()
 
@@ -157,7 +157,7 @@ class Unseen:
 
 
 class WatchedTerminal(Terminal):
-    """A terminal that somebody looks at: what is to be written down is what he has not seen."""
+    """A terminal with a client: what is to be written down is what it has not read."""
 
     def __init__(
         self, size: tuple[int, int] = SIZE, *, most: int = MOST, patience: float = PATIENCE
@@ -168,7 +168,7 @@ class WatchedTerminal(Terminal):
         self._patience = patience
         self._ended = asyncio.Event()
         self._left = False
-        """Whether nobody looks any more."""
+        """Whether no client is attached any more."""
 
     def ended(self) -> None:
         self._ended.set()

@@ -2,8 +2,8 @@
 
 It is made before the tasks start and removed when the shell ends. A shell that is killed
 cannot remove it: the parent of shells does (`remove`), or the next one (`sweep`), when no
-shell lives. Where shells are of several users, nobody but root makes names there, which all
-can foresee: the parent makes a user's directory for him (`give`), and takes it away.
+shell lives. Where shells are of several users, only root makes names there, which all users
+can foresee: the parent makes a user's directory (`make_for`), and removes it.
 
 Where root has mounted a file system on the root of them all, each is one as well, in memory and
 of a size: no job fills the disk by it, or takes the room of another job (ADR 030).
@@ -27,7 +27,7 @@ VARIABLE: Final = "FLUX_JOB_TMPDIR"
 
 
 class Tmpdir(ShellPlugin):
-    """The plugin. Directories are made below `root`, unless they were given already."""
+    """The plugin. Directories are made below `root`, unless `make_for` has made them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -60,8 +60,8 @@ def place(root: Path, job: int, rank: int) -> Path:
     return root / f"jobtmp-{rank}-{fluid.f58plain(job)}"
 
 
-def give(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
-    """As root: make the directory of a user's shell, of so many bytes. Raises OSError."""
+def make_for(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
+    """As root: make the directory of a user's shell, of `limit` bytes. Raises OSError."""
     path = place(root, job, rank)
     if path.exists():  # of a shell before this one
         _detach(path)
@@ -75,7 +75,7 @@ def give(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -
 def remove(root: Path, job: int, rank: int) -> int | None:
     """Remove what a shell that is dead has left, if anything.
 
-    Gives the process that is at it where that may take long, which is to be waited for.
+    Return the id of the process that does it where that may take long; it is to be waited for.
     """
     path = place(root, job, rank)
     _detach(path)
@@ -102,16 +102,16 @@ def sweep(root: Path) -> None:
 
 
 def _detach(path: Path) -> None:
-    """Let a directory's own file system go, with all that is in it, if it has one."""
+    """Detach a directory's own file system, with all that is in it, if it has one."""
     if os.geteuid() == 0 and path.is_mount():
         with suppress(OSError):  # then what is in it is removed
             bounded.detach(path)
 
 
 def _removal(path: Path) -> list[str]:
-    """Return the command by which root removes a tree of somebody else.
+    """Return the command by which root removes a user's tree.
 
-    He may be at work in it still, and make it as large and as deep as he likes.
+    The user's processes may still write to it, and make it as large and as deep as they like.
     """
     return ["rm", "-rf", "--", str(path)]
 
@@ -123,8 +123,8 @@ def _make(path: Path) -> None:
         if path.lstat().st_uid != os.geteuid():
             raise
         if path.is_mount():
-            return  # given just now, with nothing in it
-        # Of a shell before this one; or given to us where we may make none.
+            return  # made just now, with nothing in it
+        # Of a shell before this one; or made for us where we may make none.
         _remove(path)
         with suppress(FileExistsError):
             path.mkdir(0o700)
@@ -132,7 +132,7 @@ def _make(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     def unlock(function: Callable[..., Any], name: str, why: Any) -> None:
-        # A directory that nobody may write: it is ours, so that we may let us.
+        # A directory without write permission: it is ours, so that we may set it.
         for locked in (Path(name).parent, Path(name)):
             if locked.is_relative_to(path) and locked.is_dir() and not locked.is_symlink():
                 locked.chmod(0o700)
@@ -146,7 +146,7 @@ def _remove(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError:
-        with suppress(RecursionError):  # nobody nests as deep but by mistake
+        with suppress(RecursionError):  # so deep a tree is a mistake
             shutil.rmtree(path, onerror=_quiet(unlock))
 
 
@@ -155,6 +155,6 @@ def _quiet(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*about)
         except OSError:
-            return  # what cannot be removed is left, with its name that tells whose it was
+            return  # what cannot be removed is left; its name has the job's id
 
     return call

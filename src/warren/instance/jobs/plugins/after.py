@@ -28,7 +28,7 @@ class Answer(Enum):
 
 
 def judge(scheme: str, antecedent: Job) -> Answer:
-    """Say whether a dependency on a job is met. What is met stays so, and so does what never is."""
+    """Return whether a dependency on a job is met. Neither met nor never met changes again."""
     over = antecedent.state is State.INACTIVE
     # One that never had its resources has not failed at what it was to do.
     failed = over and State.RUN in antecedent.times

@@ -1,6 +1,6 @@
-"""Jobs of the owner that bring their own resources, in the attribute `alloc-bypass.R`.
+"""The plugin `alloc-bypass`: jobs of the owner with an R of their own, `alloc-bypass.R`.
 
-The scheduler knows nothing of them: they run beside the jobs that it has placed there.
+The scheduler does not know them: they run beside the jobs that it has placed there.
 """
 
 from typing import Any, Final
