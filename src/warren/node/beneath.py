@@ -74,7 +74,7 @@ class Tree:
             return place.descriptor
 
     def leave(self, place: Place) -> None:
-        """Say that the descriptor which one `use` gave is not needed any more."""
+        """Release the descriptor that one `use` returned."""
         with self._lock:
             place.users -= 1
             if not place.users:
@@ -111,7 +111,7 @@ def demand_file(known: os.stat_result) -> None:
 def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
     """Open a file of an open directory; return its descriptor, and what is known of it.
 
-    Waits for nobody, whatever has just taken the file's place. Raises NotAFile and OSError.
+    Never blocks, whatever has just taken the file's place. Raises NotAFile and OSError.
     """
     descriptor = os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=above)
     try:

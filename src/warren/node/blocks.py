@@ -166,7 +166,7 @@ class Blocks:
         self._patience.over(what)
 
     async def _take(self, disk: Disk, name: str, what: str, left: Sequence[Process]) -> None:
-        """Give a volume back that is kept by other users, or by what cannot be found."""
+        """Free a volume that is kept by other users, or by what cannot be found."""
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:

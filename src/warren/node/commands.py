@@ -1,7 +1,7 @@
 """Commands of the machine: the only place where a node runs a program.
 
 Argument vectors, never a shell; a time limit on each; the whole process group
-is killed when it runs out, or when nobody waits any more.
+is killed when it runs out, or when its caller is cancelled.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = F
 
 
 async def perform(argv: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> str:
-    """Run somebody else's command in an environment, and return the last of what it printed.
+    """Run a site's command in an environment, and return the last of what it printed.
 
     It may print as much as it likes. Raises NodeTrouble with its last words if it fails.
     """
@@ -136,7 +136,7 @@ class _Tail:
 
 
 def _bound(argv: Sequence[str]) -> Sequence[str]:
-    """Have a command die with us: what nobody waits for would go on beside what comes next."""
+    """Have a command die with us: else it would go on beside what comes next."""
     if shutil.which(argv[0]) is None:
         raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")
     return ["setpriv", "--pdeathsig", "KILL", *argv]
@@ -191,11 +191,11 @@ async def _started(
 
 
 _endings: Final[set["asyncio.Task[None]"]] = set()
-"""What nobody may wait for any more, and must not be lost."""
+"""Tasks whose callers may be gone, and which must not be lost."""
 
 
 async def _surely(ending: Coroutine[None, None, None]) -> None:
-    """Do something to its end, however often whoever waits for it is cancelled."""
+    """Do something to its end, however often its caller is cancelled."""
     task = asyncio.create_task(ending)
     _endings.add(task)
     task.add_done_callback(_endings.discard)
@@ -220,5 +220,5 @@ def _words(output: bytes) -> str:
 
 
 def ending(code: int) -> str:
-    """Say how a process has ended, from its return code."""
+    """Return how a process has ended, from its return code."""
     return f"killed by signal {-code}" if code < 0 else f"exit status {code}"

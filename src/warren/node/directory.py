@@ -2,7 +2,7 @@
 
 A volume is a directory with its owner and a record of its size. It comes into
 being by one rename, and goes by one rename, so that whatever dies in the middle
-leaves either a whole volume or rubbish that nobody counts.
+leaves either a whole volume or rubbish that is not counted.
 """
 
 import json
@@ -91,7 +91,7 @@ class Directories:
         unfinished.rename(final)
 
     def _release(self, group: str, name: str) -> None:
-        """Give the space back; the files go after it."""
+        """Free the space; the files go after it."""
         final = self._volume(group, name)
         rubbish = self._root / group / f".old-{name}"
         with self._lock:

@@ -36,7 +36,7 @@ class Flash(Protocol):
         ...
 
     async def release(self, group: str, name: str) -> None:
-        """Give a volume's space back, with whatever is in it."""
+        """Free a volume's space, with whatever is in it."""
         ...
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
@@ -56,7 +56,7 @@ def component(name: str) -> str:
 
 
 def no_room(group: str, left: int, asked: int) -> NodeTrouble:
-    """Say that a rabbit is full. Waiting does not help: the scheduler has promised too much."""
+    """Return the error for a full rabbit. A retry does not help: more was allocated than it has."""
     return NodeTrouble(
         f"{group} has {left} bytes of flash left, and {asked} are asked for", fatal=True
     )

@@ -1,8 +1,8 @@
-"""What becomes of a node whose holder ends while its agent lives: it gets another one.
+"""Replacement of the process that holds a node's mount namespace, if it ends before its agent.
 
-With the holder goes the way onto the node, and what was mounted there is left to the tasks
-that were there already. A holder is watched through a handle, so that its end is noticed
-when it comes, and nothing is looked for meanwhile.
+Without its holder a node cannot be entered, and what was mounted there is left to the tasks
+that were there already. A holder is watched through a pidfd, so that its end is noticed
+when it comes, without polling.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ log = structlog.get_logger()
 
 SHORTEST: Final = 0.5
 LONGEST: Final = 60.0
+"""Bounds of the pause between two tries, in seconds."""
 
 
 async def keep(
@@ -28,7 +29,7 @@ async def keep(
     shortest: float = SHORTEST,
     longest: float = LONGEST,
 ) -> None:
-    """See to it that a node whose namespace was ever made has one, until cancelled.
+    """Keep a holder running for a node whose namespace was ever made, until cancelled.
 
     `mount_again` is called whenever there is a holder that may be new: nothing is mounted then
     but what a mount since has brought. What fails at once, or is killed at once, is tried
@@ -36,20 +37,20 @@ async def keep(
     """
     loop = asyncio.get_running_loop()
     pause = 0.0
-    told = ""
+    reported = ""
     await namespace.wait_made()
     while True:
         began = loop.time()
         try:
             holder = await namespace.ensure()
         except NodeTrouble as trouble:
-            if str(trouble) != told:
+            if str(trouble) != reported:
                 log.warning("node without namespace", node=str(namespace), reason=str(trouble))
-                told = str(trouble)
+                reported = str(trouble)
         else:
-            if told:
+            if reported:
                 log.info("node has a namespace again", node=str(namespace))
-                told = ""
+                reported = ""
             mount_again()
             await _wait_ended(namespace, holder)
             log.warning("holder ended", node=str(namespace), process=holder)
@@ -66,7 +67,7 @@ async def _wait_ended(namespace: Namespace, holder: int) -> None:
         return
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    # A handle can be read when its process has ended: pidfd_open(2).
+    # A pidfd can be read when its process has ended: pidfd_open(2).
     loop.add_reader(opened, ended.set)
     try:
         # It may have ended before, and another process have got its number.

@@ -40,7 +40,7 @@ async def follow(nodes: Sequence[Namespace]) -> None:
 
 
 async def _changes() -> AsyncIterator[None]:
-    """Tell that the mounts of the machine may have changed: once at first, then at each change."""
+    """Yield when the mounts of the machine may have changed: once at first, then at each change."""
     opened = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
     # Not in the loop's own: to be read, it is always ready. A change is out of band.
     changed = select.epoll()

@@ -1,4 +1,4 @@
-"""What a copier is: its user where files are concerned, and nobody's in all else.
+"""The credentials of a copier: its user's for files, and an unused id's in all else.
 
 A process that had the user's ids could be stopped, traced and killed by the user, whose copies
 share their slots with others. One whose real, effective and saved ids are others' cannot; what
@@ -78,7 +78,7 @@ def _change(userid: int, groupid: int) -> None:
 
 
 def _nobody(kind: str, besides: int) -> int:
-    """Return an id that is nobody's, the last that there is here."""
+    """Return an id that no user has, the last that there is here."""
     with open(f"/proc/self/{kind}_map") as table:
         ranges = [[int(word) for word in line.split()] for line in table]
     last = min(max(first + count - 1 for first, _, count in ranges), _LAST)

@@ -1,4 +1,4 @@
-"""A node for where the kernel forbids mount namespaces to this user: links instead of mounts."""
+"""A node with symbolic links for mounts, where the kernel forbids this user mount namespaces."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -19,7 +19,7 @@ class LinkingMachine:
     """
 
     def __init__(self, name: str, directories: Directories, root: Path, prefix: Path) -> None:
-        """Paths under `prefix` are the node's own; all others are everybody's."""
+        """Paths under `prefix` are the node's own; all others are shared by all nodes."""
         self._name = name
         self._directories = directories
         self._root = root
@@ -60,8 +60,8 @@ class LinkingMachine:
             source=own_path(self._root, self._prefix, copy.source),
             destination=own_path(self._root, self._prefix, copy.destination),
         )
-        async with aclosing(copiers.run(local)) as told:  # type: ignore[type-var]
-            async for progress in told:
+        async with aclosing(copiers.run(local)) as updates:  # type: ignore[type-var]
+            async for progress in updates:
                 yield progress
 
 

@@ -90,7 +90,7 @@ def _all() -> Iterator[Loop]:
 
 
 def available() -> str | None:
-    """Say why file systems cannot be made on loop devices here; None if they can."""
+    """Return why file systems cannot be made on loop devices here; None if they can."""
     if os.geteuid() != 0:
         return "loop devices take root"
     missing = [each for each in ("losetup", *filesystems.PROGRAMS) if shutil.which(each) is None]

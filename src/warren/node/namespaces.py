@@ -30,7 +30,7 @@ _CLONE_NEWUSER: Final = 0x10000000
 
 _PAUSE: Final = 0.02
 _LOOKS: Final = 100
-"""How often to look for the record of a holder that somebody else is starting."""
+"""How often to look for the record of a holder that another process is starting."""
 
 _HOLD: Final = (
     'mount -t tmpfs -o mode=0711 none "$1" && echo $$ > "$0.new" && mv "$0.new" "$0" && '
@@ -104,7 +104,7 @@ class Namespace:
                 return holder
             if said:
                 break
-            # Not a word: somebody else has the lock, and is about to write the record.
+            # Nothing yet: another process has the lock, and is about to write the record.
             await asyncio.sleep(_PAUSE)
         raise NodeTrouble(
             f"the mount namespace of {self._directory.name} could not be made: {said.strip()}"
@@ -304,7 +304,7 @@ def _open(process: int, name: str, stack: ExitStack) -> int:
 
 
 async def available() -> str | None:
-    """Say why nodes cannot have mount namespaces of their own here; None if they can."""
+    """Return why nodes cannot have mount namespaces of their own here; None if they can."""
     try:
         await commands.run(["unshare", *_unshared(), "mount", "-t", "tmpfs", "none", "/tmp"])
     except NodeTrouble as trouble:

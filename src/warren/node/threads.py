@@ -1,4 +1,4 @@
-"""Actions that block, in a thread: done to their end, whoever has stopped waiting for them."""
+"""Actions that block, in a thread: done to their end, also where the caller is cancelled."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,5 +22,5 @@ async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
         while not doing.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({doing})
-        doing.exception()  # looked at, so that nobody is told that it was not
+        doing.exception()  # retrieved, so that asyncio does not warn that it was not
         raise

@@ -195,7 +195,7 @@ def _strays(id: int) -> bool:
 
 
 def _is_mounted(link: Path) -> bool:
-    """Return whether a link leads to a file of something that is mounted by somebody."""
+    """Return whether a link leads to a file of something that is mounted."""
     try:
         target = os.readlink(link)
     except OSError:
