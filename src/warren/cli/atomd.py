@@ -22,7 +22,7 @@ from warren.cli.common import default_statedir, listening, run
               help="Serve /metrics, /healthz and /readyz there too (default: on the socket "
               "alone).")  # fmt: skip
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="On which address; they are told to whoever asks.")  # fmt: skip
+              help="On which address; without authentication.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Read the configuration, and do no more.")
 def atomd(
     config_file: Path | None,
@@ -67,7 +67,7 @@ def atomd(
     try:
         run(diskspace.wait(state, [journal], diskspace.SERVICE))
         with held(lock):
-            wanted = service.Wanted(
+            wanted = service.Settings(
                 config=config,
                 listener=sockets.listen(where, config.socket_mode, config.group),
                 journal=journal,

@@ -130,7 +130,7 @@ def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> En
         certificate, key = tls.issue(state.pki, name)
         access = Access(server=url, authority=authority, certificate=certificate, key=key)
         kubeconfig.write(state.user(name), access, user=name)
-    # Last: whoever finds it may expect the others.
+    # Last: a process that finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
     return Entrance(listener=listener, tls=context, components=frozenset(names), admin=admin)
 

@@ -33,7 +33,7 @@ CONNECTIONS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Settings:
     """What the service is told."""
 
     config: Config
@@ -43,27 +43,27 @@ class Wanted:
     """Where health and metrics are served besides, if anywhere."""
 
 
-async def run(wanted: Wanted, ready: Callable[[], None]) -> None:
+async def run(settings: Settings, ready: Callable[[], None]) -> None:
     """Be the service until SIGTERM, SIGINT or SIGHUP. Raises JournalBroken."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, told.set)
-    with SqliteJournal(wanted.journal, RESERVE) as journal:
-        living = asyncio.ensure_future(_live(wanted, journal, told, ready))
+    with SqliteJournal(settings.journal, RESERVE) as journal:
+        living = asyncio.ensure_future(_live(settings, journal, told, ready))
         await asyncio.wait({living})
     living.result()
 
 
 async def _live(
-    wanted: Wanted, journal: SqliteJournal, told: asyncio.Event, ready: Callable[[], None]
+    settings: Settings, journal: SqliteJournal, told: asyncio.Event, ready: Callable[[], None]
 ) -> None:
-    config = wanted.config
+    config = settings.config
     metrics = Metrics()
     # What is no HTTP is answered with 400; a traceback for each would fill the log.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     actions = Actions(
-        config.start, config.end, config.parallel, str(wanted.journal), metrics.performed
+        config.start, config.end, config.parallel, str(settings.journal), metrics.performed
     )
     register = Register(journal)
     service = Service(register, actions, SystemClock(), config.max_jobs)
@@ -77,10 +77,10 @@ async def _live(
     exposed.add(app, metrics.exposition, clean)
     async with asyncio.TaskGroup() as parts:
         working = parts.create_task(service.run(), name="service")
-        answering = serving.serve_few(app, wanted.listener, CONNECTIONS, told)
+        answering = serving.serve_few(app, settings.listener, CONNECTIONS, told)
         doors = [parts.create_task(answering, name="socket")]
-        if wanted.exposed is not None:
-            telling = exposed.serve(wanted.exposed, metrics.exposition, clean)
+        if settings.exposed is not None:
+            telling = exposed.serve(settings.exposed, metrics.exposition, clean)
             doors.append(parts.create_task(telling, name="exposed"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.
@@ -97,7 +97,7 @@ async def _live(
 
 
 def notify(state: str) -> None:
-    """Tell systemd, if it has started us and wants to know (sd_notify(3))."""
+    """Notify systemd, if it has started us and wants to know (sd_notify(3))."""
     place = os.environ.get("NOTIFY_SOCKET")
     if not place:
         return

@@ -193,7 +193,7 @@ def _assembled(place: Place, given: ResourceSet) -> Instance:
 
 
 async def _announce(place: Place, enclosing: Handle) -> None:
-    """Say to the other processes of the job, and to people, where the instance is."""
+    """Publish the instance's URI, to the other processes of the job and to users."""
     uri = f"{_LOCAL}{place.socket}"
     operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
     committed = {"namespace": place.namespace, "ops": [operation], "rootref": False}

@@ -95,7 +95,7 @@ def _objects(site: Site) -> Iterator[tuple[Kind, Object]]:
 
 
 _OWN: Final = ("spec", "data", "rules", "subjects")
-"""What of an object that is there already is brought to what it should be."""
+"""The fields in which an existing object is patched."""
 
 
 async def apply_all(client: Client, objects: Iterable[tuple[Kind, Object]]) -> None:

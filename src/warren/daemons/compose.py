@@ -1,4 +1,4 @@
-"""The whole, built from parts. Nothing else in the house knows everybody.
+"""The whole, built from parts. No other module knows all of them.
 
 Everything that is outside of a process comes in as a port: clock, journals,
 launcher, machines. A test gives others, and has the same system in its hands.

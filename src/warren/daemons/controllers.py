@@ -1,4 +1,4 @@
-"""The controllers of the storage side as a process of its own, for any cluster."""
+"""The controller manager: the storage controllers as one process, for any cluster."""
 
 import asyncio
 import signal
@@ -22,54 +22,54 @@ from warren.kube.kubeconfig import Access
 from warren.kube.leader import lead
 
 _START: Final = 60.0
-"""Seconds for which a server that lets nobody in is asked what it serves."""
+"""Seconds for which a server that refuses all requests is asked for its API versions."""
 
 LEASE: Final = Key("warren-system", "warren-controllers")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the controllers are told."""
+class Settings:
+    """The options of the controllers' process."""
 
     access: Access
     mount_prefix: str
     """Where jobs find their storage on compute nodes."""
     identity: str | None = None
-    """Who this process is among its replicas, of which one leads; None has no replicas."""
+    """The identity for leader election among the replicas; None is no leader election."""
     exposed: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
     webhook: "Webhook | None" = None
-    """Where the API is answered who asks about Workflows, if anywhere."""
+    """The admission webhook for Workflows, if it is served here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """A webhook's place, and the files of its certificate, which may be replaced at any time."""
+    """A webhook's socket, and the files of its certificate, which may be replaced at any time."""
 
     listener: socket.socket
     certificate: Path
     key: Path
 
     def serve(self, admission: Admission) -> Part:
-        """Return the part that answers by some rules."""
+        """Return the part that serves an `Admission`."""
         tls = webhook.rotating(self.certificate, self.key)
         return lambda: webhook.serve(self.listener, tls, admission)
 
 
-async def run(wanted: Wanted) -> None:
-    """Be the controllers until cancelled.
+async def run(settings: Settings) -> None:
+    """Run the controllers until cancelled.
 
     Raises NotSpoken where the cluster does not have our kinds, LeaseLost where another
     replica may lead now.
     """
-    async with http.connect(wanted.access, component="controllers") as plain:
+    async with http.connect(settings.access, component="controllers") as plain:
         client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
-        await _system(wanted, client, SystemClock()).run()
+        await _system(settings, client, SystemClock()).run()
 
 
-async def run_until_stopped(wanted: Wanted) -> None:
-    """Be the controllers until SIGTERM or SIGINT. What is under way comes to its end."""
-    running = asyncio.ensure_future(run(wanted))
+async def run_until_stopped(settings: Settings) -> None:
+    """Run the controllers until SIGTERM or SIGINT. What is under way comes to its end."""
+    running = asyncio.ensure_future(run(settings))
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, running.cancel)
@@ -78,35 +78,35 @@ async def run_until_stopped(wanted: Wanted) -> None:
         running.result()
 
 
-def _system(wanted: Wanted, client: Client, clock: Clock) -> System:
-    # Every replica answers the API, whichever of them leads.
-    system = _controlling(wanted, client, clock)
-    if wanted.webhook is not None:
+def _system(settings: Settings, client: Client, clock: Clock) -> System:
+    # Every replica serves the webhook, whichever of them leads.
+    system = _controlling(settings, client, clock)
+    if settings.webhook is not None:
         rules = Informer(client, kinds.RULE)
         admission = WorkflowAdmission()
         admission.connect(lambda kind: rules.all())
-        serve = wanted.webhook.serve(admission)
+        serve = settings.webhook.serve(admission)
         system.first["rules"] = rules.run
         system.before = rules.wait_synced
         system.parts["webhook"] = serve
     return system
 
 
-def _controlling(wanted: Wanted, client: Client, clock: Clock) -> System:
-    if wanted.exposed is None:
-        return System(parts={"controllers": _Controllers(wanted, client, clock).run})
+def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
+    if settings.exposed is None:
+        return System(parts={"controllers": _Controllers(settings, client, clock).run})
     # Loaded by those alone who want metrics.
     from prometheus_client import CollectorRegistry
 
     from warren.kube.metrics import Metrics, exposition
 
-    registry, listener = CollectorRegistry(), wanted.exposed
+    registry, listener = CollectorRegistry(), settings.exposed
     metrics = Metrics(registry)
-    controllers = _Controllers(wanted, metrics.client(client), clock)
+    controllers = _Controllers(settings, metrics.client(client), clock)
     metrics.informers(controllers.informers)
     for each in controllers.reconcilers:
         metrics.reconciler(each)
-    if wanted.identity is not None:
+    if settings.identity is not None:
         controllers.told = metrics.leading(LEASE)
     return System(
         parts={
@@ -121,21 +121,21 @@ def _controlling(wanted: Wanted, client: Client, clock: Clock) -> System:
 class _Controllers:
     """The controllers of one process, which work while it leads."""
 
-    def __init__(self, wanted: Wanted, client: Client, clock: Clock) -> None:
+    def __init__(self, settings: Settings, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._identity = wanted.identity
+        self._identity = settings.identity
         self._works = False
         self.told: Callable[[bool], None] = lambda leads: None
-        """Told when this process begins to lead, and when it has ended."""
+        """Called when this process becomes the leader, and when it is not any more."""
         self.informers = Informers(client, indexes=INDEXES)
         self.reconcilers = compose.controllers(
-            lambda: client, self.informers, clock, wanted.mount_prefix
+            lambda: client, self.informers, clock, settings.mount_prefix
         )
 
     @property
     def ready(self) -> bool:
-        """Whether it does what it is there for: works with all that it must know, or waits."""
+        """Whether it waits to lead, or leads with all its informers synced."""
         return not self._works or all(each.sync_state().synced for each in self.informers.known())
 
     async def run(self) -> None:

@@ -77,7 +77,7 @@ def left(place: Path) -> float:
 
 
 def _short(place: Path, needed: int) -> str | None:
-    """Say why so many bytes cannot be had; None if they can."""
+    """Return why so many bytes cannot be had; None if they can."""
     probe = place / "room.new"
     try:
         opened = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Looking for what nothing owns any more, and giving it back."""
+"""Finds and removes orphans: volumes, mounts, devices, processes and objects without owner."""
 
 import signal
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,26 +29,26 @@ _CANDIDATES: Final = 10
 
 
 class Doctor:
-    """Examines the cluster of a state directory, which runs."""
+    """Examines the running cluster of a state directory."""
 
     def __init__(self, state: StateDir, client: Client, nodes: Nodes) -> None:
         self._state = state
         self._client = client
         self._nodes = nodes
         self._keepers: dict[str, Process] = {}
-        """The processes that were found to keep what is to go, by their ids."""
+        """The processes that were found to keep resources of ended jobs in use, by their ids."""
 
     async def examine(self) -> list[Finding]:
-        """Return what nothing owns."""
+        """Return the orphans, and the processes that keep resources in use."""
         # What is made on a node has its object before, and what is given back has it after:
-        # only what is there on both sides of the listing can be nobody's.
-        before = self._look()
+        # only what is there on both sides of the listing can be an orphan.
+        before = self._resources()
         objects = {
             kind: (await self._client.list(kind)).items
             for kind in (kinds.WORKFLOW, *audit.DEPENDENTS)
         }
         active = await self._active()
-        there = before.still(self._look())
+        there = before.still(self._resources())
         users = await self._users(audit.going(objects))
         return [
             *self._kept(users),
@@ -61,12 +61,12 @@ class Doctor:
         failures = []
         for finding in findings:
             try:
-                await self._give_back(finding)
+                await self._remove(finding)
             except NodeTrouble as trouble:
                 failures.append(f"{finding.where}: {trouble}")
         return failures
 
-    async def _give_back(self, finding: Finding) -> None:
+    async def _remove(self, finding: Finding) -> None:
         match finding.sort:
             case Sort.PROCESS if finding.name in self._keepers:
                 usage.send(self._keepers[finding.name], signal.SIGKILL)
@@ -85,7 +85,7 @@ class Doctor:
             case Sort.VOLUME:
                 await self._nodes.machine(finding.where).release(finding.where, finding.name)
 
-    def _look(self) -> OnNodes:
+    def _resources(self) -> OnNodes:
         return OnNodes(
             volumes=frozenset(_pair(each, "/") for each in self._nodes.volumes()),
             mounts=frozenset(_pair(each, ":") for each in self._nodes.mounts()),
@@ -94,7 +94,7 @@ class Doctor:
         )
 
     async def _users(self, going: Going) -> dict[tuple[str, str], list[Process]]:
-        """Return the processes that keep what is to go, for all of that which is kept so."""
+        """Return the processes that use mounts and volumes which are to go, by node and name."""
         found = {}
         for node, path in sorted(going.mounts):
             found[node, path] = await self._nodes.users_of_mount(node, path)
@@ -108,7 +108,7 @@ class Doctor:
         there: Collection[tuple[str, str]],
         users: Collection[tuple[str, str]],
     ) -> list[Finding]:
-        """Return the volumes that are past their time, and that no process is seen to keep."""
+        """Return the volumes that are overdue, and that no process is seen to use."""
         found = []
         for late in overdue:
             # Of a rabbit's volumes of a job, the first one that is kept has the others wait.

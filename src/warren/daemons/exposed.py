@@ -8,7 +8,7 @@ from aiohttp import web
 from warren.kube import serving
 
 _MOST = 50
-"""Connections at a time: whoever may connect must not use up what the process needs."""
+"""Connections at a time: clients must not use up the descriptors that the process needs."""
 
 _PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 

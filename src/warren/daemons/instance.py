@@ -52,7 +52,7 @@ class Foundation:
     room: Callable[[], float] = lambda: math.inf
     """Returns how many bytes the disk of that journal has left."""
     barred: Callable[[int], str | None] = imp.can_run_as
-    """Says why the launcher cannot run the jobs of a user; None if it can."""
+    """Returns why the launcher cannot run the jobs of a user; None if it can."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -184,7 +184,7 @@ class Nodes:
         return [record.parent.name for record in self._state.nodes.glob("*/holder")]
 
     async def end(self) -> None:
-        """Let go of every node: whatever is mounted is unmounted, whatever attached, detached.
+        """Release every node: whatever is mounted is unmounted, whatever attached, detached.
 
         Raises NodeTrouble if something is in use, when all else is let go of.
         """

@@ -57,9 +57,9 @@ async def api(state: StateDir, site: Site, port: int | None = None) -> None:
 
 
 async def controllers(state: StateDir, site: Site) -> None:
-    """Be the controllers of the storage side."""
+    """Run the controllers of the storage side."""
     access = kubeconfig.load(state.user(users.CONTROLLERS))
-    await storage.run(storage.Wanted(access=access, mount_prefix=str(state.mounts)))
+    await storage.run(storage.Settings(access=access, mount_prefix=str(state.mounts)))
 
 
 async def conductor(state: StateDir, site: Site) -> None:

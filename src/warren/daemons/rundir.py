@@ -53,7 +53,7 @@ def prepare(state: StateDir, config: Config) -> None:
 
 
 def release(state: StateDir) -> None:
-    """Let go of what bounds them, when no job runs any more."""
+    """Unmount what bounds them, when no job runs any more."""
     try:
         path = place(state, configuration.load(state.config))
     except UserMistake:

@@ -71,7 +71,7 @@ class StateDir:
 
     @property
     def secret(self) -> Path:
-        """A word that nobody but the owner can know."""
+        """A secret that only the owner can know."""
         return self.path / "secret"
 
     @property
@@ -167,7 +167,7 @@ class StateDir:
             )
 
     def admit(self, *, guests: bool) -> None:
-        """Let other users through to the socket, or not. Raises UserMistake where they cannot be.
+        """Allow other users the way to the socket, or not. Raises UserMistake where that fails.
 
         May be repeated, also when it was otherwise before.
         """
@@ -223,13 +223,13 @@ class StateDir:
         return True
 
     def announce(self, **facts: Any) -> None:
-        """Say that the cluster is ready, and what it is."""
+        """Write down that the cluster is ready, and what it is."""
         files.replace(self.running, json.dumps(facts).encode())
 
 
 @contextmanager
 def privately() -> Iterator[None]:
-    """Let what is made in a block be this user's alone."""
+    """Restrict what is made in a block to this user, by the umask."""
     before = os.umask(0o077)
     try:
         yield
@@ -256,7 +256,7 @@ def held(lock: Path) -> Iterator[int]:
 
 
 def name_holder(opened: int) -> None:
-    """Write into a lock that this process holds it, whoever did before."""
+    """Write into a lock that this process holds it, in place of the last holder."""
     # In one piece: it is read at any time.
     os.pwrite(opened, f"{os.getpid():<{_WIDTH}}".encode(), 0)
 

@@ -107,7 +107,7 @@ def remains(state: StateDir) -> Remains:
 
 
 def leftovers(state: StateDir) -> list[str]:
-    """Say what jobs have left on the machine: volumes, mounts, processes. Nothing is well."""
+    """Return what jobs have left on the machine: volumes, mounts, processes. Empty is well."""
     nodes = _nodes(state)
     if nodes is None:
         return []
@@ -135,7 +135,7 @@ def _below_parent(state: StateDir) -> list[int]:
 
 
 def _in_cgroups(state: StateDir) -> list[int]:
-    """Return the processes of jobs, whatever they have done to be nobody's."""
+    """Return the processes of jobs, also those that have become daemons."""
     return [process for each in cgroups.left(str(state.path)) for process in each.processes()]
 
 

@@ -81,7 +81,7 @@ class Temporary:
         self._process.stdout.close()
         if self._process.wait() == 0:
             return
-        # Somebody has killed it: the cluster has been told to stop by that.
+        # It was killed: the cluster has been told to stop by that.
         from warren.daemons.sweep import down
 
         asyncio.run(down(self.state))

@@ -83,7 +83,7 @@ async def up(
 
 
 def _unusable(state: StateDir, error: BaseException) -> str | None:
-    """Say what of the state directory is in the way of a cluster; None if it is something else."""
+    """Return which file of the state directory caused an error; None if it is another cause."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, (_unusable(state, each) for each in error.exceptions)), None)
     if not isinstance(error, OSError):
@@ -163,7 +163,7 @@ async def _live_together(
     ready: Callable[[Cluster], None],
     stopped: asyncio.Event,
 ) -> None:
-    """Be all parts but the nodes' agents and the shells."""
+    """Run all parts in this process but the nodes' agents and the shells."""
     entrance = apiserver.opened(state, port, apiserver.components(cluster.site))
     with (
         SqliteJournal(state.objects, RESERVE) as objects,
@@ -198,7 +198,7 @@ async def _live_separate(
     ready: Callable[[Cluster], None],
     stopped: asyncio.Event,
 ) -> None:
-    """Look after one process for each part, and be none."""
+    """Run a process for each part, and none in this one (`--separate`)."""
     for stale in state.user("").parent.glob("*.kubeconfig"):
         stale.unlink()
     async with _children([supervisor.keep(_part(state, "apiserver", port))]):
@@ -218,7 +218,7 @@ async def _announced(
     ready: Callable[[Cluster], None],
     stopped: asyncio.Event,
 ) -> None:
-    """Say that the cluster is ready, until it is to stop."""
+    """Announce that the cluster is ready, until it is to stop."""
     await diskspace.made_for(
         lambda: state.announce(
             pid=os.getpid(),
@@ -246,7 +246,7 @@ async def _children(keeping: Iterable[Coroutine[None, None, None]]) -> AsyncIter
 
 
 async def _answering(state: StateDir) -> Access:
-    """Wait until the API server has written who may come in, and answers."""
+    """Wait until the API server has written its kubeconfigs, and answers."""
     try:
         async with asyncio.timeout(_API_SECONDS):
             while True:

@@ -21,7 +21,7 @@ class WorkflowAdmission:
         self._reader: Reader = lambda kind: []
 
     def connect(self, reader: Reader) -> None:
-        """Say where the rules are read: in the store that asks for admission."""
+        """Set where the rules are read: in the store that asks for admission."""
         self._reader = reader
 
     async def admit(self, review: Review) -> Object | None:

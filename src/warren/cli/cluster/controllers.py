@@ -22,7 +22,7 @@ from warren.cli.common import listening, run
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve /metrics, /healthz and /readyz there (default: nowhere).")  # fmt: skip
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="On which address; they are told to whoever asks.")  # fmt: skip
+              help="On which address; without authentication.")  # fmt: skip
 @click.option("--webhook-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Answer there what the API asks about Workflows (deploy/webhooks).")  # fmt: skip
 @click.option("--webhook-cert", type=click.Path(path_type=Path, exists=True), metavar="FILE",
@@ -61,11 +61,11 @@ def controllers(
         metrics = listening("--metrics-port", metrics_address, metrics_port)
     logs.configure()
     own = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-    wanted = storage.Wanted(
+    settings = storage.Settings(
         access=kubeconfigs.find(kubeconfig, context),
         mount_prefix=mount_prefix,
         identity=own if leader_elect else None,
         exposed=metrics,
         webhook=webhook,
     )
-    run(storage.run_until_stopped(wanted))
+    run(storage.run_until_stopped(settings))
