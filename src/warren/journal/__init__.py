@@ -47,7 +47,7 @@ class Journal(Protocol):
 
         The records are taken little by little, and appends go on meanwhile. They say the
         same as what had been appended when the first of them was taken; what is appended
-        later stays, after them. Whoever gives up the wait, or dies, has changed nothing.
+        later stays, after them. A caller that is cancelled, or dies, has changed nothing.
         Raises JournalFull, and has changed nothing then either.
         """
         ...

@@ -202,7 +202,7 @@ class SqliteJournal:
 
 
 def give_up(path: Path) -> None:
-    """Give up the room that was set aside for a journal, if any was."""
+    """Free the room that was set aside for a journal, if any was."""
     with suppress(OSError):
         os.truncate(_aside(path), 0)
 

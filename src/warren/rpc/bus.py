@@ -1,4 +1,4 @@
-"""Services by name, and how a request finds the one it is for.
+"""The service bus: requests are routed by topic, as by a broker of Flux.
 
 The part of a topic before its first dot is the service. A service is either a
 table of handlers in this process, or a forwarder to another one (`server`).
@@ -20,7 +20,7 @@ Answers = Callable[[Request], AsyncIterator[Payload]]
 
 @dataclass(frozen=True)
 class Method:
-    """One topic of a service; `guest` says that others than the owner may ask it."""
+    """One topic of a service; with `guest`, guests may call it as well as the owner."""
 
     answer: Answer
     guest: bool = False
@@ -57,7 +57,7 @@ class Bus:
         self._services: dict[str, Methods | Forwarder] = {}
 
     def register(self, service: str, methods: Methods | Forwarder) -> None:
-        """Offer a service. Raises RpcError(EEXIST) if somebody does already."""
+        """Register a service. Raises RpcError(EEXIST) if its name is taken."""
         if service in self._services:
             raise RpcError(errno.EEXIST, f"service {service} is registered already")
         self._services[service] = methods
@@ -99,7 +99,7 @@ class Bus:
         else:
             raise RpcError(errno.EPROTO, f"{request.topic} is not a streaming request")
         # Closed with this generator, whichever way it ends: a service must learn
-        # at once that nobody listens any more.
+        # at once that its client is gone.
         async with aclosing(answers) as open_answers:  # type: ignore[type-var]
             async for answer in open_answers:
                 yield answer
@@ -122,7 +122,7 @@ class Bus:
 
 
 def may_serve(cred: Cred, service: str) -> bool:
-    """Return whether a service of this name is for a user to offer, and to ask, from outside."""
+    """Return whether a user may register, and call, a service of this name from outside."""
     return cred.owner or service.startswith(f"{cred.userid}-")
 
 

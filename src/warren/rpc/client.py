@@ -67,7 +67,7 @@ class Connection:
 async def connect(
     path: Path, serving: Bus | None = None, *, waiting: int = WAITING
 ) -> AsyncIterator[Connection]:
-    """Connect for the length of a block. Raises RpcError(ECONNRESET) where nobody listens.
+    """Connect for the length of a block. Raises RpcError(ECONNRESET) where no server listens.
 
     Requests for services that the block adds with `service.add` go to `serving`. A stream of
     which more than `waiting` answers wait to be read ends with EOVERFLOW.

@@ -38,7 +38,7 @@ class RpcError(WarrenError):
 
     @property
     def lost(self) -> bool:
-        """Whether nobody is known to have acted on the request: asking again may help."""
+        """Whether no service is known to have acted on the request: a retry may help."""
         return self.errnum in (errno.ENOSYS, errno.EHOSTUNREACH, errno.ECONNRESET)
 
     @property

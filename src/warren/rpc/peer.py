@@ -25,18 +25,18 @@ WAITING: Final = 1000
 
 _CHUNK: Final = 2**16
 _PARTING: Final = 0
-"""The tag of an error that is the last thing that the other end says, and nobody's answer."""
+"""The tag of the last error of a connection, which answers no request."""
 
 
 def part(writer: asyncio.StreamWriter, error: RpcError) -> None:
-    """Say why there is no connection, and hang up."""
+    """Send why the connection is refused, and close it."""
     sent = Message(tag=_PARTING, errnum=error.errnum, error=str(error))
     writer.write(message.encode(sent))
     writer.close()
 
 
 class _Answers:
-    """Answers to one request, which wait for whoever has asked."""
+    """Answers to one request, which wait for its caller."""
 
     def __init__(self, share: Share, waiting: int) -> None:
         self._share = share
@@ -237,7 +237,7 @@ class Peer(Forwarder):
             text = str(error).encode(errors="replace").decode()
             self._write(message.encode(Message(tag=tag, errnum=error.errnum, error=text)))
         except ConnectionError:
-            pass  # nobody is left to tell
+            pass  # the other end is gone
         except Exception:  # a bug costs one request, not the connection
             log.exception("request failed", topic=received.topic)
             words = "internal error; see the log"

@@ -88,7 +88,7 @@ class Doors:
     root_owns: bool = False
     """Whether root may do what the owner may."""
     known: Callable[[int], Awaitable[bool]] | None = None
-    """Says whether a guest is a user of this machine; by default everybody is.
+    """Returns whether a guest is a user of this machine; by default all are.
 
     What each guest may take is bounded. Subordinate ids (subuid(5)), of which one user has tens
     of thousands, would each have as much, as guests of their own."""

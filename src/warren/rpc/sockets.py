@@ -44,7 +44,7 @@ def remove(path: Path) -> None:
 
 
 def connect(path: Path) -> socket.socket:
-    """Connect to the socket at `path`. Raises OSError where nobody listens."""
+    """Connect to the socket at `path`. Raises OSError where no server listens."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path) as name:
@@ -56,7 +56,7 @@ def connect(path: Path) -> socket.socket:
 
 
 def is_served(path: Path) -> bool:
-    """Return whether somebody listens at a path. Raises OSError where that cannot be told."""
+    """Return whether a server listens at a path. Raises OSError where that is not known."""
     try:
         with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
             # One whose queue is full would let us wait; so it says so at once.
