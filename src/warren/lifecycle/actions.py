@@ -36,7 +36,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Prioritize:
-    """Say where in the queue the job stands, as soon as that is known."""
+    """Set the job's priority in the queue, as soon as that is known."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class RequestAllocation:
 
 @dataclass(frozen=True)
 class WithdrawAllocation:
-    """Tell the scheduler that the resources are not wanted any more."""
+    """Cancel the request for resources at the scheduler."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Execute:
 
 @dataclass(frozen=True)
 class FreePart:
-    """Give these nodes back, and not yet the rest."""
+    """Free these nodes, and not yet the rest."""
 
     ranks: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Free:
-    """Give back the resources that are left."""
+    """Free the resources that are left."""
 
 
 Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free

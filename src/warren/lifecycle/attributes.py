@@ -143,7 +143,7 @@ def _ncores(each: Listed) -> int | None:
     if each.r is not None:
         return sum(len(rank.cores) for rank in resource_set.decode(each.r))
     counted = jobspecs.summary(each.jobspec)
-    # Of whole nodes, nobody knows the cores before there are some.
+    # The cores of whole nodes are not known before they are allocated.
     return None if counted.exclusive else counted.slots * counted.cores_per_slot
 
 

@@ -61,7 +61,7 @@ class Job:
     epilogs: frozenset[str] = frozenset()
     ever_epilogs: frozenset[str] = frozenset()
     alloc_bypass: bool = False
-    """Whether its resources come from somebody else than the scheduler."""
+    """Whether its resources do not come from the scheduler."""
     immutable: bool = False
     """Whether the instance's owner alone may change its jobspec."""
     allocated: bool = False

@@ -11,7 +11,7 @@ _COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 
 
 def refusal(spec: Mapping[str, Any], held: QueueLimits) -> str | None:
-    """Say which limit a checked jobspec is beyond; None if it is within all of them.
+    """Return which limit a checked jobspec exceeds; None if it is within all of them.
 
     Counted is what the jobspec names: who asks for cores is not asked about nodes, and whole
     nodes have an unknown number of cores, but not fewer than are named. Where a count leaves a
@@ -51,7 +51,7 @@ def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
 
 
 def barred(held: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
-    """Say that a user may not submit to a queue; None if it may. Nameless users are nobody's."""
+    """Return why a user may not submit to a queue; None if it may. Lists have no nameless users."""
     if not held.restricted or user in held.users or not held.groups.isdisjoint(groups):
         return None
     return f"{_where(held).capitalize()} is not open to {user or 'a user without a name'}."

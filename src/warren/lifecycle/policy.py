@@ -83,7 +83,7 @@ class JobspecPolicy(Table, frozen=True):
 
 
 class QueueAccess(Table, frozen=True):
-    """Who may submit, by name; everybody where both are empty."""
+    """Which users and groups may submit, by name; all users where both are empty."""
 
     allow_user: tuple[str, ...] = ()
     allow_group: tuple[str, ...] = ()
@@ -141,11 +141,11 @@ class QueueLimits:
     most: Mapping[str, int] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
-    """Who may submit; everybody if these and `users` are empty."""
+    """Which groups may submit; all users if these and `users` are empty."""
 
     @property
     def restricted(self) -> bool:
-        """Whether not everybody may submit."""
+        """Whether only some users may submit."""
         return bool(self.users or self.groups)
 
 
@@ -257,6 +257,6 @@ def _check_queue(name: str, queue: Queue, queues: Mapping[str, Queue]) -> None:
 
 
 def named(queues: Iterable[str]) -> str:
-    """Say which queues there are, to somebody who has named another one."""
+    """Return which queues there are, for an error about an unknown one."""
     names = ", ".join(queues)
     return f"name one of {names}" if names else "there are none"

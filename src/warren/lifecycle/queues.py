@@ -40,13 +40,13 @@ def initial(queue: str | None) -> QueueState:
 
 
 def enabled(enable: bool, reason: str | None = None) -> Change:
-    """Let a queue take jobs, or none, for a reason that their authors will read."""
+    """Enable or disable a queue, for a reason that users who submit will read."""
     why = None if enable else reason
     return lambda state: replace(state, enable=enable, disable_reason=why)
 
 
 def started(start: bool, reason: str | None = None) -> Change:
-    """Let a queue give its jobs to the scheduler, or none."""
+    """Start or stop a queue: whether its jobs go to the scheduler."""
     why = None if start else reason
     return lambda state: replace(state, start=start, stop_reason=why)
 
@@ -75,7 +75,7 @@ def found(states: QueueStates, name: str | None) -> str | None:
 
 
 def refusal(states: QueueStates, queue: str | None) -> str | None:
-    """Say why a queue takes no jobs now; None if it does."""
+    """Return why a queue takes no jobs now; None if it does."""
     state = states[queue]
     if state.enable:
         return None

@@ -1,7 +1,7 @@
 """Which jobs a listing is about: constraints on jobs as JSON objects (RFC 43, RFC 31).
 
 A constraint is read once, into a `Selection` that is asked about each job. It also says
-which states the jobs can be in that it selects, so that nobody looks through those that
+which states the jobs can be in that it selects, so that nothing looks through those that
 are over for one that runs.
 """
 

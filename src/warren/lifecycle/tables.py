@@ -30,7 +30,7 @@ class Table(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """A table of a configuration. A key that nobody knows is a mistake."""
+    """A table of a configuration. An unknown key is a mistake."""
 
 
 Duration = str | float

@@ -118,7 +118,7 @@ class _Taken:
 
 
 def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
-    """Let each allocation choose where it costs the fewest nodes, and nodes follow it there."""
+    """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
     taken = [_Taken(reach) for reach in reaches]
     used: set[int] = set()
     for each in sorted(request.shared, key=lambda each: -each.gib):

@@ -121,7 +121,7 @@ class FreeResources:
             self._idle &= ~_set(busy)
 
     def set_ready(self, chassis: int, *, ready: bool) -> None:
-        """Say whether the flash of a chassis can be used."""
+        """Set whether the flash of a chassis can be used."""
         self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
 
     def not_ready(self, chassis: int) -> bool:

@@ -86,7 +86,7 @@ class Graph:
     # What may be given out
 
     def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
-        """Say whether a rabbit's flash may be allocated. Unknown rabbits are ignored.
+        """Set whether a rabbit's flash may be allocated. Unknown rabbits are ignored.
 
         `state` is the word for what the rabbit is, where it may not.
         """
@@ -95,14 +95,14 @@ class Graph:
             self._free.set_ready(index, ready=up)
 
     def set_drained(self, ranks: Iterable[int]) -> None:
-        """Say which nodes may not be given out, in place of what was said before.
+        """Set which nodes are drained, in place of those set before.
 
         Jobs keep what they have of them, and give it back. Unknown ranks are ignored.
         """
         self._drained = self._places(ranks)
 
     def set_offline(self, ranks: Iterable[int]) -> None:
-        """Say which nodes are gone for now, in place of what was said before."""
+        """Set which nodes are down, in place of those set before."""
         self._offline = self._places(ranks)
 
     def reserve(self, request: Request) -> None:
@@ -189,7 +189,7 @@ class Graph:
         return self.feasible(request) or Refusal(refusals.busy(request, view))
 
     def feasible(self, request: Request) -> Refusal | None:
-        """Say why a request could never be met; None if it can be, with time.
+        """Return why a request could never be met; None if it can be, with time.
 
         A node that is drained or offline counts: it will be given out again.
         """
@@ -211,7 +211,7 @@ class Graph:
         self._free.give_back(piece for each in allocations for piece in each.pieces)
 
     def conflict(self, allocation: Allocation) -> str | None:
-        """Say which part of an allocation is not free; None if all of it is."""
+        """Return which part of an allocation is not free; None if all of it is."""
         piece = self._free.lacks(allocation.pieces)
         return f"some of {self.hosts[piece.rank]} is another job's" if piece else None
 

@@ -37,7 +37,7 @@ class Allocation:
 
     pieces: tuple[Piece, ...]
     slots: int = 1
-    """How many task slots are in it; 0 if it is nobody's."""
+    """How many task slots are in it; 0 if it is in no slot."""
 
 
 @dataclass(kw_only=True)
@@ -173,7 +173,7 @@ class Inventory:
         return nodes
 
     def _number(self) -> None:
-        """Give everything an id that it has in the graph of whoever gets it."""
+        """Set the id of each vertex, which it has in the R of every job."""
         number = _ROOT + 1
         for chassis in self.chassis:
             chassis.number = number

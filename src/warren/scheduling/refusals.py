@@ -49,7 +49,7 @@ class View:
 
 
 def never(request: Request, view: View) -> str:
-    """Say why a request does not fit though everything were free and ready."""
+    """Return why a request does not fit even if everything is free and ready."""
     said = _missing(request, view)
     if view.excluded and view.whole.fits(request, view.meeting):
         said += f" Some are excluded: {_hosts(view.inventory, view.excluded)}."
@@ -105,7 +105,7 @@ def _missing_nodes(request: Request, view: View) -> str:
 
 
 def _unplaced(request: Request, view: View) -> str:
-    """Say why flash that is not only beside each node cannot be placed."""
+    """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.all_nodes
     able = view.whole.able(request, view.offered)
     there = [each.flash.gib for each in view.inventory.chassis if each.places & able]
@@ -151,7 +151,7 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
 
 
 def busy(request: Request, view: View) -> str:
-    """Say what a request waits for."""
+    """Return what a request waits for."""
     return f"waits for {_wanting(request, view)}{_kept_back(request, view)}"
 
 
