@@ -1,4 +1,4 @@
-"""What the conductor needs of a workload manager."""
+"""The interface between the conductor and a workload manager, as a protocol."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -16,11 +16,11 @@ class WorkloadManager(Protocol):
 
     @property
     def binding(self) -> Binding:
-        """What it calls its own in DWS."""
+        """The names of this workload manager in DWS objects."""
         ...
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """Tell `listener` the id of every job that changes."""
+        """Call `listener` with the id of every job that changes."""
         ...
 
     async def wait_synced(self) -> None:
@@ -40,23 +40,23 @@ class WorkloadManager(Protocol):
         ...
 
     async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
-        """Let the scheduler have the job, with these resources."""
+        """Release the job to the scheduler, with these resources."""
         ...
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:
-        """Let the job's tasks start, with these environment variables."""
+        """Start the job's tasks, with these environment variables."""
         ...
 
     async def finish(self, job: Job) -> None:
-        """Let the job go."""
+        """Finish the job: its storage is gone."""
         ...
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
-        """Give back some of the nodes of a job that is ending, and no flash."""
+        """Free some of the nodes of a job that is ending, and no flash."""
         ...
 
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
-        """Give the job an exception; one of severity 0 ends it."""
+        """Raise an exception on the job; one of severity 0 ends it."""
         ...
 
     async def note(self, job: Job, key: str, value: Any) -> None:
@@ -68,5 +68,5 @@ class WorkloadManager(Protocol):
         ...
 
     def passed(self, job: int, mistake: str | None) -> None:
-        """Hear that a job was reconciled, or what was wrong with what it asked for."""
+        """Note that a job was reconciled, or what was wrong with its directives."""
         ...

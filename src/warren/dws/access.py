@@ -1,4 +1,4 @@
-"""NnfAccess: who mounts a storage, as one ClientMount on each node.
+"""NnfAccess: which nodes mount a storage, as one ClientMount on each node.
 
 Computes mount the one allocation that is theirs; rabbits mount all of their own,
 each in an index directory (dws-spec section 8).
@@ -78,7 +78,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     """Make the ClientMounts, ask them for the desired state, and report on them."""
     access = snapshot.access
     if access.metadata.deleting:
-        return _let_go(snapshot)
+        return _finalize(snapshot)
     try:
         mounted = access.spec.desired_state == "mounted"
         wanted = _children(snapshot) if mounted else {}
@@ -133,10 +133,10 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
 
 
 def _check_complete(snapshot: AccessSnapshot) -> None:
-    """Raise Fault while it is not seen yet who mounts what.
+    """Raise Fault while not all objects are seen that determine the mounts.
 
     Kinds are watched one by one: of what was there before the NnfAccess was made,
-    some may be seen only after it. Who took it for all would mount half of it.
+    some may be seen only after it, and half of the storage would be mounted.
     """
     present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
     if snapshot.storage is None or not node_storage_keys(snapshot.storage).keys() <= present:
@@ -201,7 +201,7 @@ def _mount(
     is_raw = node_storage.spec.file_system_type == "raw"
     return {
         "mountPath": path,
-        "type": _mounted_as(node_storage.spec.file_system_type),
+        "type": _mount_type(node_storage.spec.file_system_type),
         "targetType": "file" if is_raw else "directory",
         "options": "bind" if is_raw else "",
         "setPermissions": is_raw,
@@ -228,8 +228,8 @@ def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[
     error = fault.as_status() if fault else None
     if (known.state, known.ready) == (state, ready) and reports.same_error(known.error, error):
         return ()
-    told: Object = {"state": state, "ready": ready, "error": error}
-    return [reports.status(kinds.NNF_ACCESS, access.metadata, told)]
+    status: Object = {"state": state, "ready": ready, "error": error}
+    return [reports.status(kinds.NNF_ACCESS, access.metadata, status)]
 
 
 def _raise_for(mounts: Sequence[ClientMount]) -> None:
@@ -237,7 +237,7 @@ def _raise_for(mounts: Sequence[ClientMount]) -> None:
         raise_for(mount.status.error, mount.spec.node)
 
 
-def _let_go(snapshot: AccessSnapshot) -> Sequence[Write]:
+def _finalize(snapshot: AccessSnapshot) -> Sequence[Write]:
     if snapshot.mounts:
         removals = [
             Remove(kind=kinds.CLIENT_MOUNT, key=mount.metadata.key)
@@ -252,6 +252,6 @@ def _let_go(snapshot: AccessSnapshot) -> Sequence[Write]:
     return [reports.finalized(kinds.NNF_ACCESS, snapshot.access.metadata, labels.ACCESS_FINALIZER)]
 
 
-def _mounted_as(file_system: str) -> str:
+def _mount_type(file_system: str) -> str:
     """Return what a ClientMount calls a file system: a raw volume is none."""
     return "none" if file_system == "raw" else file_system

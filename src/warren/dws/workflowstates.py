@@ -1,7 +1,7 @@
-"""The Workflow's states: which may follow which, and why not; when a state is done.
+"""The Workflow's state machine: admission of transitions, and completion of a state.
 
 Everything that affects a transition stands in this module. It knows nothing of
-drivers' work (`driver`) nor of who asks (`conduct`).
+drivers' work (`driver`) nor of the conductor (`conduct`).
 """
 
 from collections.abc import Mapping, Sequence
