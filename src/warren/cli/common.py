@@ -44,7 +44,7 @@ def json_option(command: F) -> F:
 
 
 def default_statedir(of: str = "warren") -> Path:
-    """Return the state directory of somebody who names none."""
+    """Return the default state directory."""
     if os.geteuid() == 0:
         return Path("/var/lib") / of
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"

@@ -49,7 +49,7 @@ class Writer:
         return self._human(timestamp)
 
     def _human(self, timestamp: float) -> str:
-        """Tell each new minute, and the seconds since it was told from then on."""
+        """Return the time at each new minute, and the seconds since then otherwise."""
         minute = datetime.fromtimestamp(timestamp).astimezone().strftime("%b%d %H:%M")
         if minute != self._minute:
             self._minute, self._turn = minute, timestamp

@@ -80,7 +80,7 @@ def main() -> None:
         click.echo(f"warren: {error}", err=True)
         sys.exit(1)
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
+        # The reader of our output has closed the pipe.
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:

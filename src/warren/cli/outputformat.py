@@ -22,7 +22,7 @@ from warren.base.printable import printable
 from warren.rfc.errors import BadFormat
 
 Row = Callable[[str], Any]
-"""Gives the value of a field by its name; "" where there is none."""
+"""Returns the value of a field by its name; "" where there is none."""
 
 EMPTY: Final = ("", "-", "0", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00")
 """What is as good as nothing, as text."""

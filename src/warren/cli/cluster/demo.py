@@ -94,7 +94,7 @@ def _mark(console: "Console", sign: str, word: str) -> str:
 
 
 def _not_started(said: str, log: Path) -> str:
-    """Say that a cluster did not start, and why, if it has said so."""
+    """Return the error for a cluster that did not start, with its reason if it is known."""
     why = said.strip().removeprefix("warren: ")
     if why:
         return f"the cluster did not start. {why}"
@@ -385,7 +385,7 @@ def _timeline(story: Story, dash: str) -> Iterator[str]:
 
 
 def _right_means(shared: Path) -> str | None:
-    """Say what is wrong with the example's results; None if they are right."""
+    """Return what is wrong with the example's results; None if they are right."""
     sums: defaultdict[str, list[float]] = defaultdict(list)
     with (shared / "measurements.csv").open() as data:
         for station, value in csv.reader(data):

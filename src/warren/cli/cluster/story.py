@@ -167,7 +167,7 @@ class Story:
 
     @property
     def flash(self) -> str:
-        """Say how much flash the job had."""
+        """Return how much flash the job had."""
         total = human(sum(self.volumes.values()))
         return f"{total} of flash on {plural(len(self.volumes), 'rabbit')}"
 
@@ -199,7 +199,7 @@ class Story:
         return max(open_steps, key=lambda step: step.began, default=None)
 
     def outcome(self, step: str) -> str:
-        """Say what came of a step."""
+        """Return the result of a step."""
         moved = self.moved(step)
         if moved is not None:
             return str(moved)

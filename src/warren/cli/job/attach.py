@@ -32,7 +32,7 @@ _WAITING = {
 }
 _CHUNK: Final = 2**15
 _AGAIN: Final = 0.2
-"""Seconds after which input is sent again that nobody was there to take."""
+"""Seconds after which input is sent again that no shell was there to take."""
 _TWICE: Final = 2.0
 """Seconds within which a second Ctrl-C cancels the job."""
 
@@ -90,7 +90,7 @@ async def attach(
 
 
 class _Following:
-    """The job's own events, as somebody follows them."""
+    """The job's own events, as they are followed."""
 
     def __init__(
         self, job: int, terminal: UserTerminal, *, shown: bool, events: bool, quiet: bool
@@ -140,7 +140,7 @@ class _Following:
             click.echo(f"{f58(self._job)}: {_WAITING[event.name]}", err=True)
 
     def tell_in_full(self, event: Event, log: str) -> None:
-        """Tell an event of a log with its context. The moment of submission is known."""
+        """Print an event of a log with its context. The moment of submission is known."""
         words = " ".join(_spelled(name, value) for name, value in event.context.items())
         since = event.timestamp - self._submitted
         click.echo(f"{since:.3f}s: {log}.{event.name} {words}".rstrip(), err=True)
@@ -151,7 +151,7 @@ def _spelled(name: str, value: Any) -> str:
 
 
 def _ended(status: int) -> str:
-    """Say how tasks have ended that did not end well."""
+    """Return how tasks have ended that did not end well."""
     if status & 0x7F:
         return f"job shell {signal.strsignal(status & 0x7F) or f'signal {status & 0x7F}'}"
     code = status >> 8
@@ -177,7 +177,7 @@ def _code(status: int | None, fatal: Event | None) -> int:
 
 
 async def _execution(handle: "Handle", job: int, following: _Following) -> None:
-    """Tell what becomes of a job's shells."""
+    """Print the events of a job's shells."""
     await following.submitted.wait()
     log = _log(handle, job, "guest.exec.eventlog")
     async with aclosing(log) as told:  # type: ignore[type-var]
@@ -419,7 +419,7 @@ async def _read(descriptor: int) -> AsyncIterator[bytes]:
 def _interrupts(
     handle: "Handle", job: int, started: asyncio.Event, *, read_only: bool
 ) -> Iterator[None]:
-    """Let Ctrl-C be a SIGINT to the job for the length of a block, and twice the end of it."""
+    """Send SIGINT to the job at Ctrl-C for the length of a block, and cancel it at the second."""
     loop = asyncio.get_running_loop()
     last = 0.0
     asked: set[asyncio.Task[None]] = set()

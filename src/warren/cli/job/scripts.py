@@ -56,7 +56,7 @@ SHELL_OPTIONS: Final = (
 
 
 def tell_remarks(specs: Iterable[Mapping[str, Any]], program: str | None) -> None:
-    """Tell the author, once each, what of the script and its directives may be a mistake."""
+    """Warn, once each, of what in the script and its directives may be a mistake."""
     remarks = [] if program is None else _on_script(program)
     for each in dict.fromkeys(
         [*remarks, *(words for spec in specs for words in (*_on_copies(spec), *_on_options(spec)))]

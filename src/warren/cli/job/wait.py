@@ -120,7 +120,7 @@ def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id
 
 
 class _NoneToWaitFor(UserMistake):
-    """There is no such job, or nobody may wait for it."""
+    """There is no such job, or it cannot be waited for."""
 
 
 async def _waited(handle: "Handle", job: int) -> Mapping[str, Any] | str:

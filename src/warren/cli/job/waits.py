@@ -1,4 +1,4 @@
-"""What keeps jobs from going on, where the jobs' own attributes do not say: asked live."""
+"""Reasons for which jobs are pending, as asked from scheduler, queues and conductor."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ _NO_CONDUCTOR: Final = "waits for its storage, whose conductor does not answer"
 async def reasons(
     handle: "Handle", jobs: Iterable[Attributes], seconds: float = _SECONDS
 ) -> dict[int, str]:
-    """Return what jobs wait for, by their ids: those of which there is something to tell.
+    """Return what jobs wait for, by their ids; jobs without a reason are left out.
 
     A conductor that does not answer within `seconds` is what they wait for.
     """
@@ -73,10 +73,10 @@ async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int,
             said[queue] = None if status["start"] else _stopped(queue, status)
     found = {job["id"]: said[job.get("queue", "")] for job in waiting}
     told = {job: reason for job, reason in found.items() if reason is not None}
-    # The first who wait for something have been told by the scheduler.
+    # The first job of each kind has the reason in its annotations.
     silent = [job["id"] for job in waiting if job["id"] not in told and not _knows(job)]
     if silent:
-        with suppress(RpcError):  # a scheduler of another make says no more than it has said
+        with suppress(RpcError):  # another scheduler may have no such topic
             answer = await handle.rpc("sched.waits", {"ids": silent})
             told.update((int(job), reason) for job, reason in answer["waits"].items())
     return told
