@@ -87,7 +87,7 @@ class Going:
 def unowned(
     on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
 ) -> list[Finding]:
-    """Return what nothing owns, in the order in which it is to be given back.
+    """Return orphaned objects, in the order in which they are to be removed.
 
     `objects` are Workflows and all of `DEPENDENTS`; `active` the ids of the jobs
     that are not over.
