@@ -51,7 +51,10 @@ def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
 
 
 def barred(held: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
-    """Return why a user may not submit to a queue; None if it may. Lists have no nameless users."""
+    """Return why a user may not submit to a queue; None if it may.
+
+    A user without a name is on no list.
+    """
     if not held.restricted or user in held.users or not held.groups.isdisjoint(groups):
         return None
     return f"{_where(held).capitalize()} is not open to {user or 'a user without a name'}."
