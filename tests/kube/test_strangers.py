@@ -106,7 +106,7 @@ async def test_one_too_many_is_hung_up_on_and_the_others_are_served(
     listener: socket.socket,
 ) -> None:
     loop = asyncio.get_running_loop()
-    served = serving.serve(web.Application(), listener, node_storages=Shares(each=1))
+    served = serving.serve(web.Application(), listener, shares=Shares(each=1))
     async with alongside(served):
         with socket.socket() as one, socket.socket() as other:
             for each in (one, other):
