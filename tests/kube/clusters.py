@@ -267,7 +267,8 @@ def _told_to(clusters: list[str], story: Story) -> Callable[..., None]:
     def told(cluster: Cluster, **others: Any) -> None:
         cluster.tell(story(cluster, **others))
 
-    return told
+    test: Callable[..., None] = told
+    return test
 
 
 def _alive(story: Story) -> Story:

@@ -20,7 +20,7 @@ CORE = "/api/v1/namespaces/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 
-PLACES = {
+PLACES: dict[str, dict[str, Any]] = {
     f"{CORE}/configmaps": {"data": {"a": "b"}},
     f"{CORE}/pods": {"spec": {"containers": [{"name": "a", "ports": [{"containerPort": 1}]}]}},
     f"{CORE}/services": {"spec": {"ports": [{"port": 1}]}},
@@ -172,9 +172,9 @@ def test_owners_of_fields_that_make_no_sense_are_forgotten(writer: Writer, owner
         assert code == 200, answer
     assert writer.ask("DELETE", f"{path}/it", {})[0] == 200
     assert writer.ask("POST", path, {"metadata": said})[0] == 201
-    body = {"apiVersion": "v1", "kind": "Secret", "data": {"a": "eA=="}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "data": {"a": "eA=="}}
     headers = {"Content-Type": "application/apply-patch+yaml"}
-    code, answer = writer.ask("PATCH", f"{path}/it?fieldManager=me", body, **headers)
+    code, answer = writer.ask("PATCH", f"{path}/it?fieldManager=me", secret, **headers)
     assert code == 200, answer
     managers = [each["manager"] for each in answer["metadata"]["managedFields"]]
     assert managers == ["me", "before-first-apply"]

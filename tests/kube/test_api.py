@@ -324,7 +324,7 @@ async def test_a_path_that_leads_nowhere_is_not_found(caller: Caller, path: str)
 async def test_a_bug_costs_one_request_and_tells_nothing(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "get", lambda *_: {}["secret"])
+    monkeypatch.setattr(Store, "get", lambda *_: dict[str, Any]()["secret"])
     with structlog.testing.capture_logs() as logged:
         code, status = await caller.ask("GET", f"{WORKFLOWS}/w")
     assert (code, status["reason"]) == (500, "InternalError")

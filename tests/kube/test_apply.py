@@ -377,6 +377,7 @@ def test_a_write_that_changes_nothing_comes_back_as_it_is() -> None:
 def test_owners_survive_a_writer_who_leaves_them_out_or_makes_no_sense(wrong: Any) -> None:
     made = write(None, "me", obj({"color": "red"}))
     entries = made["metadata"]["managedFields"]
+    told: dict[str, Any]
     for told in ({}, {"managedFields": [{**entries[0], **wrong}]}, {"managedFields": []}):
         new = obj({"color": "red"}, told)
         assert write(made, "you", new)["metadata"]["managedFields"] == entries

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from warren.base.objects import Kind, Object, merged
 from warren.dws import kinds
+from warren.kube.admission import User
 from warren.kube.client import NotFound
 from warren.kube.server.access.authorization import (
     ANONYMOUS,
@@ -22,7 +23,6 @@ from warren.kube.server.access.authorization import (
     ROLE_BINDING,
     Attributes,
     Authorizer,
-    User,
     escalation,
     forbidden,
     service_account,

@@ -21,7 +21,7 @@ from tests.kube.clusters import (
     version,
     workflow,
 )
-from warren.base.objects import Key, Kind, key_of
+from warren.base.objects import Key, Kind, Object, key_of
 from warren.dws import kinds
 from warren.dws.kinds import COMPUTES, STORAGE, WORKFLOW
 from warren.kube.client import AlreadyExists, Client, Conflict, Expired, NotFound, Refused
@@ -168,7 +168,7 @@ async def test_a_patch_is_merged(client: Client) -> None:
     spec = {"keep": 1, "drop": 2, "list": [1, 2], "deep": {"keep": True, "drop": True}}
     made = await client.create(WORKFLOW, workflow(spec=spec))
 
-    patch = {"spec": {"drop": None, "list": [3], "deep": {"drop": None, "new": {}}}}
+    patch: dict[str, Any] = {"spec": {"drop": None, "list": [3], "deep": {"drop": None, "new": {}}}}
     patched = await client.patch(change(WORKFLOW, made, patch))
 
     assert patched["spec"] == {"keep": 1, "list": [3], "deep": {"keep": True, "new": {}}}
@@ -273,6 +273,7 @@ async def test_labels_annotations_and_finalizers_are_the_writers(client: Client)
 @each_client
 async def test_a_patch_that_changes_nothing_writes_nothing(client: Client) -> None:
     made = await client.create(WORKFLOW, workflow(spec={"a": {"b": [1]}}))
+    patch: Object
     for patch in ({}, {"spec": {"a": {"b": [1]}}}, {"spec": {"none": None}}, {"metadata": {}}):
         assert await client.patch(change(WORKFLOW, made, patch)) == made
     await client.create(WORKFLOW, workflow("next"))

@@ -49,7 +49,7 @@ async def test_a_watch_says_when_it_has_told_all_that_was_there(caller: Caller, 
 
 @told_to_server
 async def test_where_nothing_is_there_a_watch_says_so_at_once(caller: Caller) -> None:
-    labels = {"metadata": {"labels": {"color": "blue"}}}
+    labels: dict[str, Any] = {"metadata": {"labels": {"color": "blue"}}}
     await caller.store.create(WORKFLOW, workflow(**labels))
     async with caller.watch(WORKFLOWS, f"{MARKED}&labelSelector=color=red") as told:
         assert (await told())["object"]["metadata"]["annotations"] == ENDED

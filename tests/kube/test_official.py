@@ -39,12 +39,14 @@ class Site:
     patience: float
     ours: bool
 
+    # Any: by the client's annotations, whatever a server fills in may be None, and custom objects
+    # are `object`. What there is is what the tests assert.
     @property
-    def core(self) -> client.CoreV1Api:
+    def core(self) -> Any:
         return client.CoreV1Api(self.api)
 
     @property
-    def toys(self) -> client.CustomObjectsApi:
+    def toys(self) -> Any:
         return client.CustomObjectsApi(self.api)
 
     def eventually(self, condition: Callable[[], Any]) -> None:
@@ -71,7 +73,7 @@ def visited(path: Path, patience: float, *, ours: bool) -> Iterator[Site]:
     with config.new_client_from_config(str(path)) as api:
         site = Site(api, patience, ours)
         site.core.create_namespace({"metadata": {"name": RUN}})
-        definitions = client.ApiextensionsV1Api(api)
+        definitions: Any = client.ApiextensionsV1Api(api)
         definitions.create_custom_resource_definition(definition())
         try:
             site.eventually(lambda: established(definitions))
@@ -100,7 +102,7 @@ def found(ask: Callable[[], Any]) -> bool:
     return True
 
 
-def established(definitions: client.ApiextensionsV1Api) -> bool:
+def established(definitions: Any) -> bool:
     conditions = definitions.read_custom_resource_definition(f"toys.{GROUP}").status.conditions
     return any(each.type == "Established" and each.status == "True" for each in conditions or ())
 
@@ -153,7 +155,7 @@ def failure(ask: Callable[[], Any]) -> dict[str, Any]:
     """Return the body of what must fail: a whole Status."""
     with pytest.raises(ApiException) as raised:
         ask()
-    status: dict[str, Any] = json.loads(raised.value.body)
+    status: dict[str, Any] = json.loads(raised.value.body or "")
     assert (status["kind"], status["apiVersion"]) == ("Status", "v1")
     assert (status["status"], status["code"]) == ("Failure", raised.value.status)
     return status
@@ -230,10 +232,11 @@ def test_what_fails_says_why_in_a_status(site: Site) -> None:
     }
     assert (invalid["details"]["name"], invalid["details"]["kind"]) == ("odd", "Toy")
 
-    for asked in (
+    places: tuple[Callable[[], Any], ...] = (
         lambda: toys.get_namespaced_custom_object("nowhere.example", "v1", RUN, "toys", "x"),
         lambda: toys.get_namespaced_custom_object(GROUP, "v9", RUN, "toys", "x"),
-    ):
+    )
+    for asked in places:
         with pytest.raises(ApiException) as raised:
             asked()
         assert raised.value.status == 404
@@ -303,7 +306,9 @@ def test_configmaps_and_secrets_are_made_changed_and_deleted(site: Site) -> None
     core.delete_collection_namespaced_config_map(RUN, label_selector="set=x")
     assert core.list_namespaced_config_map(RUN, label_selector="set=x").items == []
 
-    secret = client.V1Secret(metadata={"name": "s"}, string_data={"password": "secret"})
+    secret = client.V1Secret(
+        metadata=client.V1ObjectMeta(name="s"), string_data={"password": "secret"}
+    )
     stored = core.create_namespaced_secret(RUN, secret)
     assert (stored.type, stored.data) == ("Opaque", {"password": "c2VjcmV0"})
     gone = core.delete_namespaced_secret("s", RUN)
@@ -408,7 +413,7 @@ def test_an_informer_keeps_up_with_what_happens(site: Site) -> None:
 
 
 def test_one_of_two_candidates_leads_until_its_lease_is_another_ones(site: Site) -> None:
-    leases = client.CoordinationV1Api(site.api)
+    leases: Any = client.CoordinationV1Api(site.api)
 
     def candidate(name: str) -> LeaderElection:
         lock = LeaseLock("leader", RUN, name)
@@ -432,16 +437,20 @@ def test_one_of_two_candidates_leads_until_its_lease_is_another_ones(site: Site)
 
 
 def test_rights_are_given_and_asked_for(site: Site) -> None:
-    rbac = client.RbacAuthorizationV1Api(site.api)
+    rbac: Any = client.RbacAuthorizationV1Api(site.api)
     rule = client.V1PolicyRule(api_groups=[GROUP], resources=["toys"], verbs=["get", "list"])
-    rbac.create_namespaced_role(RUN, client.V1Role(metadata={"name": "seer"}, rules=[rule]))
+    rbac.create_namespaced_role(
+        RUN, client.V1Role(metadata=client.V1ObjectMeta(name="seer"), rules=[rule])
+    )
     role = client.V1RoleRef(api_group="rbac.authorization.k8s.io", kind="Role", name="seer")
     user = client.RbacV1Subject(kind="User", name="ann")
-    binding = client.V1RoleBinding(metadata={"name": "seer"}, role_ref=role, subjects=[user])
+    binding = client.V1RoleBinding(
+        metadata=client.V1ObjectMeta(name="seer"), role_ref=role, subjects=[user]
+    )
     bound = rbac.create_namespaced_role_binding(RUN, binding)
     assert bound.subjects[0].api_group == "rbac.authorization.k8s.io"
 
-    access = client.AuthorizationV1Api(site.api)
+    access: Any = client.AuthorizationV1Api(site.api)
 
     def allowed(verb: str, namespace: str) -> bool:
         asked = client.V1ResourceAttributes(
@@ -460,9 +469,8 @@ def test_rights_are_given_and_asked_for(site: Site) -> None:
     )
     answer = access.create_self_subject_access_review(client.V1SelfSubjectAccessReview(spec=own))
     assert answer.status.allowed
-    oneself = client.AuthenticationV1Api(site.api).create_self_subject_review(
-        client.V1SelfSubjectReview()
-    )
+    authentication: Any = client.AuthenticationV1Api(site.api)
+    oneself = authentication.create_self_subject_review(client.V1SelfSubjectReview())
     assert "system:authenticated" in oneself.status.user_info.groups
 
 
@@ -496,7 +504,7 @@ def test_the_dynamic_client_finds_kinds_and_applies_on_the_server(
     other = {"body": toy("applied", color="blue"), "name": "applied", "namespace": RUN}
     with pytest.raises(ConflictError) as conflict:
         toys.server_side_apply(**other, field_manager="you")
-    [cause] = json.loads(conflict.value.body)["details"]["causes"]
+    [cause] = json.loads(conflict.value.body or "")["details"]["causes"]
     assert (cause["reason"], cause["field"]) == ("FieldManagerConflict", ".spec.color")
     assert cause["message"].startswith('conflict with "me"')
     after = toys.server_side_apply(**other, field_manager="you", force_conflicts=True)

@@ -29,6 +29,7 @@ async def test_what_is_immutable_is_not_changed(caller: Caller, path: str) -> No
     data = {"a": base64.b64encode(b"1").decode()}
     code, made = await caller.ask("POST", path, json=named(data=data, immutable=True))
     assert code == 201
+    patch: dict[str, Any]
     for patch in ({"data": {"a": "Mg=="}}, {"data": {"b": "Mg=="}}, {"data": None}):
         assert await refused(caller, "PATCH", where, json=patch, headers=MERGE) == [("data", HELD)]
     for patch in ({"immutable": False}, {"immutable": None}):

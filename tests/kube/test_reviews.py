@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from warren.base.objects import Object
+from warren.kube.admission import User
 from warren.kube.client import Refused
 from warren.kube.server.access import reviews
 from warren.kube.server.access.authorization import (
@@ -12,7 +13,6 @@ from warren.kube.server.access.authorization import (
     CLUSTER_ROLE_BINDING,
     MASTERS,
     Authorizer,
-    User,
 )
 
 ANN = User("ann", frozenset({"wlm", "system:authenticated"}))

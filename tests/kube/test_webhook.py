@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import aiohttp
@@ -212,7 +213,7 @@ class Rules:
                 return review.new
 
 
-def question(name: str = "w", **changes: Any) -> dict[str, Any]:
+def question(name: str | EllipsisType = "w", **changes: Any) -> dict[str, Any]:
     request = {
         "uid": "u",
         "kind": {"group": "example.com", "version": "v2", "kind": "Thing"},

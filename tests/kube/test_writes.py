@@ -59,7 +59,7 @@ def toy(name: str = "t", **spec: Any) -> bytes:
 
 @told_to_server
 async def test_an_object_is_replaced_by_another_of_its_name(caller: Caller) -> None:
-    labels = {"metadata": {"labels": {"a": "b"}}}
+    labels: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
     made = await caller.store.create(WORKFLOW, workflow(**labels))
     body = orjson.dumps({**workflow(), "spec": {"new": 1}})
     code, after = await caller.ask("PUT", f"{WORKFLOWS}/w", data=body)
