@@ -20,6 +20,7 @@ from warren.journal import MemoryJournal
 from warren.lifecycle.states import Result, State
 from warren.rfc import dependency, fluid
 from warren.rfc.dependency import Dependency
+from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
@@ -43,12 +44,11 @@ def described(scheme: str, job: JobId) -> str:
 
 
 STARTED = ["validate", "depend", "priority", "alloc", "start"]
-ENDS = {
+CANCELLED: list[str | Event] = [*STARTED, "exception", stories.event("finish", status=15)]
+ENDS: dict[str, list[str | Event]] = {
     "well": [*STARTED, stories.event("finish", status=0), "free", "clean"],
     "badly": [*STARTED, stories.event("finish", status=256), "free", "clean"],
-    "cancelled while running": [
-        *[*STARTED, "exception", stories.event("finish", status=15), "free", "clean"],
-    ],
+    "cancelled while running": [*CANCELLED, "free", "clean"],
     "cancelled before": ["validate", "depend", "priority", "exception", "clean"],
     "cancelled in its prolog": [
         *["validate", "depend", "priority", "alloc", "exception", "free", "clean"],

@@ -169,7 +169,7 @@ async def test_a_guest_reads_what_was_stored_of_its_job() -> None:
         stored = ["R", "J", "jobspec", "eventlog"]
         kept = {key: life.kvs.lookup(keys.of(job, key)).decode() for key in stored}
 
-        found = await guest("job-info.lookup", {"id": job, "keys": stored})
+        found = dict(await guest("job-info.lookup", {"id": job, "keys": stored}))
         assert found.pop("id") == job
         assert {key: value for key, value in found.items() if key != "R"} == {
             key: value for key, value in kept.items() if key != "R"

@@ -106,7 +106,7 @@ async def test_who_subscribes_twice_hears_once_and_again_after_a_restart() -> No
     def event(tap: Jobtap, job: Job, event: Event) -> None:
         heard.append(event.name)
 
-    actions = {"job.new": subscribe, "job.event.*": event}
+    actions: dict[str, Callable[..., Any]] = {"job.new": subscribe, "job.event.*": event}
     journal, plugin, deaf = MemoryJournal(), Ear(), Second()
     plugin.actions, deaf.actions = actions, {"job.event.*": event}
     async with alive(journal, generous=False, plugins=[plugin, deaf]) as life:

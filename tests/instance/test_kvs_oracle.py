@@ -176,11 +176,17 @@ trees = st.recursive(
     lambda below: st.dictionaries(st.sampled_from("ab"), values | below, max_size=2),
     max_leaves=4,
 )
+
+
+def symlink(key: str, link: tuple[str, str], space: str) -> ops.Operation:
+    return ops.symlink(key, *link, space)
+
+
 contents = st.one_of(
     st.builds(put, keys, values, spaces),
     st.builds(append, keys, values, spaces),
     st.builds(unlink, keys, spaces),
-    st.builds(lambda key, link, space: ops.symlink(key, *link, space), keys, links, spaces),
+    st.builds(symlink, keys, links, spaces),
     st.builds(ops.tree, keys, trees, spaces),
 )
 actions = st.one_of(

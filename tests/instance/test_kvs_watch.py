@@ -75,7 +75,7 @@ async def watching(**sizes: int) -> AsyncIterator[tuple[Kvs, Bus, asyncio.TaskGr
         bus.register("kvs-watch", KvsWatch(kvs, **sizes).methods())
         async with living() as group:
             yield kvs, bus, group
-            for task in list(group._tasks):  # type: ignore[attr-defined]
+            for task in list(group._tasks):
                 task.cancel()
         assert len(kvs._watches) == 0
 

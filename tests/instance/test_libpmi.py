@@ -64,7 +64,12 @@ def called(library: Path, program: str, found: Part, rank: int = 0) -> tuple[Any
         with theirs:
             number = theirs.fileno()
             task = {"PMI_FD": str(number), "PMI_RANK": str(rank), "PMI_SIZE": str(found.size)}
-            words = [sys.executable, "-c", f"{CALLS}{program}\nprint(json.dumps(said))", library]
+            words: list[str | Path] = [
+                sys.executable,
+                "-c",
+                f"{CALLS}{program}\nprint(json.dumps(said))",
+                library,
+            ]
             done = subprocess.run(
                 words, env={**os.environ, **task}, pass_fds=[number], capture_output=True, text=True
             )

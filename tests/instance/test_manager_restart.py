@@ -260,7 +260,7 @@ async def test_a_job_that_cannot_be_replayed_is_put_aside_and_the_rest_goes_on(
     replaced: dict[str, bytes],
 ) -> None:
     well = JobId(4 << 24)
-    journal = await stored(PLAIN[:6], **replaced)
+    journal = await stored(PLAIN[:6], JOB, **replaced)
     journal.records += (await stored(PLAIN[:6], well)).records
     async with alive(journal) as life:
         assert await life.until(well) == PLAIN

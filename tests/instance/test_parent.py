@@ -150,7 +150,7 @@ def test_an_end_is_told_to_all_who_wait_for_it_and_to_who_comes_after(site: Site
             await start(launcher, JOB)
             waiting = asyncio.gather(launcher.wait(JOB, 0), launcher.wait(JOB, 0))
             site.let_end(JOB, 0, 5)
-            assert await waiting == [5 << 8, 5 << 8]
+            assert list(await waiting) == [5 << 8, 5 << 8]
             assert await launcher.wait(JOB, 0) == 5 << 8
 
     lived(main)
@@ -360,6 +360,9 @@ class NoShell:
         raise AssertionError
 
     def live(self, order: Order, request: bytes | None) -> int:
+        raise AssertionError
+
+    def clean(self, order: Order) -> int | None:
         raise AssertionError
 
 

@@ -48,7 +48,7 @@ def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
     assert quota.held("job-2") == 100
     for job in ("job-1", "job-2", "job-3", "job-4"):
         quota.release(job)
-    assert quota._users == quota._jobs == {}
+    assert (quota._users, quota._jobs) == ({}, {})
 
 
 def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:

@@ -448,7 +448,7 @@ async def following(
     heard: list[Payload] = []
 
     async def follow() -> None:
-        async with aclosing(desk.bus.handle().stream(topic, payload)) as answers:
+        async with aclosing(desk.bus.handle().stream(topic, payload)) as answers:  # type: ignore[type-var]
             async for answer in answers:
                 heard.append(answer)
 

@@ -54,7 +54,7 @@ class Printing(Chattering):
         super().__init__(0)
         self._given = pieces
 
-    async def start(self, *_: object) -> "Printing._Task":  # type: ignore[override]
+    async def start(self, *_: object) -> "Printing._Task":
         return self._Task(list(self._given))
 
     class _Task:
@@ -557,7 +557,7 @@ class Noting(ShellPlugin):
 @virtually
 async def test_plugins_are_called_at_each_point_in_order() -> None:
     notes: dict[int, list[str]] = {0: [], 1: []}
-    commands: list[Sequence[str]] = []
+    commands: list[list[str]] = []
 
     def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
         commands.append([*command, environment["OF"]])
@@ -633,6 +633,7 @@ async def test_shells_find_each_other_though_the_instance_forgets_who_was_there(
             job = await submit(instance, nodes=3)
             await instance.until(job, "start")
             barrier = instance.bus._services["barrier"]["enter"]  # type: ignore[index]
+            assert isinstance(barrier, Method)
             entered = []
 
             async def forgetful(request: Any) -> Any:
@@ -643,7 +644,7 @@ async def test_shells_find_each_other_though_the_instance_forgets_who_was_there(
                     await asyncio.Event().wait()
                 return answer
 
-            instance.bus._services["barrier"] = {"enter": type(barrier)(forgetful, guest=True)}  # type: ignore[dict-item]
+            instance.bus._services["barrier"] = {"enter": Method(forgetful, guest=True)}
             await asyncio.sleep(5.2)
         async with m.instance() as instance:
             async with asyncio.timeout(60):

@@ -115,7 +115,7 @@ def really(test: Test) -> Callable[[Path, pytest.MonkeyPatch], None]:
         monkeypatch.setattr(instances, "OWNER", os.geteuid())
         asyncio.run(placed(tmp_path))
 
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     return run
 
 
@@ -443,7 +443,7 @@ async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
 
 async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
     """What somebody sees who sits before a job's terminal, up to something, or to its end."""
-    seen = b""
+    seen: bytes = b""
     while True:
         try:
             answer = await user.rpc(f"{service(job)}.pty-output", {"seen": len(seen)})
