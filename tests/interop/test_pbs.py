@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -208,11 +209,15 @@ def test_a_part_of_an_array_is_told_by_its_own_id(site: Site) -> None:
 def test_exclusive_goes_by_what_the_server_says_of_the_vnode(site: Site) -> None:
     told = []
     place = site.pbs.home(FIRST) / "sharing"
+
+    def is_told(sharing: str) -> bool:
+        return bool(site.node(FIRST)["sharing"] == sharing)
+
     for sharing in ("default_shared", "force_excl", "ignore_excl"):
         place.write_text(f"$configversion 2\n{FIRST}: sharing = {sharing}\n")
         site.pbs.run(FIRST, ["pbs_mom", "-s", "insert", "sharing", site.pbs.inside(place)])
         _signal(site, FIRST, "HUP")
-        site.pbs.wait(lambda wanted=sharing: site.node(FIRST)["sharing"] == wanted, "its sharing")
+        site.pbs.wait(partial(is_told, sharing), "its sharing")
         site.pbs.run(FIRST, ["pbs_mom", "-s", "remove", "sharing"])
         with site.behaving() as atoms:
             for wish in ("shared", "excl"):

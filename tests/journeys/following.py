@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -12,7 +12,9 @@ from warren.dws.objects import State, Workflow, read
 from warren.kube import kubeconfig
 
 
-def follow(cluster: Cluster, *arguments: str, **environment: str) -> Iterator[Workflow]:
+def follow(
+    cluster: Cluster, *arguments: str, **environment: str
+) -> Generator[Workflow, None, None]:
     """Submit a job, and return its Workflow as it changes, until it is gone."""
     access = kubeconfig.load(cluster.state.kubeconfig)
     kind = kinds.WORKFLOW
@@ -40,5 +42,5 @@ def at(
         for workflow in changes:
             if workflow.status.state is state:
                 action()
-                return workflow.spec.job_id
+                return str(workflow.spec.job_id)
     raise AssertionError(f"the Workflow was never seen in {state}")

@@ -108,7 +108,11 @@ async def _install(client: Client) -> None:
 
 
 def workflow(name: str, directive: str) -> Object:
-    spec = {"desiredState": "Proposal", "dwDirectives": [directive], "wlmID": "test"}
+    spec: dict[str, Any] = {
+        "desiredState": "Proposal",
+        "dwDirectives": [directive],
+        "wlmID": "test",
+    }
     spec |= {"jobID": "1", "userID": 1001, "groupID": 1001}
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 

@@ -32,7 +32,12 @@ def stopped(cluster: Cluster, body: str) -> tuple[str, int]:
     script = cluster.script("copies.sh", body, XFS, COPY_IN)
     job = cluster.submit("-N1", script, GLOBAL=str(cluster.shared))
     found: list[int] = []
-    wait_for(lambda: found.extend(cluster.copiers()) or found)
+
+    def at_work() -> list[int]:
+        found.extend(cluster.copiers())
+        return found
+
+    wait_for(at_work)
     os.kill(found[0], signal.SIGSTOP)
     wait_for(lambda: state(found[0]) == "T")
     return job, found[0]

@@ -45,7 +45,7 @@ def lived(cluster: Cluster, state: State) -> tuple[str, list[State]]:
     for workflow in follow(cluster, "-N2", script, GLOBAL=str(cluster.shared)):
         now = workflow.status.state
         if now is not None and now not in seen:
-            job = workflow.spec.job_id
+            job = str(workflow.spec.job_id)
             seen.append(now)
             if now is state:
                 there = cancel(cluster, job)

@@ -97,7 +97,9 @@ class Load:
     async def _submit(self, handle: Handle, name: str) -> None:
         how = name.partition("-")[0]
         body = f'echo "{name} $FLUX_TASK_RANK" >> {self.place}/tasks; {_BODY[how]}'
-        wide = self.dice.choice([{"nodes": 2}, {"nodes": 3}, {"tasks": 2}, {"tasks": 1}])
+        wide: dict[str, Any] = self.dice.choice(
+            [{"nodes": 2}, {"nodes": 3}, {"tasks": 2}, {"tasks": 1}]
+        )
         spec = jobspec.make(
             ["sh", "-c", body],
             name=name,

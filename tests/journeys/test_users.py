@@ -201,12 +201,13 @@ def test_nobody_reaches_anothers_job(one: User, other: User) -> None:
     watched = {"id": fluid.parse(job), "path": "guest.output"}
     theirs = "the job is another user's"
 
-    for topic, more in {
+    refused: dict[str, dict[str, Any]] = {
         "job-manager.raise": {"type": "cancel", "severity": 0},
         "job-manager.kill": {"signum": signal.SIGTERM},
         "job-manager.memo": {"memo": {"mine": 1}},
         "job-info.lookup": {"keys": ["J"]},
-    }.items():
+    }
+    for topic, more in refused.items():
         assert other.about(topic, job, **more) == [errno.EPERM, theirs]
     assert other.asked("kvs.lookup", {"namespace": guest, "key": "exec.eventlog"})[0] == errno.EPERM
     assert other.asked("kvs.lookup", {"key": "resource.R"})[0] == errno.EPERM

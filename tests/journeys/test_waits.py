@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,10 +81,12 @@ def test_what_a_job_waits_for_is_said_with_who_keeps_it(separate: Cluster) -> No
 def test_every_job_that_waits_for_a_drained_node_says_so(cluster: Cluster) -> None:
     cluster("resource", "drain", "compute-00", "broken")
     jobs = [cluster.submit("-N8", "true") for _ in range(3)]
+
+    def waits_for_the_drained(job: str) -> bool:
+        return told(cluster, job) == "waits for 1 more of 8 nodes; drained: compute-00"
+
     for job in jobs:
-        wait_for(
-            lambda job=job: told(cluster, job) == "waits for 1 more of 8 nodes; drained: compute-00"
-        )
+        wait_for(partial(waits_for_the_drained, job))
     cluster("resource", "undrain", "compute-00")
     for job in jobs:
         assert cluster("job", "attach", job).returncode == 0
