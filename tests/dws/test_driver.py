@@ -270,7 +270,7 @@ GIVEN = servers(share_of(r0=2, r1=1))
 STORAGE = nnf_storage(("r0", 2), ("r1", 1), ready=True)
 ON_RABBITS = nnf_access("servers", state="mounted", ready=True)
 COPYING = {"storages": [STORAGE], "accesses": [ON_RABBITS]}
-FINISHED = {"state": "Finished", "status": "Success"}
+FINISHED: dict[str, Any] = {"state": "Finished", "status": "Success"}
 NO_ROOM = {"state": "Finished", "status": "Failed", "message": "no room"}
 WAITS, MAY_HEAL, DONE = "DriverWait", "TransientCondition", "Completed"
 

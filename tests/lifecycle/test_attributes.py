@@ -94,7 +94,7 @@ def test_what_the_author_has_named_is_told() -> None:
     ],
 )
 def test_what_a_job_asks_for_is_counted_as_far_as_it_is_known(
-    options: dict[str, int], counted: dict[str, int]
+    options: dict[str, Any], counted: dict[str, int]
 ) -> None:
     found = attributes.described(Placed(**options), ["ntasks", "ncores", "nnodes"])
 

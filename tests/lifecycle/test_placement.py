@@ -14,12 +14,12 @@ from warren.rfc.constraint import Node
 from warren.rfc.errors import BadFormat
 
 BATCH = QueueLimits(name="batch", properties=("batch", "big"), duration=3600.0)
-TERMS = {
+TERMS: dict[str | None, QueueLimits] = {
     "batch": BATCH,
     "debug": QueueLimits(name="debug", properties=("+debug",)),
     "any": QueueLimits(),
 }
-ALONE = {None: QueueLimits()}
+ALONE: dict[str | None, QueueLimits] = {None: QueueLimits()}
 
 
 def spec(**system: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_what_a_queue_does_not_say_holds_as_for_all() -> None:
 
     assert (batch.duration, batch.longest) == (3600, 8 * 3600)
     assert (batch.least, batch.most) == ({}, {"nnodes": 8, "ngpus": 4})
-    assert (batch.users, batch.groups) == (set(), {"staff"})
+    assert (batch.users, batch.groups) == (frozenset[str](), frozenset({"staff"}))
     assert batch.properties == ("batch",)
 
 
@@ -66,7 +66,7 @@ def test_what_a_queue_says_goes_before_also_where_it_lifts_a_limit() -> None:
 
     assert (debug.duration, debug.longest) == (600, math.inf)
     assert debug.most == {"nnodes": 2}
-    assert (debug.users, debug.groups) == ({"alice"}, set())
+    assert (debug.users, debug.groups) == (frozenset({"alice"}), frozenset[str]())
     assert debug.properties == ("+debug",)
 
 

@@ -20,7 +20,7 @@ TERMS: Mapping[str | None, QueueLimits] = {
     "debug": QueueLimits(name="debug"),
     "short": QueueLimits(name="short", parent="batch"),
 }
-ALONE = {None: QueueLimits()}
+ALONE: Mapping[str | None, QueueLimits] = {None: QueueLimits()}
 
 
 def first(queue_limits: Mapping[str | None, QueueLimits] = TERMS) -> QueueStates:

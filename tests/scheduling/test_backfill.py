@@ -42,7 +42,7 @@ def have(graph: Graph, *given_: tuple[Request, float], first: int = 100) -> list
 
 def decided(
     graph: Graph, queue: Iterable[Waiting], running: Sequence[Running] = (), **options: Any
-) -> tuple[list[int], dict[int, float]]:
+) -> tuple[list[JobId], dict[JobId, float]]:
     """Return who starts, and who is blocked, until when."""
     found = list(decide(graph, [queue], running, NOW, **{"passing": True, "depth": 32, **options}))
     starts = [each.waiting.job for each in found if isinstance(each, Start)]

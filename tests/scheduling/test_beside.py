@@ -18,7 +18,7 @@ from warren.rfc.errors import BadFormat
 from warren.scheduling.graph import Allocation, Graph, Refusal
 from warren.scheduling.held import held
 
-POOLS = {"quantum": None}
+POOLS: dict[str, Any] = {"quantum": None}
 
 
 def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
