@@ -126,7 +126,7 @@ async def followed(handle: Handle, count: int, userid: int) -> None:
     spec = jobspec.make(["true"], tasks=1, environment={"PATH": os.environ["PATH"]}, cwd="/")
     token = signed_request.wrap(orjson.dumps(spec), userid)
     over: set[int] = set()
-    async with aclosing(handle.stream("job-manager.events-journal")) as entries:
+    async with aclosing(handle.stream("job-manager.events-journal")) as entries:  # type: ignore[type-var]
         async for entry in entries:
             if entry["id"] == SENTINEL:
                 break  # from here on, no end is missed
@@ -332,7 +332,7 @@ async def clean(control: Control, job: JobId) -> None:
     """Wait until a job is over, as a user would."""
     handle = control.instance.bus.handle()
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
-    async with aclosing(watch) as entries:
+    async with aclosing(watch) as entries:  # type: ignore[type-var]
         async for entry in entries:
             if eventlog.decode_line(entry["event"]).name == "clean":
                 return

@@ -366,7 +366,7 @@ def test_the_peer_is_who_the_kernel_says() -> None:
     if os.geteuid() != 0:
         pytest.skip("becoming another user takes root")
 
-    def ask_as(user: int) -> bytes:
+    def ask_as(path: Path, user: int) -> bytes:
         """Ask as somebody else, in a child."""
         ours, theirs = sockets.socketpair()
         child = os.fork()
@@ -386,14 +386,13 @@ def test_the_peer_is_who_the_kernel_says() -> None:
         os.waitpid(child, 0)
         return said
 
-    async def story() -> None:
+    async def story(path: Path) -> None:
         async with served(path, users=frozenset({0, 4242})):
             os.chmod(path, 0o666)
-            assert b" 403 " in await asyncio.to_thread(ask_as, 4243)
-            assert b" 200 " in await asyncio.to_thread(ask_as, 4242)
+            assert b" 403 " in await asyncio.to_thread(ask_as, path, 4243)
+            assert b" 200 " in await asyncio.to_thread(ask_as, path, 4242)
 
     # Not where pytest has its files: others do not get in there.
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        path = Path(directory) / "sock"
-        asyncio.run(story())
+        asyncio.run(story(Path(directory) / "sock"))

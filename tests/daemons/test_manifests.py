@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -21,6 +21,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.conductor.conductor import Conductor
+from warren.conductor.port import WorkloadManager
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.rabbits import SystemController
@@ -479,7 +480,7 @@ def test_what_jobs_write_of_the_real_file_systems_the_real_definitions_take(told
         (kind, theirs["name"]): schema.compile(theirs["schema"]["openAPIV3Schema"])
         for kind, theirs, _ in pairs()
     }
-    wrong = set()
+    wrong: set[str] = set()
     for obj in told.written:
         one = compiled.get((obj["kind"], obj["apiVersion"].partition("/")[2]))
         if one is not None and not OUR_WORDS & set(_words(obj)):
@@ -499,7 +500,7 @@ def test_our_rules_and_profile_are_taken_beside_the_real_definitions() -> None:
     for obj in manifests("rules.yaml"):
         one = compiled[obj["kind"], obj["apiVersion"].partition("/")[2]]
         whole, unknown = one.pruned(obj)
-        assert list(unknown) == list(one.violations(one.defaulted(whole))) == []
+        assert (unknown, one.violations(one.defaulted(whole))) == ([], [])
 
 
 def without_ext4(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -617,7 +618,7 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     table = {(verb, resource) for resource, verbs in WORKLOAD_MANAGER.items() for verb in verbs}
     nothing: Any = None
     informers = Informers(nothing)
-    Conductor(nothing, informers, _Idle(), SystemClock(), 0)
+    Conductor(nothing, informers, cast(WorkloadManager, _Idle()), SystemClock(), 0)
 
     assert granted("dws-workload-manager") == table
     assert {
@@ -709,7 +710,7 @@ def test_every_binding_is_of_a_role_that_there_is_and_every_user_has_one() -> No
         (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         for obj in objects
     }
-    named = set()
+    named: set[str] = set()
     for obj in objects:
         if "roleRef" in obj:
             of = obj["roleRef"]

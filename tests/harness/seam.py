@@ -48,7 +48,7 @@ class SeamJournal:
     def __init__(self, name: str, inner: Journal, seam: Seam) -> None:
         self._name, self._inner, self._seam = name, inner, seam
 
-    def replay(self) -> object:
+    def replay(self) -> Iterable[bytes]:
         return self._inner.replay()
 
     async def append(self, records: Sequence[bytes]) -> None:
@@ -98,7 +98,7 @@ class SeamMachine:
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         self._seam.check()
-        async with aclosing(self._inner.copy(copy)) as copying:
+        async with aclosing(self._inner.copy(copy)) as copying:  # type: ignore[type-var]
             async for progress in copying:
                 self._seam.check()
                 yield progress

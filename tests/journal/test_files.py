@@ -31,7 +31,7 @@ def test_who_dies_while_writing_leaves_what_was_and_hinders_nobody(
         raise SystemExit
 
     with monkeypatch.context() as dying:
-        dying.setattr(files.os, "fsync", die)
+        dying.setattr(os, "fsync", die)
         with pytest.raises(SystemExit):
             files.replace(path, b"half")
     assert path.read_text() == "before"
@@ -71,7 +71,7 @@ def test_lines_that_do_not_fit_are_not_there_at_all(
 ) -> None:
     path = tmp_path / "log"
     files.append(path, b"one\n")
-    write = files.os.write
+    write = os.write
 
     def full(opened: int, data: memoryview) -> int:
         if len(data) < 8:
@@ -79,7 +79,7 @@ def test_lines_that_do_not_fit_are_not_there_at_all(
         return write(opened, data[:4])
 
     with monkeypatch.context() as filling:
-        filling.setattr(files.os, "write", full)
+        filling.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
             files.append(path, b"two\nthree\n")
     assert path.read_bytes() == b"one\n"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -327,7 +328,7 @@ def test_what_a_user_hides_from_proc_keeps_no_flash(rabbit: Rabbit, where: str) 
             with suppress(InUse):
                 giving_back()
             rabbit.clock.seconds += SECONDS
-            eventually(lambda giving=giving_back: _done(giving))
+            eventually(partial(_done, giving_back))
 
         assert process.wait(60) == -9
     assert rabbit.volumes() == []

@@ -816,7 +816,7 @@ def test_a_user_can_do_nothing_to_the_process_that_copies_for_it(public: Path) -
                 os.kill(process, getattr(signal, name))
                 came[name] = "done"
             except OSError as error:
-                came[name] = errno.errorcode[error.errno]
+                came[name] = errno.errorcode[error.errno or 0]
         for name in ("mem", "environ", "fd", "maps", "cwd", "root/etc"):
             try:
                 path = f"/proc/{process}/{name}"
@@ -826,14 +826,14 @@ def test_a_user_can_do_nothing_to_the_process_that_copies_for_it(public: Path) -
                     os.close(os.open(path, os.O_RDONLY))
                 came[name] = "done"
             except OSError as error:
-                came[name] = errno.errorcode[error.errno]
+                came[name] = errno.errorcode[error.errno or 0]
         done = libc.ptrace(16, process, None, None)  # PTRACE_ATTACH
         came["ptrace"] = "done" if done == 0 else errno.errorcode[ctypes.get_errno()]
         try:
             resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
             came["prlimit"] = "done"
         except OSError as error:
-            came["prlimit"] = errno.errorcode[error.errno]
+            came["prlimit"] = errno.errorcode[error.errno or 0]
         return came
 
     with at_work(copier) as process:

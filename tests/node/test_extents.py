@@ -1,6 +1,6 @@
 """Where volumes are on a rabbit's disk: never in each other's way, and remembered."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -209,12 +209,13 @@ def test_of_a_volume_that_was_released_nobody_remembers_that_it_was_made(tmp_pat
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     extents = Extents(tmp_path / "records")
 
-    for action in (
+    actions: tuple[Callable[[], object], ...] = (
         lambda: extents.take(volume(name), IMAGE),
         lambda: extents.get(name),
         lambda: extents.set_made(name),
         lambda: extents.remove(name),
-    ):
+    )
+    for action in actions:
         with pytest.raises(NodeTrouble, match="is no name of a volume") as caught:
             action()
         assert caught.value.fatal

@@ -131,7 +131,7 @@ async def connected(
         raise group.exceptions[0] from None
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
+async def eventually(condition: Callable[[], object]) -> None:
     """Wait until something is so; for what has no other way to say that it is done."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event for it

@@ -7,7 +7,7 @@ import pytest
 
 from tests.journal.running import virtually
 from tests.rpc.services import GUEST, OWNER, Services, bus_with
-from warren.rpc.bus import Bus, Forwarder
+from warren.rpc.bus import Bus, Forwarder, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 
 
@@ -37,6 +37,7 @@ async def stream_fails(handle: Handle, topic: str) -> int:
 def test_a_service_is_offered_once() -> None:
     bus = Bus(OWNER)
     bus.register("kvs", {})
+    again: Methods | Forwarder
     for again in ({}, Elsewhere()):
         with pytest.raises(RpcError) as refused:
             bus.register("kvs", again)

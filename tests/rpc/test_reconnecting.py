@@ -4,6 +4,8 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from operator import contains
 from pathlib import Path
 
 import pytest
@@ -207,7 +209,7 @@ async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) 
         for _ in range(3):
             bus = Bus(OWNER)
             async with serving(bus, path):
-                await eventually(lambda bus=bus: "mine" in bus._services)
+                await eventually(partial(contains, bus._services, "mine"))
                 assert await bus.handle().rpc("mine.echo", {"a": 1}) == {"a": 1}
     finally:
         offering.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "socket"
 
 
-async def errnum_of(asked: Coroutine[Any, Any, Any]) -> int:
+async def errnum_of(asked: Awaitable[Any]) -> int:
     """Return the errnum of a request that must fail."""
     with pytest.raises(RpcError) as failed:
         await asked
@@ -157,11 +157,11 @@ async def test_a_lost_connection_fails_what_is_pending(path: Path) -> None:
             await stack.aclose()
 
             for each in pending:
-                assert await errnum_of(each) == errno.ECONNRESET  # type: ignore[arg-type]
+                assert await errnum_of(each) == errno.ECONNRESET
             # And what comes later fails at once.
             assert await errnum_of(handle.rpc("test.echo")) == errno.ECONNRESET
             late = handle.stream("test.count")
-            assert await errnum_of(anext(late)) == errno.ECONNRESET  # type: ignore[arg-type]
+            assert await errnum_of(anext(late)) == errno.ECONNRESET
     assert services.running == set()
 
 
@@ -197,7 +197,7 @@ async def test_what_the_block_raises_ends_the_connection(path: Path) -> None:
 
         with pytest.raises(KeyError):
             await fail()
-        assert await errnum_of(waiting[0]) == errno.ECONNRESET  # type: ignore[arg-type]
+        assert await errnum_of(waiting[0]) == errno.ECONNRESET
         await eventually(lambda: services.running == set())
 
 
@@ -410,7 +410,7 @@ async def test_an_offered_service_vanishes_with_its_connection(path: Path) -> No
             ]
             await eventually(lambda: len(services.running) == 3)
         for each in pending:
-            assert await errnum_of(each) == errno.ECONNRESET  # type: ignore[arg-type]
+            assert await errnum_of(each) == errno.ECONNRESET
         assert services.running == set()
 
         await eventually(lambda: "test" not in bus._services)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -266,9 +267,13 @@ def test_a_copy_that_is_cancelled_ends_whether_it_is_silent_or_waits_for_a_slot(
         await until(lambda: len(copiers.working) == SLOTS)
         begun = {each.source.rpartition("/")[2] for each in copiers.working}
         (waits,) = {str(number) for number in range(SLOTS + 1)} - begun
+
+        def finished(name: str) -> bool:
+            return bool(status_of(control, name).get("state") == "Finished")
+
         for name in (waits, min(begun)):
             await cancel(control, name)
-            await until(lambda name=name: status_of(control, name).get("state") == "Finished")
+            await until(partial(finished, name))
             assert status_of(control, name)["status"] == "Cancelled"
         assert len(copiers.working) == SLOTS - 1
         for each in movements(control):

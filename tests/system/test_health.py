@@ -253,7 +253,7 @@ def test_setup_refuses_a_rabbit_that_stopped_being_ready_after_a_job_got_it() ->
 
     async def main() -> None:
         async with opened() as world:
-            world.client = Early  # type: ignore[method-assign, assignment]
+            world.client = Early  # type: ignore[method-assign]
             await world.live(lambda control: life(world, control))
 
     virtual.run(main())
@@ -331,7 +331,7 @@ def test_servers_name_each_assigned_rabbit_before_anything_is_made_on_it(missing
 
     async def main() -> None:
         async with opened() as world:
-            world.client = Late  # type: ignore[method-assign, assignment]
+            world.client = Late  # type: ignore[method-assign]
             await world.live(lambda control: life(world, control))
 
     virtual.run(main())

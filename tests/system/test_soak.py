@@ -66,7 +66,7 @@ class Flaky:
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         self._roll()
-        async with aclosing(self._inner.copy(copy)) as copying:
+        async with aclosing(self._inner.copy(copy)) as copying:  # type: ignore[type-var]
             async for progress in copying:
                 yield progress
 

@@ -66,7 +66,9 @@ def scenario(
     node: str = NODE,
 ) -> rehearsal.Scenario:
     """Say what a mom is asked to do, with a server that answers and knows the node, or not."""
-    known = {node: {"sharing": sharing, "vntype": vntype}} if knows else {}
+    known: dict[str, rehearsal.VnodeTold] = (
+        {node: {"sharing": sharing, "vntype": vntype}} if knows else {}
+    )
     return {
         "hook": str(played_hook()),
         "hook_name": "PBS_cray_atom",
