@@ -273,7 +273,7 @@ def test_a_storage_that_is_deleted_takes_its_shares_away_first() -> None:
             await api.remove(kinds.NNF_STORAGE, STORAGE)
             assert api.find(kinds.NNF_STORAGE, STORAGE) is not None
             for each in api.keys(kinds.NNF_NODE_STORAGE):
-                nothing = {"metadata": {"finalizers": []}}
+                nothing: dict[str, Any] = {"metadata": {"finalizers": []}}
                 await api.change(kinds.NNF_NODE_STORAGE, Key(*each.split("/")), nothing)
 
         assert api.keys(kinds.NNF_NODE_STORAGE) == []

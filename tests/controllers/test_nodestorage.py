@@ -8,7 +8,7 @@ import pytest
 
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.controllers.machines import CAPACITY, Noting
-from tests.dws.builders import DELETING, meta
+from tests.dws.builders import STAMP, meta
 from warren.base.objects import Key
 from warren.controllers.nodestorage import RabbitReconciler
 from warren.dws import kinds, labels
@@ -163,7 +163,7 @@ def test_a_bug_is_no_trouble_of_the_rabbits() -> None:
 def test_what_is_deleted_gives_its_flash_back_and_is_then_let_go() -> None:
     async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
         keeping = [labels.NODE_STORAGE_FINALIZER, "another"]
-        made = await api.add(STORAGE, share(finalizers=keeping, **DELETING))
+        made = await api.add(STORAGE, share(finalizers=keeping, deletionTimestamp=STAMP))
         async with informed(api):
             assert await rabbit.reconcile(KEY) is None
 
@@ -178,7 +178,9 @@ def test_what_is_deleted_gives_its_flash_back_and_is_then_let_go() -> None:
 def test_flash_that_is_not_given_back_is_told_of_and_keeps_its_record(fatal: bool) -> None:
     async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
         keeping = [labels.NODE_STORAGE_FINALIZER]
-        made = await api.add(STORAGE, share(status=said(), finalizers=keeping, **DELETING))
+        made = await api.add(
+            STORAGE, share(status=said(), finalizers=keeping, deletionTimestamp=STAMP)
+        )
         name = f"{made['metadata']['uid']}-1"
         machine.troubles["release", "r0", name] = NodeTrouble("mounted", fatal=fatal)
         async with informed(api):

@@ -1,6 +1,7 @@
 """What is left over from an owner that is gone: removed once the API itself says that it is."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_who_is_about_to_let_go_looks_for_what_was_not_seen_yet(
         if left:
             own = owned_by(owner, "wf", made["metadata"]["uid"])
             child = meta("a", "r0", labels=own, finalizers=["agent"])
-            mounts = {"node": "r0", "desiredState": "mounted", "mounts": []}
+            mounts: dict[str, Any] = {"node": "r0", "desiredState": "mounted", "mounts": []}
             mounts |= {"count": 1, "capacity": 1, "fileSystemType": "xfs"}
             await api.add(kind, {"metadata": child, "spec": mounts})
         async with informed(api):

@@ -13,11 +13,14 @@ from tests.dws.builders import (
     DELETING,
     JOBDW,
     changes,
+    client_mount,
     computes,
     error,
     lustre,
     made,
     meta,
+    movement,
+    need,
     nnf_access,
     nnf_storage,
     profile,
@@ -33,7 +36,7 @@ from warren.dws.conduct import Job
 from warren.dws.faults import Fault
 from warren.dws.movement import children
 from warren.dws.node import InUse, NodeTrouble, Progress
-from warren.dws.objects import State, read
+from warren.dws.objects import DirectiveBreakdown, State, read
 from warren.dws.placement import filled
 from warren.dws.retries import Retries
 from warren.dws.slots import Claim, granted
@@ -90,7 +93,7 @@ def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
 
 
 def test_mounts_that_are_in_the_way_of_a_deletion_are_told_as_not_ready() -> None:
-    mount = test_access.client_mount("n0", error=error("in use"), deleting=True)
+    mount = client_mount("n0", error=error("in use"), deleting=True)
     going = nnf_access(deleting=True, ready=True, state="mounted")
     told = test_access.status(access.decide(test_access.seen(going, mount)))
 
@@ -145,7 +148,7 @@ def test_nothing_is_copied_before_the_rabbits_have_mounted(
 
 STORAGE = {"storages": [nnf_storage(("r0", 1))]}
 ACCESS = {"accesses": [nnf_access()]}
-MOVEMENT = {"movements": [test_driver.movement(1)]}
+MOVEMENT = {"movements": [movement(1)]}
 
 
 @pytest.mark.parametrize("left", [STORAGE, ACCESS, MOVEMENT, {}])
@@ -205,11 +208,15 @@ def test_what_is_raw_is_not_copied() -> None:
 # Storage
 
 
+def _error(there: bool) -> dict[str, Any]:
+    return {"error": error("mounted")} if there else {}
+
+
 @pytest.mark.parametrize("troubled", [0, 1, 2])
 def test_a_storage_that_is_given_back_tells_what_is_in_the_way(troubled: int) -> None:
     going = nnf_storage(("r0", 1), ("r1", 1), metadata=DELETING, ready=True)
     shares = [
-        share(rabbit, 1, deleting=True, **({"error": error("mounted")} if n < troubled else {}))
+        share(rabbit, 1, deleting=True, **_error(n < troubled))
         for n, rabbit in enumerate(("r0", "r1"))
     ]
     told = changes(stored(going, shares), kinds.NNF_STORAGE)
@@ -254,7 +261,7 @@ def test_a_fault_that_is_told_is_not_told_again() -> None:
             "spec": {"directive": JOBDW, "userID": 1},
             "status": {"ready": False, "error": said},
         },
-        breakdown.DirectiveBreakdown,
+        DirectiveBreakdown,
     )
     assert breakdown.unsaid(known, "no") == ()
     assert len(breakdown.unsaid(known, "another")) == 1
@@ -283,7 +290,8 @@ def test_a_copy_is_at_100_percent_when_it_is_whole(done: int, of: int, percent: 
 
 
 def test_a_workflow_without_a_spec_is_refused() -> None:
-    for spec in (None, [], "x"):
+    specs: tuple[Any, ...] = (None, [], "x")
+    for spec in specs:
         bare = {"metadata": meta("wf"), "spec": spec}
         assert create_refusal(bare) == "spec: a Workflow has one."
         assert update_refusal({"spec": {}}, bare) == "spec: a Workflow has one."
@@ -348,8 +356,8 @@ def meta_key(number: int) -> Any:
 
 
 def test_a_share_of_just_the_least_size_is_one_for_each_node() -> None:
-    need = test_driver.need("xfs", 40, "AllocateAcrossServers")
-    (found,) = filled([need], {"r0": 2, "r1": 2}, 10)
+    wanted = need("xfs", 40, "AllocateAcrossServers")
+    (found,) = filled([wanted], {"r0": 2, "r1": 2}, 10)
     assert [each["allocationCount"] for each in found["storage"]] == [1, 1]
     assert found["allocationSize"] == 20
 

@@ -153,10 +153,10 @@ def test_ranks_are_freed_once() -> None:
 def test_execution_lets_go_rank_by_rank_and_then_of_all() -> None:
     running = job(*UPTO_ALLOC, "start", "finish")
     some = update(running, event("release", ranks="0,2", final=False))
-    assert (some.done, some.released) == ({0, 2}, False)
+    assert (some.done, some.released) == (frozenset({0, 2}), False)
     assert update(some, event("release", ranks="1", final=False)).done == {0, 1, 2}
     unknown = update(some, event("release", ranks="all", final=False))
-    assert (unknown.done, unknown.released) == ({0, 2}, False)
+    assert (unknown.done, unknown.released) == (frozenset({0, 2}), False)
     assert update(some, event("release", ranks="all", final=True)).released
 
 

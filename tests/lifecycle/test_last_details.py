@@ -23,7 +23,10 @@ STOPPED = QueueState(enable=True, start=False, stop_reason="repair")
 QUIET = QueueState(enable=True, start=False, stop_reason=None)
 SHUT = QueueState(enable=False, start=True, disable_reason="full")
 
-LIMITS = {"p": QueueLimits(name="p"), "c": QueueLimits(name="c", parent="p")}
+LIMITS: dict[str | None, QueueLimits] = {
+    "p": QueueLimits(name="p"),
+    "c": QueueLimits(name="c", parent="p"),
+}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ LIMITS = {"p": QueueLimits(name="p"), "c": QueueLimits(name="c", parent="p")}
 def test_a_queue_is_shown_with_what_keeps_its_jobs(
     parent: QueueState, child: QueueState, told: dict[str, Any]
 ) -> None:
-    states = {"p": parent, "c": child}
+    states: dict[str | None, QueueState] = {"p": parent, "c": child}
 
     assert status(states, LIMITS, "c") == told
     assert "parent" not in status(states, LIMITS, "p")
@@ -150,7 +153,7 @@ def test_what_is_left_of_a_conjunction_is_as_plain_as_it_can_be(
     assert lifted(own, ["a"]) == left
 
 
-QUEUES = {
+QUEUES: dict[str | None, QueueLimits] = {
     "a": QueueLimits(name="a", properties=("a",)),
     "b": QueueLimits(name="b", properties=("b",)),
     "plain": QueueLimits(name="plain"),

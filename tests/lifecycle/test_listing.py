@@ -82,7 +82,10 @@ def test_a_job_without_resources_has_no_nodes_and_nothing_of_them() -> None:
 
 def test_a_job_with_resources_has_nodes_and_ranks_and_perhaps_an_end() -> None:
     each = Listed(r=resource_set.encode(ON_TWO))
-    assert (attributes.nodes(each), attributes.ranks(each)) == (["n3", "n4"], {3, 4})
+    assert (attributes.nodes(each), attributes.ranks(each)) == (
+        ["n3", "n4"],
+        frozenset({3, 4}),
+    )
     assert told(each, "expiration") == {"expiration": 0.0}
 
 

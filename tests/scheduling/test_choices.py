@@ -48,5 +48,7 @@ def test_nodes_are_taken_in_order_or_follow_the_allocations(
     request = want(nodes, ssd=beside, shared=tuple(Shared(*each) for each in shared))
     found = choose(request, iter(reaches(*chassis, beside=beside)))
 
-    told = found and [(each.reach.chassis, each.nodes, each.shared) for each in found]
+    told = (
+        None if found is None else [(each.reach.chassis, each.nodes, each.shared) for each in found]
+    )
     assert told == chosen
