@@ -93,21 +93,22 @@ def test_where_nodes_have_no_namespaces_jobs_find_paths_of_their_own(tmp_path: P
 
 def test_on_a_terminal_the_demo_shows_how_far_copies_are(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
-    with (cluster.shared / "large").open("wb") as large:
-        for _ in range(400):
-            large.write(os.urandom(2**20))
+    # Many small files: they take their time on any machine, however fast its disk.
+    (cluster.shared / "many").mkdir()
+    for number in range(8000):
+        (cluster.shared / "many" / str(number)).write_bytes(bytes([number % 256]) * 4096)
     script = cluster.script(
-        "large.sh",
+        "many.sh",
         "true",
         "#DW jobdw type=xfs capacity=1GiB name=fast",
-        "#DW copy_in source=$GLOBAL/large destination=$DW_JOB_fast/",
+        "#DW copy_in source=$GLOBAL/many/ destination=$DW_JOB_fast/",
     )
     command = [sys.executable, "-m", "warren", "demo", "--script", script, "-N", "4",
                "--global", str(cluster.shared)]  # fmt: skip
     shown = on_a_terminal(command, {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm"})
 
     assert "DataIn: " in shown
-    assert "of 1.56 GiB, " in shown
+    assert "of 125 MiB, " in shown
     assert "no process is left" in shown
 
 

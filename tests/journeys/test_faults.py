@@ -107,7 +107,8 @@ def test_a_job_whose_mkfs_hangs_can_be_cancelled_and_leaves_nothing(
 @needs_images
 def test_more_input_than_fits_ends_the_job_with_the_systems_own_words(faulty: Cluster) -> None:
     with (faulty.shared / "large").open("wb") as large:
-        large.truncate(2 * 2**30)
+        for _ in range(512):
+            large.write(os.urandom(2**20))
     script = faulty.script(
         "job.sh",
         "true",

@@ -239,7 +239,8 @@ def test_a_guest_finds_the_cluster_and_nothing_else_of_its_directory(one: User) 
 
 
 WITH_THEM = (
-    *(f"warren.cli.{name}" for name in ("cluster", "doctor", "jobs", "resource", "storage")),
+    *(f"warren.cli.cluster.{name}" for name in ("up", "doctor")),
+    *("warren.cli.job.listing", "warren.cli.resource", "warren.cli.storage"),
     *("warren.kube.http", "warren.daemons.doctor", "warren.daemons.up"),
 )
 """What the commands load when they are used, and a user may not find where we have it."""
