@@ -24,8 +24,9 @@ import pytest
 from tests.harness import users
 from tests.node.conftest import User
 from tests.node.processes import alive, eventually
+from tests.node.test_acl import USER, list_of
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.node import commands, copiers, copying
+from warren.node import acl, commands, copiers, copying
 from warren.node.beneath import Place, Tree
 
 OLD = 1_500_000_000_123_456_789
@@ -147,6 +148,23 @@ def test_modes_and_times_arrive(copy: Copier) -> None:
         before, after = os.stat(source / name), os.stat(copy.place / "out" / name)
         assert after.st_mode == before.st_mode, name
         assert after.st_mtime_ns == OLD, name
+
+
+def test_an_access_control_list_arrives_and_its_mask_is_nobodys_right(copy: Copier) -> None:
+    source = tree(copy.place / "in")
+    found = list_of(0, 5, 5, (USER, 4, 5))
+    listed = ["one", "deep"]
+    for name in listed:
+        try:
+            os.setxattr(source / name, acl.NAME, found)
+        except OSError as error:
+            pytest.skip(f"no access control lists here: {error.strerror}")
+    copy.well("in/", "out")
+
+    for name in listed:
+        before, after = source / name, copy.place / "out" / name
+        assert os.getxattr(after, acl.NAME) == os.getxattr(before, acl.NAME)
+        assert after.stat().st_mode == before.stat().st_mode
 
 
 def test_a_directory_that_is_copied_by_its_name_keeps_its_mode_and_times(copy: Copier) -> None:

@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from warren.dws import staging
 from warren.dws.node import Copy, NodeTrouble, Progress
-from warren.node import identity
+from warren.node import acl, identity
 from warren.node.beneath import NotAFile, Place, Tree, open_to_read, open_to_write
 
 FAILED: Final = 3
@@ -147,33 +147,36 @@ class _Copier:
             how = os.lstat(self._plan.source).st_mode
             self._submit(pool, self._source.top, source, there, name, how)
             return
-        made: list[tuple[Place, os.stat_result]] = []
+        made: list[tuple[Place, _Dress]] = []
         if name:
             there = self._make_directory(there, name, 0o700)
-            made.append((there, os.stat(self._source.top.descriptor)))
+            top = self._source.top.descriptor
+            made.append((there, _Dress(os.stat(top), acl.read(top))))
         self._copy_tree(pool, there, made)
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
-        for place, known in reversed(made):
+        for place, dress in reversed(made):
             try:
-                self._dress_directory(place, known)
+                self._dress_directory(place, dress)
             except OSError as error:
                 self._fail(error, self._target.path(place))
 
     def _copy_tree(
-        self, pool: ThreadPoolExecutor, top: Place, made: list[tuple[Place, os.stat_result]]
+        self, pool: ThreadPoolExecutor, top: Place, made: list[tuple[Place, "_Dress"]]
     ) -> None:
         """Have the files of a tree copied; note the directories, each before what is in it."""
         own = os.stat(self._target.use(top))
         self._target.leave(top)
-        waiting = [(self._source.top, top)]
+        waiting: list[tuple[Place, Place, os.stat_result | None]] = [(self._source.top, top, None)]
         while waiting:
-            here, there = waiting.pop()
+            here, there, seen = waiting.pop()
             try:
                 descriptor = self._source.use(here)
             except OSError as error:
                 self._fail(error, self._source.path(here))
                 continue
             try:
+                if seen is not None:
+                    made.append((there, _Dress(seen, acl.read(descriptor))))
                 with os.scandir(descriptor) as found:
                     entries = list(found)
                 for entry in entries:
@@ -189,8 +192,7 @@ class _Copier:
                     except (OSError, _Refused) as error:
                         self._fail(error, self._source.path(here, entry.name))
                         continue
-                    made.append((place, known))
-                    waiting.append((Place(here, entry.name), place))
+                    waiting.append((Place(here, entry.name), place, known))
             except OSError as error:
                 self._fail(error, self._source.path(here))
             finally:
@@ -220,9 +222,9 @@ class _Copier:
         with self._directory(place) as descriptor:
             os.chmod(descriptor, 0o700)
 
-    def _dress_directory(self, place: Place, known: os.stat_result) -> None:
+    def _dress_directory(self, place: Place, dress: "_Dress") -> None:
         with self._directory(place) as descriptor:
-            _dress(known, descriptor)
+            dress.put_on(descriptor)
 
     @contextmanager
     def _directory(self, place: Place) -> Iterator[int]:
@@ -312,7 +314,7 @@ class _Copier:
                 if copied < known.st_size:
                     words = f"only {copied} of {known.st_size} bytes could be copied"
                     raise _Refused(self._source.path(here, source), words)
-                _dress(known, writing)
+                _Dress(known, acl.read(reading)).put_on(writing)
             finally:
                 os.close(writing)
         finally:
@@ -427,10 +429,22 @@ def _mode(entry: "os.DirEntry[str]") -> int:
     return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
 
 
-def _dress(known: os.stat_result, target: int) -> None:
-    """Give a copy the mode and times of its source."""
-    os.chmod(target, stat.S_IMODE(known.st_mode) & 0o777)
-    os.utime(target, ns=(known.st_atime_ns, known.st_mtime_ns))
+@dataclass(frozen=True)
+class _Dress:
+    """What a copy has of its source besides the data: mode, times, and access control list."""
+
+    known: os.stat_result
+    acl: bytes | None
+
+    def put_on(self, target: int) -> None:
+        mode = stat.S_IMODE(self.known.st_mode) & 0o777
+        if self.acl is None:
+            os.chmod(target, mode)
+        else:
+            os.chmod(target, acl.without(mode, self.acl))
+            with suppress(OSError):  # not every file system has them
+                os.setxattr(target, acl.NAME, self.acl)
+        os.utime(target, ns=(self.known.st_atime_ns, self.known.st_mtime_ns))
 
 
 def main(arguments: list[str]) -> int:
