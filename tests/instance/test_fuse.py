@@ -4,7 +4,7 @@ import ctypes
 import os
 import struct
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from warren.instance.shell import fuse
 _libc = ctypes.CDLL(None, use_errno=True)
 _FORCE, _DETACH = 1, 2
 _INIT = 26
+USER = 54321
 
 
 @dataclass
@@ -29,15 +30,15 @@ class Silent:
 
 
 @pytest.fixture
-def silent(tmp_path: Path) -> Iterator[Silent]:
-    """A file system of root's whose server answers nothing after the start."""
-    place = tmp_path / "silent"
-    place.mkdir()
+def silent() -> Iterator[Silent]:
+    """A file system of a user's whose server answers nothing after the start."""
+    place = Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
+    place.chmod(0o755)
     try:
         server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         pytest.skip(f"no FUSE server can be here: {error}")
-    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    options = f"fd={server},rootmode=40000,user_id={USER},group_id={USER}".encode()
     if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options) != 0:
         os.close(server)
         pytest.skip(f"no FUSE file system can be mounted: {os.strerror(ctypes.get_errno())}")
@@ -65,10 +66,13 @@ def silent(tmp_path: Path) -> Iterator[Silent]:
         _libc.umount2(os.fsencode(place), _DETACH)
         serving.join(10)
         os.close(server)
+        place.rmdir()
 
 
-def state(process: int) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+def states(process: int) -> list[str]:
+    """The states of a process's threads."""
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads]
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
@@ -78,18 +82,51 @@ def wait_until(happened: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_process_that_waits_for_a_silent_server_dies_when_the_server_is_given_up(
-    silent: Silent,
-) -> None:
-    look = [sys.executable, "-c", f"import os; os.listdir({str(silent.place)!r})"]
-    with subprocess.Popen(look, stderr=subprocess.DEVNULL) as process:
-        assert silent.asked.wait(60)
-        process.kill()
-        wait_until(lambda: state(process.pid) == "D")
+# The first looks by itself, the second by a thread whose process's first one ends, and the third
+# at what is mounted nowhere any more.
+LOOKS = {
+    "itself": "os.listdir(sys.argv[1])",
+    "by another thread": "threading.Thread(target=os.listdir, args=sys.argv[1:]).start()",
+    "after it was unmounted": "here = os.open(sys.argv[1], os.O_PATH); print(flush=True); "
+    "sys.stdin.readline(); os.stat('x', dir_fd=here)",
+}
 
-        # Another user's job sees it, too, but neither is it that user's, nor the job's alone.
-        assert fuse.give_up([process.pid], 1001) == []
-        assert state(process.pid) == "D"
-        assert fuse.give_up([os.getpid()], 0) == []
-        assert len(fuse.give_up([process.pid], 0)) == 1
-        assert process.wait(60) == -9
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
+    silent: Silent, look: str
+) -> None:
+    code = f"import os, sys, threading; {look}"
+    with subprocess.Popen(
+        ["/usr/bin/env", "python3", "-c", code, str(silent.place)],
+        user=USER,
+        group=USER,
+        extra_groups=[],
+        env={"PATH": "/usr/bin:/bin"},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            if "O_PATH" in look:
+                assert process.stdout.readline() == b"\n"
+                _libc.umount2(os.fsencode(silent.place), _DETACH)
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            assert silent.asked.wait(60)
+            process.kill()
+            wait_until(lambda: "D" in states(process.pid))
+
+            # It is not another user's, and is not what those wait for that can be killed.
+            assert fuse.give_up([process.pid], USER + 1) == []
+            assert fuse.give_up([process.pid], 0) == []
+            assert fuse.give_up([os.getpid()], USER) == []
+            assert "D" in states(process.pid)
+            assert len(fuse.give_up([process.pid], USER)) == 1
+            assert process.wait(60) == -9
+        finally:
+            _libc.umount2(os.fsencode(silent.place), _FORCE)  # it ends in any case
+            process.kill()

@@ -17,36 +17,55 @@ _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC: Final = 1
 _CREATE: Final = 6
 """FSCONFIG_CMD_CREATE."""
+_WAITS: Final = ("request_wait_answer", "fuse_")
+"""Where Linux waits for a server's answer, as /proc/PID/task/TID/wchan begins (proc(5))."""
 _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
 
 
 def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
-    """Abort the servers that processes which cannot be killed may wait for; return their devices.
+    """Abort the servers that processes of a user's job may wait for; return their devices.
 
-    These are file systems of the job's user, and those of others but root that only the job
-    sees, as they are in user namespaces with subordinate ids. Without the right to do so, none.
+    Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
+    what it waits for may be mounted nowhere any more; and those of others that only the job sees,
+    as they are in user namespaces with subordinate ids. Root's are left alone. Without the right
+    to do so, none are aborted.
     """
-    stuck = [each for each in processes if _uninterruptible(proc / str(each))]
-    seen = {device for each in stuck for device in _devices(proc / str(each))}
-    if not seen:
+    stuck = [
+        thread
+        for process in processes
+        for thread in _threads(proc / str(process))
+        if _is_stuck(thread)
+    ]
+    if not stuck or userid == 0:
         return []
-    outside = set(_devices(proc / "self"))
+    inside = {device for thread in stuck for device in _devices(thread)}
+    inside -= set(_devices(proc / "self"))
     with suppress(OSError), _control() as control:
-        return [each for each in sorted(seen) if _abort(control, each, userid, each in outside)]
+        known = sorted(int(each) for each in os.listdir(control))
+        return [each for each in known if _abort(control, each, userid, each in inside)]
     return []
 
 
-def _uninterruptible(process: Path) -> bool:
+def _threads(process: Path) -> list[Path]:
+    """Return the threads of a process: the first may have ended, and others go on."""
     try:
-        return (process / "stat").read_text().rpartition(")")[2].split()[0] == "D"
+        return list((process / "task").iterdir())
+    except OSError:
+        return []
+
+
+def _is_stuck(thread: Path) -> bool:
+    try:
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        return state == "D" and (thread / "wchan").read_text().startswith(_WAITS)
     except (OSError, IndexError):
         return False
 
 
-def _devices(process: Path) -> Iterator[int]:
-    """Return the devices of the FUSE file systems that a process sees (proc(5), mountinfo)."""
+def _devices(thread: Path) -> Iterator[int]:
+    """Return the devices of the FUSE file systems that a thread sees (proc(5), mountinfo)."""
     try:
-        mounts = (process / "mountinfo").read_text(errors="replace").splitlines()
+        mounts = (thread / "mountinfo").read_text(errors="replace").splitlines()
     except OSError:
         return
     for mount in mounts:
@@ -62,7 +81,11 @@ def _control() -> Iterator[int]:
     opened = _call(_FSOPEN, b"fusectl", _CLOEXEC)
     try:
         _call(_FSCONFIG, opened, _CREATE, None, None, 0)
-        root = _call(_FSMOUNT, opened, _CLOEXEC, 0)
+        place = _call(_FSMOUNT, opened, _CLOEXEC, 0)
+        try:
+            root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+        finally:
+            os.close(place)
     finally:
         os.close(opened)
     try:
@@ -71,15 +94,15 @@ def _control() -> Iterator[int]:
         os.close(root)
 
 
-def _abort(control: int, device: int, userid: int, outside: bool) -> bool:
+def _abort(control: int, device: int, userid: int, inside: bool) -> bool:
     try:
         file = os.open(f"{device}/abort", os.O_WRONLY | os.O_CLOEXEC, dir_fd=control)
     except OSError:
         return False  # it is gone
     try:
         status = os.fstat(file)
-        others = status.st_uid != userid and (outside or status.st_uid == 0)
-        if others or not stat.S_ISREG(status.st_mode):
+        wanted = status.st_uid == userid or (inside and status.st_uid != 0)
+        if not wanted or not stat.S_ISREG(status.st_mode):
             return False
         os.write(file, b"1")
     except OSError:
