@@ -203,6 +203,10 @@ def test_a_file_of_the_job_is_shared(template: str) -> None:
         ({"signal": {"timeleft": -1}}, "signal.timeleft '-1' is not a duration"),
         ({"taskmap": "cyclic"}, "taskmap is not an object with a scheme"),
         ({"per-resource": {"type": "socket"}}, "per-resource is not a type, node or core"),
+        (
+            {"per-resource": {"type": "node", "count": 10**12}},
+            "1000000000000 tasks on one node are too many: a node runs up to 65536",
+        ),
         ({"pmi": 1}, "pmi is 1, not a list of names"),
         ({"verbose": -1}, "verbose is -1"),
         ({"gpu-affinity": "map:1"}, "gpu-affinity is 'map:1'"),

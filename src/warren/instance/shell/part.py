@@ -17,6 +17,9 @@ from warren.rfc.fluid import JobId
 from warren.rfc.resource_set import Rank
 from warren.rfc.taskmap import Block
 
+MOST_TASKS: Final = 2**16
+"""Tasks of one job on one node: more than nodes run, and few enough to be listed."""
+
 _AUTHORS: Final = ("cwd", "environment", "exec", "files", "shell")
 """Attributes that say what is done as the author, and where."""
 
@@ -81,6 +84,10 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
         system = jobspecs.system(spec)
         options = shell_options.read(system.get("shell", {}).get("options"))
         per_node = counted(spec, r, hosts, options)
+        if max(per_node, default=0) > MOST_TASKS:
+            raise CannotRun(
+                f"{max(per_node)} tasks on one node are too many: a node runs up to {MOST_TASKS}"
+            )
         blocks = mapped(per_node, spec, options)
         # The environment is in the signed request alone, and never changes after it.
         asked = jobspecs.system(signed)
