@@ -6,13 +6,13 @@ import struct
 import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.node.processes import eventually
 from warren.instance.shell import fuse
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -75,13 +75,6 @@ def states(process: int) -> list[str]:
     return [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads]
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-
-
 # The first looks by itself, the second by a thread whose process's first one ends, and the third
 # at what is mounted nowhere any more.
 LOOKS = {
@@ -118,7 +111,7 @@ def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
                 process.stdin.flush()
             assert silent.asked.wait(60)
             process.kill()
-            wait_until(lambda: "D" in states(process.pid))
+            eventually(lambda: "D" in states(process.pid))
 
             # It is not another user's, and is not what those wait for that can be killed.
             assert fuse.give_up([process.pid], USER + 1) == []

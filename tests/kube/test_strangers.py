@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.harness import users
 from tests.journal.running import really
 from tests.kube.clusters import alongside
-from warren.kube import serving
+from warren.kube import serving, strangers
 from warren.kube.server.access import tls
 from warren.kube.strangers import Shares, user_of
 
@@ -188,3 +188,14 @@ async def test_requests_of_strangers_leave_the_event_loop_to_others(
             await asyncio.wait({ticking})
     # What a stranger may take at once is taken by the first of the steps.
     assert (sum(between[10:]) > 100) is strange
+
+
+def test_a_descriptor_is_no_strangers_once_another_connection_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares, here = Shares(), socket.socketpair()
+    with here[0] as connection, here[1]:
+        for user, known in ((4711, 4711), (None, strangers.NOBODY), (os.geteuid(), None)):
+            monkeypatch.setattr(strangers, "user_of", lambda _, user=user: user)
+            assert shares.admit(connection)
+            assert shares.stranger(connection.fileno()) == known

@@ -50,13 +50,12 @@ class Shares:
         self._each = each
         self._all = together
         self._open: dict[int | None, list[socket.socket]] = {}
+        self._whose: dict[int, int] = {}
+        """Users by descriptor: each request looks here, however many connections there are."""
 
     def stranger(self, descriptor: int) -> int | None:
         """Return whose an open connection is; None for the server's own user's and root's."""
-        for user, sockets in self._open.items():
-            if any(each.fileno() == descriptor for each in sockets):
-                return NOBODY if user is None else user
-        return None
+        return self._whose.get(descriptor)
 
     def wait(self, stranger: int, now: float) -> float:
         """Return after how many seconds the next connection of a stranger is let in."""
@@ -70,6 +69,7 @@ class Shares:
 
         It is counted until it is closed.
         """
+        self._whose.pop(connection.fileno(), None)  # one that was closed had the same
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
@@ -83,6 +83,7 @@ class Shares:
         if len(own) >= most or sum(map(len, self._open.values())) >= self._all:
             return False
         self._open[user] = [*own, connection]
+        self._whose[connection.fileno()] = NOBODY if user is None else user
         return True
 
 
