@@ -16,7 +16,7 @@ from tests.kube.test_protobuf import enveloped, field
 from warren.dws.kinds import WORKFLOW
 from warren.kube.server.rest import yamltext
 from warren.kube.server.rest.bodies import Bodies, deeper
-from warren.kube.server.rest.requests import Bad
+from warren.kube.server.rest.requests import RequestError
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 YAML = {"Content-Type": "application/yaml"}
@@ -171,7 +171,7 @@ def test_yaml_has_a_bound_of_its_own_and_what_is_json_has_not() -> None:
     bodies = Bodies(largest_yaml=100)
 
     async def main() -> None:
-        with pytest.raises(Bad) as caught:
+        with pytest.raises(RequestError) as caught:
             await bodies.value(Sent(b"a: " + b"x" * 100))  # type: ignore[arg-type]
         assert (caught.value.code, caught.value.reason) == (413, "RequestEntityTooLarge")
         assert str(caught.value) == (

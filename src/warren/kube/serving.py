@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from warren.base.turns import Fairness, Turns
-from warren.kube.strangers import Shares
+from warren.kube.connections import Shares
 
 log = structlog.get_logger()
 
@@ -70,8 +70,8 @@ async def serve(
             while True:
                 connection = await _accepted(listener, pause)
                 if shares.admit(connection):
-                    stranger = shares.stranger(connection.fileno())
-                    later = 0.0 if stranger is None else shares.wait(stranger, loop.time())
+                    guest = shares.guest(connection.fileno())
+                    later = 0.0 if guest is None else shares.wait(guest, loop.time())
                     meetings.create_task(_meet(runner, connection, tls, patience, later))
                 else:
                     connection.close()
@@ -100,20 +100,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def _in_turns(shares: Shares) -> Middleware:
-    """Return what has requests of strangers share the event loop with all others."""
+    """Return what has requests of guests share the event loop with all others."""
     turns = Turns(_FAIR)
 
     @web.middleware
     async def in_turns(request: web.Request, handler: Handler) -> web.StreamResponse:
         opened = None if request.transport is None else request.transport.get_extra_info("socket")
-        stranger = None if opened is None else shares.stranger(opened.fileno())
-        if stranger is None:
+        guest = None if opened is None else shares.guest(opened.fileno())
+        if guest is None:
             return await handler(request)
 
         async def answered() -> web.StreamResponse:
             return await handler(request)
 
-        return await turns.take(stranger, answered)
+        return await turns.take(guest, answered)
 
     return in_turns
 

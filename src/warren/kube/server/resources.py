@@ -22,9 +22,9 @@ class Invalid(client.Invalid):
     """An object does not fit its schema; `causes` are all the reasons."""
 
     def __init__(self, group: str, kind: str, name: str, causes: Sequence[Cause]) -> None:
-        told = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
+        message = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
         whose = f"{kind}.{group}" if group else kind
-        super().__init__(f'{whose} "{name}" is invalid: {told}')
+        super().__init__(f'{whose} "{name}" is invalid: {message}')
         self.group = group
         self.kind = kind
         self.name = name
@@ -72,10 +72,12 @@ class Resource:
         self,
         version: str,
         obj: Object,
-        told: Callable[[list[str]], None],
+        report_unknown: Callable[[list[str]], None],
         old: Object | None = None,
     ) -> Object:
-        """Return an object without unknown fields, of which `told` is told, and with defaults.
+        """Return an object without unknown fields, and with defaults.
+
+        `report_unknown` is called with the unknown fields, if there are any.
 
         What it shares with `old`, in whose place it comes, is known to be as it should be.
         Raises Invalid where it does not fit the schema.
@@ -87,7 +89,7 @@ class Resource:
             old = None
         known, unknown = its.pruned(obj, old)
         if unknown:
-            told(unknown)
+            report_unknown(unknown)
         whole: Object = its.defaulted(known, old)
         violations = its.violations(whole)
         if violations:

@@ -211,7 +211,7 @@ class Store:
             operation=Operation.CREATE,
             kind=kind,
             key=Key(metadata.get("namespace", ""), metadata["name"]),
-            new=resource.conformed(kind.version, body, options.told),
+            new=resource.conformed(kind.version, body, options.report_unknown),
             user=options.user,
             dry_run=options.dry_run,
         )
@@ -346,7 +346,7 @@ class Store:
         else:
             new = self._readdressed(kind, old, made, options)
         _fits(kind, key, own.violations(kind, new, old))
-        new = dict(resource.conformed(kind.version, filled(kind, new), options.told, old))
+        new = dict(resource.conformed(kind.version, filled(kind, new), options.report_unknown, old))
         _fits(kind, key, own.changes(kind, old, new))
         if new == old:
             return None

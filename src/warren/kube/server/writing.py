@@ -36,7 +36,7 @@ class WriteOptions:
     """Who writes, for managedFields. Writers without a name leave no record where there is none."""
     propagation: Propagation | None = None
     """What becomes of the dependents of a deleted object; None takes what its finalizers say."""
-    told: Callable[[list[str]], None] = lambda unknown: None
+    report_unknown: Callable[[list[str]], None] = lambda unknown: None
     """Told the paths of fields that are dropped, because no schema has them. May raise."""
 
 

@@ -26,7 +26,7 @@ from warren.kube.server.refusals import NoRoom
 from warren.kube.server.resources import Resource
 from warren.kube.server.rest import discovery, freshness, openapi, tables
 from warren.kube.server.rest.bodies import Bodies
-from warren.kube.server.rest.requests import Bad, Writing, flag, number, spelled_as
+from warren.kube.server.rest.requests import RequestError, WriteRequest, flag, number, spelled_as
 from warren.kube.server.rest.selection import Selection
 from warren.kube.server.rest.statuses import Failure, deleted, failure
 from warren.kube.server.rest.views import META, View, described, wanted
@@ -47,7 +47,7 @@ def _merged(old: Object, patch: Any) -> Object:
         # can be nothing else: a merge with a list would leave a list.
         return json_patch(old, patch)
     if not isinstance(patch, dict):
-        raise Bad(400, "BadRequest", "the body is not an object")
+        raise RequestError(400, "BadRequest", "the body is not an object")
     new: Object = merged(old, patch)
     return new
 
@@ -154,12 +154,12 @@ class ApiServer:
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         user = self._authenticator.user(request.headers.get("Authorization", ""), certificate)
         if user is None:
-            raise Bad(401, "Unauthorized", "Unauthorized")
+            raise RequestError(401, "Unauthorized", "Unauthorized")
         return user
 
     def _allow(self, request: web.Request, attributes: Attributes) -> None:
         if not self._authorizer.allowed(request[_USER], attributes):
-            raise Bad(403, "Forbidden", forbidden(request[_USER], attributes))
+            raise RequestError(403, "Forbidden", forbidden(request[_USER], attributes))
 
     def _demand_room(self, user: User) -> None:
         full = self._store.full
@@ -221,7 +221,9 @@ class ApiServer:
             case ["api", "v1"]:
                 return _json(discovery.resources_of(self._store.resources(), "", "v1"))
             case _:
-                raise Bad(404, "NotFound", "the server could not find the requested resource")
+                raise RequestError(
+                    404, "NotFound", "the server could not find the requested resource"
+                )
 
     def _shown_resources(self) -> list[Resource]:
         return [*self._store.resources(), *REVIEWS]
@@ -238,12 +240,12 @@ class ApiServer:
         for group in discovery.groups(self._shown_resources())["groups"]:
             if group["name"] == name:
                 return dict(group)
-        raise Bad(404, "NotFound", "the server could not find the requested resource")
+        raise RequestError(404, "NotFound", "the server could not find the requested resource")
 
     def _resources(self, group: str, version: str) -> dict[str, Any]:
         found = discovery.resources_of(self._shown_resources(), group, version)
         if not found["resources"]:
-            raise Bad(404, "NotFound", "the server could not find the requested resource")
+            raise RequestError(404, "NotFound", "the server could not find the requested resource")
         return found
 
     def _target(self, group: str, version: str, rest: list[str]) -> _Target:
@@ -254,9 +256,9 @@ class ApiServer:
         resource = self._store.resource(group, plural)
         unknown = resource is None or version not in resource.versions
         if resource is None or unknown or subresource not in ("", "status") or len(rest) > 3:
-            raise Bad(404, "NotFound", "the server could not find the requested resource")
+            raise RequestError(404, "NotFound", "the server could not find the requested resource")
         if subresource == "status" and not resource.status:
-            raise Bad(404, "NotFound", "the server could not find the requested resource")
+            raise RequestError(404, "NotFound", "the server could not find the requested resource")
         return _Target(resource, resource.kind(version), namespace, name, subresource)
 
     async def _serve(self, request: web.Request, target: _Target) -> web.StreamResponse:
@@ -285,7 +287,7 @@ class ApiServer:
             case "DELETE", False:
                 return await self._delete_all(request, target)
             case method, _:
-                raise Bad(405, "MethodNotAllowed", f"{method} is not served here")
+                raise RequestError(405, "MethodNotAllowed", f"{method} is not served here")
 
     def _view(self, request: web.Request, target: _Target) -> Callable[[Object], Object]:
         """Return what makes of an object what the client wants to see of it."""
@@ -326,7 +328,12 @@ class ApiServer:
         return _json({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
 
     def _written(
-        self, request: web.Request, target: _Target, obj: Object, writing: Writing, code: int = 200
+        self,
+        request: web.Request,
+        target: _Target,
+        obj: Object,
+        writing: WriteRequest,
+        code: int = 200,
     ) -> web.Response:
         """Answer with what has been written, and with what its writer is to be warned of."""
         rules = celrules.warnings(obj) if target.kind == CRD and not target.subresource else []
@@ -334,7 +341,7 @@ class ApiServer:
         return _json(shown, code, [*writing.warnings, *rules])
 
     async def _create(self, request: web.Request, target: _Target) -> web.Response:
-        writing = Writing(request, request[_USER])
+        writing = WriteRequest(request, request[_USER])
         obj = await self._bodies.object(request)
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
@@ -344,7 +351,7 @@ class ApiServer:
         return self._written(request, target, made, writing, 201)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
-        writing = Writing(request, request[_USER], status=target.subresource == "status")
+        writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
         obj = await self._bodies.object(request)
         spelled_as(obj, target.kind.name, target.kind.api_version)
         metadata = obj.get("metadata") or {}
@@ -356,13 +363,13 @@ class ApiServer:
         return self._written(request, target, done, writing)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
-        writing = Writing(request, request[_USER], status=target.subresource == "status")
+        writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
         if request.content_type == _APPLY:
             return await self._apply(request, target, writing)
         make = self._patching(target).get(request.content_type)
         if make is None:
             known = ", ".join([*self._patching(target), _APPLY])
-            raise Bad(
+            raise RequestError(
                 415,
                 "UnsupportedMediaType",
                 "the body of the request was in an unknown format - "
@@ -380,14 +387,16 @@ class ApiServer:
             return _PATCHES
         return {name: make for name, make in _PATCHES.items() if name != _STRATEGIC}
 
-    async def _apply(self, request: web.Request, target: _Target, writing: Writing) -> web.Response:
+    async def _apply(
+        self, request: web.Request, target: _Target, writing: WriteRequest
+    ) -> web.Response:
         if not writing.options.manager:
-            raise Bad(400, "BadRequest", "fieldManager: who applies says its name")
+            raise RequestError(400, "BadRequest", "fieldManager: who applies says its name")
         configuration = await self._bodies.object(request)
         spelled_as(configuration, target.kind.name, target.kind.api_version)
         given = configuration.get("metadata") or {}
         if not isinstance(given, dict):
-            raise Bad(400, "BadRequest", "the metadata of the body is not an object")
+            raise RequestError(400, "BadRequest", "the metadata of the body is not an object")
         metadata = {**given, "name": target.name}
         if target.key.namespace:
             metadata["namespace"] = target.key.namespace
@@ -430,7 +439,7 @@ class ApiServer:
 
     async def _deleting(self, request: web.Request) -> WriteOptions:
         options = await self._bodies.object(request) if request.can_read_body else {}
-        return Writing(request, request[_USER]).deleting(request, options)
+        return WriteRequest(request, request[_USER]).deleting(request, options)
 
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
         chosen = Selection(request, target.resource)
@@ -465,7 +474,7 @@ class ApiServer:
     ) -> web.Response:
         """Answer a question about rights; what is posted is not kept."""
         if request.method != "POST":
-            raise Bad(405, "MethodNotAllowed", f"{request.method} is not served here")
+            raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         attributes = Attributes(verb="create", group=group, resource=plural, namespace=namespace)
         self._allow(request, attributes)
         asked = await self._bodies.object(request)

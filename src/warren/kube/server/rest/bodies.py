@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 
 from warren.kube.server.rest import protobuf, yamltext
-from warren.kube.server.rest.requests import Bad
+from warren.kube.server.rest.requests import RequestError
 
 LARGEST: Final = 3 * 2**20
 """Bytes of a body."""
@@ -52,24 +52,24 @@ class Bodies:
         self._thread = asyncio.Lock()
 
     async def value(self, request: web.Request) -> Any:
-        """Read the body. Raises Bad."""
+        """Read the body. Raises RequestError."""
         data = await request.read()
         try:
             return await self._read(request.content_type, data)
         except protobuf.UnknownKind as error:
-            raise Bad(415, "UnsupportedMediaType", str(error)) from None
+            raise RequestError(415, "UnsupportedMediaType", str(error)) from None
         except protobuf.Malformed as error:
-            raise Bad(400, "BadRequest", f"the body is not protobuf: {error}") from None
+            raise RequestError(400, "BadRequest", f"the body is not protobuf: {error}") from None
         except yamltext.Malformed as error:
-            raise Bad(400, "BadRequest", f"the body is not YAML: {error}") from None
+            raise RequestError(400, "BadRequest", f"the body is not YAML: {error}") from None
         except orjson.JSONDecodeError as error:
-            raise Bad(400, "BadRequest", f"the body is not JSON: {error}") from None
+            raise RequestError(400, "BadRequest", f"the body is not JSON: {error}") from None
 
     async def object(self, request: web.Request) -> dict[str, Any]:
-        """Read a body that must be an object. Raises Bad."""
+        """Read a body that must be an object. Raises RequestError."""
         found = await self.value(request)
         if not isinstance(found, dict):
-            raise Bad(400, "BadRequest", "the body is not an object")
+            raise RequestError(400, "BadRequest", "the body is not an object")
         return found
 
     async def _read(self, content_type: str, data: bytes) -> Any:
@@ -80,7 +80,7 @@ class Bodies:
             with suppress(orjson.JSONDecodeError):
                 return self._json(data)
             if len(data) > self._largest_yaml:
-                raise Bad(
+                raise RequestError(
                     413,
                     "RequestEntityTooLarge",
                     f"the body is {len(data)} bytes of YAML, of which {self._largest_yaml} are "
@@ -97,7 +97,7 @@ class Bodies:
 
     def _checked(self, value: Any) -> Any:
         if deeper(value, self._deepest):
-            raise Bad(
+            raise RequestError(
                 400,
                 "BadRequest",
                 f"the values in the body are nested deeper than {self._deepest} levels",

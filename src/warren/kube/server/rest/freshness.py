@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from warren.kube.server.resources import Invalid
-from warren.kube.server.rest.requests import Bad, number
+from warren.kube.server.rest.requests import RequestError, number
 from warren.kube.server.schemas.causes import Cause
 
 _EXACT: Final = "Exact"
@@ -43,13 +43,13 @@ class Beginning:
 
 
 def of_list(request: web.Request) -> Fresh:
-    """Read what a list asks for. Raises Invalid, and Bad."""
+    """Read what a list asks for. Raises Invalid, and RequestError."""
     _fits([*_list_violations(request)])
     version = number(request, "resourceVersion")
     least = int(version or 0)
     if least and request.query.get("continue"):
         words = "specifying resource version is not allowed when using continue"
-        raise Bad(400, "BadRequest", words)
+        raise RequestError(400, "BadRequest", words)
     match = request.query.get(_MATCH, "")
     # Who asks for pages from a version on, and says no more, has always had it exactly.
     paged = not match and int(number(request, "limit") or 0) > 0
@@ -57,7 +57,7 @@ def of_list(request: web.Request) -> Fresh:
 
 
 def of_watch(request: web.Request) -> Beginning:
-    """Read what a watch asks for. Raises Invalid, and Bad."""
+    """Read what a watch asks for. Raises Invalid, and RequestError."""
     _fits([*_watch_violations(request)])
     version = number(request, "resourceVersion")
     since = "" if version == "0" else version

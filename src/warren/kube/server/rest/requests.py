@@ -13,7 +13,7 @@ from warren.kube.server.writing import Propagation, WriteOptions
 _TRUE: Final = ("true", "True", "1")
 
 
-class Bad(Exception):
+class RequestError(Exception):
     """A request that cannot be served: an HTTP status, a reason, and a sentence."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
@@ -31,28 +31,30 @@ def number(request: web.Request, parameter: str) -> str:
     """Read a parameter that is a whole number, or not there."""
     text = request.query.get(parameter, "")
     if text and not text.isdecimal():
-        raise Bad(400, "BadRequest", f"{parameter}: {text!r} is not a number")
+        raise RequestError(400, "BadRequest", f"{parameter}: {text!r} is not a number")
     return text
 
 
-class Writing:
+class WriteRequest:
     """The options of a request that writes, and the warnings that go back with its answer."""
 
     def __init__(self, request: web.Request, user: User, *, status: bool = False) -> None:
         dry_run = request.query.getall("dryRun", [])
         if any(each != "All" for each in dry_run):
-            raise Bad(400, "BadRequest", f"dryRun: {', '.join(dry_run)} is not All")
+            raise RequestError(400, "BadRequest", f"dryRun: {', '.join(dry_run)} is not All")
         self._validation = request.query.get("fieldValidation", "Warn")
         if self._validation not in ("Ignore", "Warn", "Strict"):
             known = "Ignore, Warn or Strict"
-            raise Bad(400, "BadRequest", f"fieldValidation: {self._validation} is not {known}")
+            raise RequestError(
+                400, "BadRequest", f"fieldValidation: {self._validation} is not {known}"
+            )
         self.warnings: list[str] = []
         self.options = WriteOptions(
             user=user,
             status=status,
             dry_run=bool(dry_run),
             manager=request.query.get("fieldManager", ""),
-            told=self._unknown,
+            report_unknown=self._unknown,
         )
 
     def deleting(self, request: web.Request, options: Mapping[str, Any]) -> WriteOptions:
@@ -62,7 +64,7 @@ class Writing:
             policy = "Orphan"
         only = options.get("preconditions") or {}
         if not isinstance(only, dict):
-            raise Bad(400, "BadRequest", "preconditions: this is not an object")
+            raise RequestError(400, "BadRequest", "preconditions: this is not an object")
         dry_run = self.options.dry_run or options.get("dryRun") == ["All"]
         return replace(
             self.options,
@@ -75,7 +77,7 @@ class Writing:
     def _unknown(self, fields: list[str]) -> None:
         named = [f'unknown field "{field}"' for field in fields]
         if self._validation == "Strict":
-            raise Bad(400, "BadRequest", f"strict decoding error: {', '.join(named)}")
+            raise RequestError(400, "BadRequest", f"strict decoding error: {', '.join(named)}")
         if self._validation == "Warn":
             self.warnings += named
 
@@ -86,11 +88,13 @@ def _propagation(policy: Any) -> Propagation | None:
             return policy
         case _:
             known = ", ".join(get_args(Propagation))
-            raise Bad(400, "BadRequest", f"propagationPolicy: {policy!r} is not one of {known}")
+            raise RequestError(
+                400, "BadRequest", f"propagationPolicy: {policy!r} is not one of {known}"
+            )
 
 
 def spelled_as(obj: Object, kind: str, api_version: str) -> None:
-    """Raise Bad where an object says that it is of another kind or version than its address."""
+    """Raise RequestError where an object is of another kind or version than its address."""
     for name, expected in (("apiVersion", api_version), ("kind", kind)):
         if obj.get(name, expected) != expected:
-            raise Bad(400, "BadRequest", f"{name}: {obj[name]!r} is not {expected!r}")
+            raise RequestError(400, "BadRequest", f"{name}: {obj[name]!r} is not {expected!r}")

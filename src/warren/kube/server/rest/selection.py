@@ -12,12 +12,12 @@ from warren.base.objects import Key, Object, key_of
 from warren.kube.client import Refused
 from warren.kube.server import selectors
 from warren.kube.server.resources import Resource
-from warren.kube.server.rest.requests import Bad, number
+from warren.kube.server.rest.requests import RequestError, number
 from warren.kube.server.selectors import Operator
 
 
 class Selection:
-    """The selectors and the page of one request. Raises Bad where they make no sense."""
+    """The selectors and the page of one request. Raises RequestError where they make no sense."""
 
     def __init__(self, request: web.Request, resource: Resource) -> None:
         try:
@@ -26,7 +26,7 @@ class Selection:
                 request.query.get("fieldSelector", ""), resource.selectable
             )
         except Refused as error:
-            raise Bad(400, "BadRequest", str(error)) from None
+            raise RequestError(400, "BadRequest", str(error)) from None
         self._limit = int(number(request, "limit") or 0)
         self._from, self.at = _continued(request.query.get("continue", ""))
         """After which object the page begins, and of which version the pages are, if of one."""
@@ -89,4 +89,6 @@ def _continued(token: str) -> tuple[Key, int | None]:
         namespace, name, *at = orjson.loads(base64.urlsafe_b64decode(token))
         return Key(namespace, name), int(at[0]) if at else None
     except (ValueError, TypeError):
-        raise Bad(400, "BadRequest", "continue: this is not what an earlier answer gave") from None
+        raise RequestError(
+            400, "BadRequest", "continue: this is not what an earlier answer gave"
+        ) from None

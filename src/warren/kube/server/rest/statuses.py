@@ -18,7 +18,7 @@ from warren.kube.client import (
 from warren.kube.server.access.impersonation import MayNot
 from warren.kube.server.refusals import Absent, Misaddressed, NoRoom, Stale, Taken, TooLarge
 from warren.kube.server.resources import Invalid
-from warren.kube.server.rest.requests import Bad
+from warren.kube.server.rest.requests import RequestError
 from warren.kube.server.schemas.apply import ApplyConflict
 from warren.kube.server.schemas.causes import Cause
 from warren.kube.server.webhooks.calls import CallFailed, Rejected
@@ -58,7 +58,7 @@ def failure(error: Exception) -> Failure | None:
         case web.HTTPException():
             reason = "RequestEntityTooLarge" if error.status == 413 else "BadRequest"
             return Failure(error.status, reason, error.reason)
-        case Bad():
+        case RequestError():
             return Failure(error.code, error.reason, str(error))
         case Absent():
             return Failure(404, "NotFound", str(error), _about(error))

@@ -14,9 +14,9 @@ from aiohttp import web
 from tests.harness import users
 from tests.journal.running import really
 from tests.kube.clusters import alongside
-from warren.kube import serving, strangers
+from warren.kube import connections, serving
+from warren.kube.connections import Shares, user_of
 from warren.kube.server.access import tls
-from warren.kube.strangers import Shares, user_of
 
 HOST = "127.0.0.1"
 ASKED = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -186,7 +186,7 @@ async def test_requests_of_strangers_leave_the_event_loop_to_others(
             assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 200")
             ticking.cancel()
             await asyncio.wait({ticking})
-    # What a stranger may take at once is taken by the first of the steps.
+    # What a guest may take at once is taken by the first of the steps.
     assert (sum(between[10:]) > 100) is strange
 
 
@@ -195,7 +195,7 @@ def test_a_descriptor_is_no_strangers_once_another_connection_has_it(
 ) -> None:
     shares, here = Shares(), socket.socketpair()
     with here[0] as connection, here[1]:
-        for user, known in ((4711, 4711), (None, strangers.NOBODY), (os.geteuid(), None)):
-            monkeypatch.setattr(strangers, "user_of", lambda _, user=user: user)
+        for user, known in ((4711, 4711), (None, connections.UNKNOWN), (os.geteuid(), None)):
+            monkeypatch.setattr(connections, "user_of", lambda _, user=user: user)
             assert shares.admit(connection)
-            assert shares.stranger(connection.fileno()) == known
+            assert shares.guest(connection.fileno()) == known

@@ -18,8 +18,8 @@ ALL: Final = 512
 """Connections of all of them together."""
 PACE: Final = 0.02
 """Seconds from one connection of such a user to the next."""
-NOBODY: Final = -1
-"""The user of connections of which it is not known whose they are."""
+UNKNOWN: Final = -1
+"""The user of connections whose owner is not known."""
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
@@ -32,16 +32,16 @@ _ENDS: Final = struct.Struct("!HH4s12x4s12x")
 """The ports and addresses of both ends of a connection: first those of the socket in question."""
 _REST: Final = struct.Struct("=III")
 """The interface and the cookie, of which all bits mean none."""
-_TOLD: Final = struct.Struct("=4x48xIIIII")
+_ANSWER: Final = struct.Struct("=4x48xIIIII")
 """Of an answer: timer, queues, user and inode."""
 _NONE: Final = 2**32 - 1
 
 
 class Shares:
-    """Counts connections by who has opened them."""
+    """Counts connections by the user that has opened them."""
 
     def __init__(self, *, each: int = EACH, together: int = ALL, pace: float = PACE) -> None:
-        """A user has `each` of them, all have `together`. Those of nobody known are like one's.
+        """A user has `each` of them, all have `together`. Unknown users count as one user.
 
         Those of one user are let in `pace` seconds after each other.
         """
@@ -53,15 +53,15 @@ class Shares:
         self._whose: dict[int, int] = {}
         """Users by descriptor: each request looks here, however many connections there are."""
 
-    def stranger(self, descriptor: int) -> int | None:
-        """Return whose an open connection is; None for the server's own user's and root's."""
+    def guest(self, descriptor: int) -> int | None:
+        """Return the guest that opened a connection; None for the server's own user and root."""
         return self._whose.get(descriptor)
 
-    def wait(self, stranger: int, now: float) -> float:
-        """Return after how many seconds the next connection of a stranger is let in."""
+    def wait(self, guest: int, now: float) -> float:
+        """Return after how many seconds the next connection of a guest is accepted."""
         self._next = {each: moment for each, moment in self._next.items() if moment > now}
-        moment = self._next.get(stranger, now)
-        self._next[stranger] = moment + self._pace
+        moment = self._next.get(guest, now)
+        self._next[guest] = moment + self._pace
         return moment - now
 
     def admit(self, connection: socket.socket) -> bool:
@@ -83,12 +83,12 @@ class Shares:
         if len(own) >= most or sum(map(len, self._open.values())) >= self._all:
             return False
         self._open[user] = [*own, connection]
-        self._whose[connection.fileno()] = NOBODY if user is None else user
+        self._whose[connection.fileno()] = UNKNOWN if user is None else user
         return True
 
 
 def user_of(connection: socket.socket) -> int | None:
-    """Return whose process on this machine is at the other end; None for what is not known."""
+    """Return the user on this machine whose process is at the other end; None if not known."""
     if connection.family != socket.AF_INET:
         return None
     with suppress(OSError):
@@ -99,13 +99,13 @@ def user_of(connection: socket.socket) -> int | None:
         body = asked + _REST.pack(0, _NONE, _NONE)
         header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asking:
-            # The kernel answers before `send` returns, so that nobody waits here.
+            # The kernel answers before `send` returns, so that this does not block.
             asking.setblocking(False)
             asking.send(header + body)
             answer = asking.recv(2**12)
         if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
             return None
-        *_, user, inode = _TOLD.unpack_from(answer, _HEADER.size)
-        # One without an inode has been closed by its process, and is nobody's.
+        *_, user, inode = _ANSWER.unpack_from(answer, _HEADER.size)
+        # One without an inode has been closed by its process, and has no owner.
         return int(user) if inode else None
     return None
