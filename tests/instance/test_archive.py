@@ -77,7 +77,7 @@ async def test_the_archive_has_the_records_of_services_but_neither_request_nor_o
                 put(keys.of(job, "guest.output"), b"secret"),
             ]
         )
-        await life.manager.ended.purge([job])
+        await life.manager.inactive_jobs.purge([job])
 
     (told,) = archived(path)
     assert set(told) == {"id", "eventlog", "jobspec", "R", "rabbit.computes", "data.dws.computes"}

@@ -426,7 +426,7 @@ async def test_purged_jobs_are_neither_listed_nor_counted() -> None:
     async with alive() as life:
         jobs = await ended(life, 3)
         assert len(await listed(life)) == 3
-        await life.manager.ended.purge(jobs[:2])
+        await life.manager.inactive_jobs.purge(jobs[:2])
 
         assert [each["id"] for each in await listed(life)] == jobs[2:]
         found = await stats(life)

@@ -32,7 +32,7 @@ ARCHIVE_AGAIN: Final = 60.0
 """Seconds until an archive that could not be written is tried again."""
 
 
-class Ended:
+class InactiveJobs:
     """The inactive jobs of an instance. `removed` is called for each that is purged."""
 
     def __init__(
@@ -61,10 +61,10 @@ class Ended:
 
     # Coming in
 
-    def begun(self, entry: Entry) -> None:
+    def track(self, entry: Entry) -> None:
         """Note that there is an active job."""
         if entry.job.flags & WAITABLE:
-            self._waiting.begun(entry.job.id)
+            self._waiting.add(entry.job.id)
 
     def keep(self, entry: Entry) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
@@ -73,7 +73,7 @@ class Ended:
         short = summary.encode(entry.job, entry.jobspec, entry.r, held)
         self._commits.add(put(keys.summary(job), short))
         self._known.leaving[job] = self._known.active.pop(job)
-        self._known.inactive[job] = self._short(job, short)
+        self._known.inactive[job] = self._inactive(job, short)
 
         def left() -> None:
             del self._known.leaving[job]
@@ -88,13 +88,13 @@ class Ended:
         short = self._stored.summary(job)
         if short is None or summary.decode(short) is None:
             return None
-        return self._short(job, short)
+        return self._inactive(job, short)
 
-    def shorten(self, entry: Entry) -> Inactive:
+    def summarize(self, entry: Entry) -> Inactive:
         """Return a job that was over before there were summaries; its own is written later."""
         job = entry.job.id
         self._unwritten[job] = summary.encode(entry.job, entry.jobspec, entry.r)
-        return self._short(job, self._unwritten[job])
+        return self._inactive(job, self._unwritten[job])
 
     def restored(self, over: list[Inactive]) -> None:
         """Take all jobs that were over before a restart."""
@@ -104,7 +104,7 @@ class Ended:
             if each.summary.waitable:
                 self._waiting.ended(each.id)
 
-    def _short(self, job: JobId, short: bytes) -> Inactive:
+    def _inactive(self, job: JobId, short: bytes) -> Inactive:
         return Inactive(job, short, self._stored, self._broken)
 
     async def write(self) -> None:
@@ -212,7 +212,7 @@ class Ended:
         ended = self._known.inactive.get(taken)
         if ended is None or taken in self._going:
             raise RpcError(errno.ECHILD, "the job was purged")
-        self._known.inactive[taken] = self._short(taken, ended.waited_for())
+        self._known.inactive[taken] = self._inactive(taken, ended.waited_for())
         self._commits.add(put(keys.summary(taken), ended.waited_for()))
         await self._commits.done()
         return ended

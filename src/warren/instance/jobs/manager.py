@@ -22,7 +22,7 @@ from warren.instance.jobs.archive import Archive
 from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.eventjournal import EventJournal, Wanted
 from warren.instance.jobs.eventprocessor import EventProcessor
-from warren.instance.jobs.inactive import Ended
+from warren.instance.jobs.inactive import InactiveJobs
 from warren.instance.jobs.jobtap import Answered, Plugin, Rejected
 from warren.instance.jobs.known import Entry, Inactive, Known
 from warren.instance.jobs.purging import limits
@@ -65,7 +65,7 @@ class JobManager:
         self.processor = EventProcessor(clock, self._commits, self._journal, self._retire)
         self._stack = self.processor.stack
         archive = None if table.archive is None else Archive(Path(table.archive), self._stored)
-        self.ended = Ended(
+        self.inactive_jobs = InactiveJobs(
             clock, self._stored, self._known, self._commits, archive, self._stack.tell_removed
         )
         self._timers = Timers(clock)
@@ -104,8 +104,10 @@ class JobManager:
             self._restart()
             tasks.create_task(self._commits.run(), name="job manager commits")
             tasks.create_task(self._timers.run(), name="job manager timers")
-            tasks.create_task(self.ended.write(), name="job manager summaries")
-            tasks.create_task(self.ended.keep_within(self._limits), name="job manager purges")
+            tasks.create_task(self.inactive_jobs.write(), name="job manager summaries")
+            tasks.create_task(
+                self.inactive_jobs.keep_within(self._limits), name="job manager purges"
+            )
 
     # What others see
 
@@ -194,7 +196,7 @@ class JobManager:
             del self._known.active[job]
             raise RpcError(errno.EINVAL, str(error)) from None
         accepted = True
-        self.ended.begun(entry)
+        self.inactive_jobs.track(entry)
         self._commits.add(*operations, keys.log_event(job, event))
         entry.queue.append(Event(self._clock.now(), "validate"))
         entry.held = False
@@ -234,7 +236,7 @@ class JobManager:
         self._stack.tell("job.inactive-add", entry)
         self._stack.tell("job.destroy", entry)
         entry.aux.clear()
-        self.ended.keep(entry)
+        self.inactive_jobs.keep(entry)
 
     def reprioritize(self) -> None:
         """Ask again what priority each job has that waits for resources."""
@@ -314,9 +316,9 @@ class JobManager:
         """Why the scheduler cannot let jobs keep what they have."""
         for job in self._stored.ids():
             try:
-                found = self.ended.read(job) or self._replayed(job)
+                found = self.inactive_jobs.read(job) or self._replayed(job)
             except UserMistake as error:
-                self.ended.put_aside(job, str(error))
+                self.inactive_jobs.put_aside(job, str(error))
                 continue
             if isinstance(found, Entry):
                 self._known.active[job] = found
@@ -324,7 +326,7 @@ class JobManager:
             else:
                 over.append(found)
                 self._stored.count(job, found.userid, found.held)
-        self.ended.restored(over)
+        self.inactive_jobs.restored(over)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
                 why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed))
@@ -357,11 +359,11 @@ class JobManager:
             events=events,
             durable=len(events),
         )
-        return entry if known.state is not State.INACTIVE else self.ended.shorten(entry)
+        return entry if known.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
 
     def _revive(self, entry: Entry) -> None:
         """Call the plugins for a job that is active at a restart. What they post waits for all."""
-        self.ended.begun(entry)
+        self.inactive_jobs.track(entry)
         entry.held = True
         if entry.job.state is State.SCHED:
             self.processor.post(entry, "flux-restart")

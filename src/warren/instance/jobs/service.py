@@ -153,7 +153,7 @@ class JobManagerService:
         if type(given) is int and given in ANY:
             if not request.cred.owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
-            return await self._manager.ended.wait(None)
+            return await self._manager.inactive_jobs.wait(None)
         wanted = read(request, requests.OfAnyJob).id
         found = self._manager.find(JobId(wanted))
         if found is None:
@@ -161,7 +161,7 @@ class JobManagerService:
         job = visible(self._manager, request).job
         if not job.flags & WAITABLE:
             raise RpcError(errno.ECHILD, "the job was not submitted to be waited for")
-        return await self._manager.ended.wait(job.id)
+        return await self._manager.inactive_jobs.wait(job.id)
 
     # Many jobs
 
@@ -198,7 +198,7 @@ class JobManagerService:
         asked = read(request, requests.PurgeAll)
         age = asked.age_limit if asked.age_limit is not None and asked.age_limit >= 0 else None
         number = asked.num_limit if asked.num_limit is not None and asked.num_limit >= 0 else None
-        jobs = self._manager.ended.purgeable(Limits(age, number), asked.batch)
+        jobs = self._manager.inactive_jobs.purgeable(Limits(age, number), asked.batch)
         return {"count": await self._purged(jobs) if asked.force else len(jobs)}
 
     async def _purge_one(self, request: Request) -> Payload:
@@ -212,7 +212,7 @@ class JobManagerService:
 
     async def _purged(self, jobs: Sequence[JobId]) -> int:
         try:
-            return await self._manager.ended.purge(jobs)
+            return await self._manager.inactive_jobs.purge(jobs)
         except NotArchived as error:
             raise RpcError(error.errnum, str(error)) from None
 

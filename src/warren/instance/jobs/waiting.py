@@ -1,4 +1,4 @@
-"""Who waits for the end of jobs that were submitted to be waited for, once each."""
+"""The callers that wait for the end of waitable jobs, each of which is given once."""
 
 import asyncio
 import errno
@@ -8,7 +8,7 @@ from warren.rpc.message import RpcError
 
 
 class Waiting:
-    """The waitable jobs, and who waits for one of them or for any."""
+    """The waitable jobs, and the callers that wait for one of them or for any."""
 
     def __init__(self) -> None:
         self._lives: set[JobId] = set()
@@ -18,7 +18,7 @@ class Waiting:
         self._for_one: dict[JobId, asyncio.Future[JobId]] = {}
         self._for_any: list[asyncio.Future[JobId]] = []
 
-    def begun(self, job: JobId) -> None:
+    def add(self, job: JobId) -> None:
         """Add a job that may be waited for."""
         self._lives.add(job)
 

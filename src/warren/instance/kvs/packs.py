@@ -44,7 +44,7 @@ def pack(entries: Mapping[str, Any], written: int) -> Pack:
     return Pack(zlib.compress(encoded(entries), _LEVEL), len(entries), written)
 
 
-class Open:
+class Cache:
     """A cache: the packs that were read last, and those that roots given out refer to."""
 
     def __init__(self) -> None:

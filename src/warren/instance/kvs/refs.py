@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import orjson
 
-from warren.instance.kvs.packs import Open, Pack
+from warren.instance.kvs.packs import Cache, Pack
 from warren.instance.kvs.tree import Directory, Link, thawed
 from warren.rfc import treeobj
 from warren.rfc.treeobj import Algorithm
@@ -64,7 +64,7 @@ class _Latest:
 class Refs:
     """Digests and blobs."""
 
-    def __init__(self, algorithm: Algorithm, packs: Open, kept: int = KEPT) -> None:
+    def __init__(self, algorithm: Algorithm, packs: Cache, kept: int = KEPT) -> None:
         self.algorithm: Algorithm = algorithm
         self._packs = packs
         self._made = _Latest(kept)

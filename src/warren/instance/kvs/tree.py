@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from warren.instance.kvs.packs import Open, Pack
+from warren.instance.kvs.packs import Cache, Pack
 from warren.rpc.message import RpcError
 
 VALUE: Final = (bytes, bytearray)
@@ -58,17 +58,17 @@ class Witness:
         """How many transactions have been begun."""
         self.undo: list[Callable[[], object]] | None = None
         """How to take back what the transaction under way has done, if it may be refused."""
-        self.open = Open()
+        self.open = Cache()
 
 
-def raw(node: Any, packs: Open) -> Any:
+def raw(node: Any, packs: Cache) -> Any:
     """Return a node as packs have it: directories are plain, links are pairs."""
     if isinstance(node, Directory):
         return {name: raw(each, packs) for name, each in unpacked(node, packs)}
     return node
 
 
-def unpacked(place: Directory, packs: Open) -> Iterator[tuple[str, Any]]:
+def unpacked(place: Directory, packs: Cache) -> Iterator[tuple[str, Any]]:
     """Return the entries of a directory; of those that are in packs, as packs have them."""
     for name, node in place.items():
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
@@ -84,7 +84,7 @@ def thawed(found: Any, changed: int, written: int) -> Any:
     return found if isinstance(found, bytes) else Link(*found)
 
 
-def part(node: Any, packs: Open) -> None:
+def part(node: Any, packs: Cache) -> None:
     """Remember the packs in what is about to go."""
     if isinstance(node, Pack):
         packs.part(node)
