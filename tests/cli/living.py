@@ -20,7 +20,7 @@ from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.rpc import server
 from warren.rpc.bus import Answer, Method
-from warren.rpc.server import Doors
+from warren.rpc.server import AccessPolicy
 
 T = TypeVar("T")
 
@@ -102,7 +102,9 @@ def cluster(path: Path, *, owner: int = US, seconds: float = 0.01) -> Iterator[C
     async def live() -> None:
         async with alive(generous=False, seconds=seconds) as life:
             life.bus.owner = owner
-            serving = asyncio.create_task(server.serve(life.bus, state.socket, Doors(guests=True)))
+            serving = asyncio.create_task(
+                server.serve(life.bus, state.socket, AccessPolicy(guests=True))
+            )
             await asyncio.sleep(0)
             made.append(Cluster(state, asyncio.get_running_loop(), life))
             begun.set()

@@ -15,7 +15,7 @@ from warren.rpc import client, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.message import LONGEST, Handle, Payload, Request, RpcError
 from warren.rpc.peer import WAITING
-from warren.rpc.server import Bounds, Doors
+from warren.rpc.server import AccessPolicy, Bounds
 
 OWNER = os.getuid()
 GUEST = OWNER + 1
@@ -99,7 +99,7 @@ def bus_with(services: Services, owner: int = OWNER) -> Bus:
 async def serving(bus: Bus, path: Path, longest: int = LONGEST) -> AsyncIterator[None]:
     """Serve a bus at a path for the length of a block."""
     running = asyncio.ensure_future(
-        server.serve(bus, path, Doors(guests=True), Bounds(longest=longest))
+        server.serve(bus, path, AccessPolicy(guests=True), Bounds(longest=longest))
     )
     try:
         await eventually(lambda: running.done() or _listens(path))

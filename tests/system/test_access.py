@@ -22,7 +22,7 @@ from warren.rfc import jobspec, signed_request, treeobj
 from warren.rpc import server
 from warren.rpc.client import connect
 from warren.rpc.message import Handle, RpcError
-from warren.rpc.server import Doors
+from warren.rpc.server import AccessPolicy
 
 Asker = Callable[[int, Callable[[Handle], Awaitable[str]]], Awaitable[str]]
 """Lets a user ask, and gives what he got."""
@@ -246,9 +246,9 @@ def test_the_socket_gives_each_real_user_the_same() -> None:
             world.clock = SystemClock()
 
             async def life(control: Control) -> Any:
-                doors = Doors(guests=True)
+                access = AccessPolicy(guests=True)
                 serving = asyncio.ensure_future(
-                    server.serve(control.instance.bus, place / "local", doors)
+                    server.serve(control.instance.bus, place / "local", access)
                 )
                 found = await told(world, control, first, second, ask)
                 serving.cancel()

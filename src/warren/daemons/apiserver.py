@@ -34,15 +34,15 @@ ADMIN: Final = "admin"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrance:
-    """Where one API server is to be reached, and by whom."""
+class Endpoint:
+    """The address of one API server, and its users."""
 
     listener: socket.socket
     tls: ssl.SSLContext
     components: frozenset[str]
     """The users that are parts of the cluster."""
     admin: Access
-    """The way in of whoever has the state directory; `STATEDIR/kubeconfig` says the same."""
+    """The access of the owner of the state directory; `STATEDIR/kubeconfig` says the same."""
 
     async def serve(self, embedded: Embedded, clock: Clock) -> None:
         """Serve until cancelled."""
@@ -65,7 +65,7 @@ def built(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
 
 async def run(
     state: StateDir,
-    entrance: Entrance,
+    endpoint: Endpoint,
     establish: Callable[[Client], Awaitable[None]],
     ready: Callable[[], None] = lambda: None,
     *,
@@ -79,20 +79,20 @@ async def run(
             tasks.create_task(embedded.run(), name="api")
             await embedded.begin()
             await establish(LocalClient(embedded.store))
-            tasks.create_task(entrance.serve(embedded, clock), name="api server")
+            tasks.create_task(endpoint.serve(embedded, clock), name="api server")
             ready()
 
 
 async def serve_until_stopped(
     state: StateDir,
-    entrance: Entrance,
+    endpoint: Endpoint,
     establish: Callable[[Client], Awaitable[None]],
     ready: Callable[[], None],
     *,
     plain: bool,
 ) -> None:
     """Be an API server until SIGTERM or SIGINT."""
-    running = asyncio.ensure_future(run(state, entrance, establish, ready, plain=plain))
+    running = asyncio.ensure_future(run(state, endpoint, establish, ready, plain=plain))
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, running.cancel)
@@ -116,7 +116,7 @@ def components(site: Site) -> list[str]:
     return [*own, *map(users.node_user, nodes)]
 
 
-def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> Entrance:
+def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:
     """Take the port, make the keys, and write a kubeconfig for the admin and each of `names`.
 
     Raises UserMistake where the port cannot be had.
@@ -132,7 +132,7 @@ def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> En
         kubeconfig.write(state.user(name), access, user=name)
     # Last: a process that finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
-    return Entrance(listener=listener, tls=context, components=frozenset(names), admin=admin)
+    return Endpoint(listener=listener, tls=context, components=frozenset(names), admin=admin)
 
 
 def _token(state: StateDir) -> str:

@@ -78,10 +78,10 @@ async def _live(
     async with asyncio.TaskGroup() as parts:
         working = parts.create_task(service.run(), name="service")
         answering = serving.serve_few(app, settings.listener, CONNECTIONS, told)
-        doors = [parts.create_task(answering, name="socket")]
+        listeners = [parts.create_task(answering, name="socket")]
         if settings.exposed is not None:
             telling = exposed.serve(settings.exposed, metrics.exposition, clean)
-            doors.append(parts.create_task(telling, name="exposed"))
+            listeners.append(parts.create_task(telling, name="exposed"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.
         gc.collect()
@@ -92,7 +92,7 @@ async def _live(
         await told.wait()
         notify("STOPPING=1")
         await service.settle(tables.seconds(config.stop_timeout))
-        for part in (*doors, working):
+        for part in (*listeners, working):
             part.cancel()
 
 

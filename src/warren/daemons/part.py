@@ -38,7 +38,7 @@ from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.client import Connection
 from warren.rpc.message import Handle, RpcError
-from warren.rpc.server import Doors
+from warren.rpc.server import AccessPolicy
 
 log = structlog.get_logger()
 
@@ -48,12 +48,12 @@ _AGAIN: Final = 0.2
 
 async def api(state: StateDir, site: Site, port: int | None = None) -> None:
     """Be the API server, on a port that is asked for, or the last one."""
-    entrance = apiserver.opened(state, port, apiserver.components(site))
+    endpoint = apiserver.opened(state, port, apiserver.components(site))
 
     async def establish(client: Client) -> None:
         await apiserver.establish(client, site)
 
-    await apiserver.run(state, entrance, establish)
+    await apiserver.run(state, endpoint, establish)
 
 
 async def controllers(state: StateDir, site: Site) -> None:
@@ -104,21 +104,21 @@ async def instance(state: StateDir, site: Site) -> None:
     ) as client:
         with SqliteJournal(state.jobs, RESERVE) as jobs:
             informers = Informers(client)
-            foundation = founded(state, jobs)
+            foundation = foundation_of(state, jobs)
             flux = compose.instance(site, foundation, informers)
-            doors = entrances(foundation.config)
+            access = access_policy(foundation.config)
             system = System(
                 first={"kvs": flux.kvs.run, "informers": informers.run},
                 before=informers.wait_synced,
                 parts={
                     **flux.parts,
-                    "bus": lambda: server.serve(flux.bus, state.socket, doors),
+                    "bus": lambda: server.serve(flux.bus, state.socket, access),
                 },
             )
             await system.run()
 
 
-def founded(state: StateDir, jobs: Journal) -> Foundation:
+def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
     """Return what the cluster's instance stands on."""
     return Foundation(
         clock=SystemClock(),
@@ -131,10 +131,12 @@ def founded(state: StateDir, jobs: Journal) -> Foundation:
     )
 
 
-def entrances(settings: Config) -> Doors:
-    """Return who may come in by the socket."""
+def access_policy(settings: Config) -> AccessPolicy:
+    """Return the users that may connect to the socket."""
     access = settings.access
-    return Doors(guests=access.allow_guest_user, root_owns=access.allow_root_owner, known=is_known)
+    return AccessPolicy(
+        guests=access.allow_guest_user, root_owns=access.allow_root_owner, known=is_known
+    )
 
 
 def remote_launcher(bus: Bus, handle: Handle) -> Launcher:

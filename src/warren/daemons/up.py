@@ -21,7 +21,7 @@ from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
 from warren.daemons.nodes import Nodes
 from warren.daemons.options import Asked, Found, settled
-from warren.daemons.part import PARTS, entrances, founded
+from warren.daemons.part import PARTS, access_policy, foundation_of
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
@@ -164,7 +164,7 @@ async def _live_together(
     stopped: asyncio.Event,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
-    entrance = apiserver.opened(state, port, apiserver.components(cluster.site))
+    endpoint = apiserver.opened(state, port, apiserver.components(cluster.site))
     with (
         SqliteJournal(state.objects, RESERVE) as objects,
         SqliteJournal(state.jobs, RESERVE) as jobs,
@@ -172,12 +172,12 @@ async def _live_together(
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
-        foundation = founded(state, jobs)
+        foundation = foundation_of(state, jobs)
         ports = Ports(objects=objects, instance=foundation, mount_prefix=str(state.mounts))
         built = control(cluster.site, ports)
-        built.system.parts["api server"] = lambda: entrance.serve(built.api, ports.clock)
-        doors = entrances(foundation.config)
-        built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, doors)
+        built.system.parts["api server"] = lambda: endpoint.serve(built.api, ports.clock)
+        access = access_policy(foundation.config)
+        built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
         is_ready = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")
@@ -187,7 +187,7 @@ async def _live_together(
             gc.enable()
             async with _children(_agents(state, cluster)):
                 await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
-                await _announced(state, cluster, entrance.admin.server, ready, stopped)
+                await _announced(state, cluster, endpoint.admin.server, ready, stopped)
             running.cancel()
 
 

@@ -81,8 +81,8 @@ class _Connection(Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doors:
-    """Who besides the owner may come in."""
+class AccessPolicy:
+    """The users besides the owner that may connect."""
 
     guests: bool = False
     root_owns: bool = False
@@ -94,7 +94,7 @@ class Doors:
     of thousands, would each have as much, as guests of their own."""
 
 
-_CLOSED: Final = Doors()
+_CLOSED: Final = AccessPolicy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +112,17 @@ class Bounds:
 _BOUNDS: Final = Bounds()
 
 
-async def serve(bus: Bus, path: Path, doors: Doors = _CLOSED, bounds: Bounds = _BOUNDS) -> None:
+async def serve(
+    bus: Bus, path: Path, access: AccessPolicy = _CLOSED, bounds: Bounds = _BOUNDS
+) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
-    listener = sockets.listen(path, 0o666 if doors.guests else 0o600)
+    listener = sockets.listen(path, 0o666 if access.guests else 0o600)
     guests = Guests(bounds.guests or limits(), bounds.fairness)
     try:
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                attending = _attend(bus, reader, writer, doors, bounds, guests)
+                attending = _attend(bus, reader, writer, access, bounds, guests)
                 try:
                     task = connections.create_task(attending)
                 except RuntimeError:  # the server stops: it comes too late
@@ -145,16 +147,16 @@ async def _attend(
     bus: Bus,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    doors: Doors,
+    access: AccessPolicy,
     bounds: Bounds,
     guests: Guests,
 ) -> None:
     user = sockets.peer(_socket(writer))
-    owner = user == bus.owner or (doors.root_owns and user == 0)
+    owner = user == bus.owner or (access.root_owns and user == 0)
     connection = _Connection(bus, Cred(user, owner))
     try:
         if not owner:
-            await _demand_welcome(user, doors, guests)
+            await _demand_welcome(user, access, guests)
         with nullcontext() if owner else guests.connected(user) as share:
             peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
             connection.peer = peer
@@ -166,14 +168,14 @@ async def _attend(
             bus.unregister(service)
 
 
-async def _demand_welcome(user: int, doors: Doors, guests: Guests) -> None:
+async def _demand_welcome(user: int, access: AccessPolicy, guests: Guests) -> None:
     """Raise RpcError for a user other than the owner who may not come in."""
-    if not doors.guests:
+    if not access.guests:
         raise RpcError(
             errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
         )
-    if doors.known is not None:
-        await guests.demand_known(user, doors.known)
+    if access.known is not None:
+        await guests.demand_known(user, access.known)
 
 
 def _socket(writer: asyncio.StreamWriter) -> socket.socket:

@@ -39,17 +39,17 @@ def apiserver(
             await cluster.define(client)
 
     async def serve() -> None:
-        entrance = servers.opened(state, port, users)
+        endpoint = servers.opened(state, port, users)
 
         def ready() -> None:
-            click.echo(f"serving the Kubernetes API at {entrance.admin.server}")
+            click.echo(f"serving the Kubernetes API at {endpoint.admin.server}")
             click.echo(f"  state directory: {state.path}")
             click.echo(f"  kubectl --kubeconfig {state.kubeconfig} api-resources")
             for name in users:
                 click.echo(f"  for {name}: {state.user(name)}")
             click.echo("Ctrl-C stops it.")
 
-        await servers.serve_until_stopped(state, entrance, establish, ready, plain=plain)
+        await servers.serve_until_stopped(state, endpoint, establish, ready, plain=plain)
 
     state.prepare()
     logs.configure_file(state.logs / "apiserver.log")
