@@ -455,6 +455,41 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
             await instance.assert_nothing_left()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\xfe\n",
+        b"not an event\n",
+        b'{"timestamp":1.0,"name":"complete"}\n',
+        b'{"timestamp":1.0,"name":"complete","context":{"status":"soon"}}\n',
+        b'{"timestamp":1.0,"name":"complete","context":{"status":65536}}\n',
+        b'{"timestamp":1.0,"name":"complete","context":{"status":-1}}\n{"cut off',
+    ],
+)
+@pytest.mark.parametrize("all_of_it", [False, True])
+@virtually
+async def test_what_its_user_makes_of_a_jobs_log_stops_nobody_elses_jobs(
+    damage: bytes, all_of_it: bool
+) -> None:
+    """The guest namespace is the user's (003.16): an instance that fails of it never starts."""
+    async with machine(Play(seconds=100)) as m:
+        async with m.instance() as instance:
+            job = await instance.submit()
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            key = keys.of(job, "guest.exec.eventlog")
+            before = b"" if all_of_it else instance.kvs.lookup(key)
+            await instance.kvs.commit([put("exec.eventlog", before + damage, keys.guest(job))])
+        async with m.instance() as instance:
+            other = await instance.submit()
+            await instance.until(job)
+            await instance.until(other)
+
+            assert instance.job(other).result is Result.COMPLETED
+            result = Result.FAILED if all_of_it else Result.COMPLETED
+            assert instance.job(job).result is result
+            await instance.assert_nothing_left()
+
+
 # Lost shells
 
 

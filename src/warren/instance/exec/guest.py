@@ -4,16 +4,21 @@ It is the job's user's while the job runs. Its log (RFC 50) tells a later life o
 instance how far an earlier one had come.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from warren.base.clock import Clock
 from warren.instance import keys
 from warren.instance.kvs import Kvs, create_namespace, graft, link
 from warren.rfc import eventlog
+from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
+
+_GREATEST_STATUS: Final = 2**16 - 1
+"""Of the wait statuses that there are."""
 
 Entry = tuple[str, Mapping[str, Any]]
 """An event that is to be written: its name and its context."""
@@ -44,10 +49,14 @@ class Guest:
         self._namespace = keys.guest(job)
 
     def past(self) -> Past:
-        """Read how far the job had come, in the namespace or in what was kept of it."""
+        """Read how far the job had come, in the namespace or in what was kept of it.
+
+        The log is written by shells, which are the job's user: what makes no sense in it is
+        passed over, and costs that job what the log would have said.
+        """
         past = Past()
-        text = self._kvs.get(keys.of(self._job, "guest.exec.eventlog"))
-        for event in eventlog.decode(text.decode()) if text else ():
+        text = self._kvs.get(keys.of(self._job, "guest.exec.eventlog")) or b""
+        for event in _legible(text.decode(errors="replace")):
             match event.name:
                 case "starting":
                     past.begun = event.timestamp
@@ -58,7 +67,9 @@ class Guest:
                 case "shell-exit":
                     past.leader_gone = True
                 case "complete":
-                    past.status = int(event.context["status"])
+                    status = event.context.get("status")
+                    if type(status) is int and 0 <= status <= _GREATEST_STATUS:
+                        past.status = status
         return past
 
     async def open(self) -> float:
@@ -97,3 +108,10 @@ class Guest:
                 graft(keys.of(self._job, "guest"), self._namespace),
             ]
         )
+
+
+def _legible(text: str) -> Iterator[Event]:
+    """Return the events of a log, without the lines that are none."""
+    for line in text.split("\n"):
+        with suppress(BadFormat):
+            yield eventlog.decode_line(line)
