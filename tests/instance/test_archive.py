@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -113,6 +114,30 @@ async def test_a_purge_that_is_asked_for_says_that_the_archive_cannot_be_written
                 await life.bus.handle().rpc(f"job-manager.{topic}", {**request, "force": True})
             assert caught.value.errnum == errno.EISDIR
         assert life.manager.find(job) is not None
+
+
+@virtually
+async def test_no_memo_of_a_user_stops_the_purge_of_others_jobs(tmp_path: Path) -> None:
+    """Memos are the user's, and JSON has integers of any length."""
+    path = tmp_path / "jobs.jsonl"
+    table = JobManager(inactive_num_limit=1, archive=str(path))
+    async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
+        job = await life.submit()
+        memo = {"id": job, "memo": {"great": 2**200, "small": -(2**64)}}
+        await life.bus.handle().rpc("job-manager.memo", memo)
+        await life.until(job)
+        others = await one_after_another(life, 2)
+        await settle()
+
+        assert [each.job.id for each in life.manager.jobs()] == others[1:]
+    first, _ = (msgspec.json.decode(line) for line in path.read_bytes().splitlines())
+    (told,) = (event for event in first["eventlog"] if event["name"] == "memo")
+    assert told["context"] == memo["memo"]
+
+
+def test_what_is_nested_deeply_is_archived() -> None:
+    line = record(JobId(7), [("jobspec", b"[" * 254 + b"]" * 254)])
+    assert len(line) == len(b'{"id":7,"jobspec":}\n') + 2 * 254
 
 
 def test_a_value_that_cannot_be_read_is_archived_as_text() -> None:

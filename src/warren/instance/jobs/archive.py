@@ -4,8 +4,9 @@ import asyncio
 import errno
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import orjson
@@ -60,14 +61,19 @@ def record(job: JobId, values: Iterable[tuple[str, bytes]]) -> bytes:
 
     An eventlog is the array of its events, JSON is what it says, anything else is text.
     """
-    return orjson.dumps({"id": job, **{key: _read(key, value) for key, value in values}}) + b"\n"
+    kept = {key: msgspec.Raw(_read(key, value)) for key, value in values}
+    return msgspec.json.encode({"id": job, **kept}) + b"\n"
 
 
-def _read(key: str, value: bytes) -> Any:
+def _read(key: str, value: bytes) -> bytes:
+    """Return a value as JSON; as text what cannot be read, or not be written again.
+
+    Users have their part in most of it: nothing of theirs may stop the purge of all others' jobs.
+    """
     text = value.decode(errors="replace")
-    try:
+    # Not orjson, which writes no integers of over 64 bits, and fewer levels than it reads.
+    with suppress(BadFormat, ValueError, RecursionError):
         if key.endswith("eventlog"):
-            return [msgspec.to_builtins(event) for event in eventlog.decode(text)]
-        return orjson.loads(text)
-    except (BadFormat, ValueError):
-        return text
+            return msgspec.json.encode(eventlog.decode(text))
+        return msgspec.json.encode(orjson.loads(text))
+    return msgspec.json.encode(text)
