@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -555,6 +556,47 @@ async def test_a_sentinel_parts_what_was_there_from_what_comes() -> None:
             assert [line == SENTINEL for line in watch.lines].index(True) == before
             assert watch.lines.count(SENTINEL) == 1
             assert len(watch.lines) > before + 1
+
+
+@virtually
+async def test_a_long_log_is_told_whole_before_the_sentinel() -> None:
+    async with alive() as life:
+        job = await life.submit()
+        guest = await execution_begins(life, job)
+        lines = [f"{number} {'é' * (number % 300)}\n" for number in range(3000)]
+        text = "".join(lines).encode()
+        await life.kvs.commit([append("log", text, guest), append("log", b"begun", guest)])
+        watch = Watch(life, job, "guest.log", flags=WAITCREATE | INITIAL_SENTINEL)
+        await settle()
+        assert watch.lines == [*lines, SENTINEL]
+
+        await life.kvs.commit([append("log", b" and ended\n", guest)])
+        await settle()
+        assert watch.lines[-1] == "begun and ended\n"
+        await watch.stop()
+
+
+@virtually
+async def test_a_watch_holds_nothing_of_a_line_that_has_not_ended() -> None:
+    """A user has thousands of watches, and a log has as many bytes as a namespace."""
+    line = b"\xf0\x9f\x90\xb0" * 2**20
+    async with alive() as life:
+        job = await life.submit()
+        guest = await execution_begins(life, job)
+        await life.kvs.commit([append("log", line, guest)])
+        tracemalloc.start()
+        try:
+            watches = [Watch(life, job, "guest.log") for _ in range(8)]
+            await settle()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held < len(line)
+
+        for _ in range(3):
+            await life.kvs.commit([append("log", line, guest)])
+        assert [await watch.ended() for watch in watches] == [True] * 8
+        assert [watch.errnum for watch in watches] == [errno.EFBIG] * 8
 
 
 @virtually

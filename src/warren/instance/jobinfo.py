@@ -15,6 +15,7 @@ import orjson
 from warren.instance import keys
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs
+from warren.instance.kvs.tree import VALUE, split
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, stdio
 from warren.rfc import jobspec as jobspecs
@@ -38,7 +39,10 @@ INITIAL_SENTINEL: Final = 2
 
 
 LARGEST: Final = 12 * 2**20
-"""Bytes of all values in one answer: a longer log is watched."""
+"""Bytes of all values in one answer, and of a line of a log: a longer log is watched."""
+
+_PART: Final = 2**16
+"""Bytes of a log that a watch holds, if its lines are no longer: users have many watches."""
 
 
 class JobInfo:
@@ -48,7 +52,7 @@ class JobInfo:
     """
 
     def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST) -> None:
-        """A lookup gives no more than `largest` bytes."""
+        """A lookup gives no more than `largest` bytes, and a watch no longer line."""
         self._largest = largest
         self._kvs = kvs
         self._manager = manager
@@ -73,19 +77,24 @@ class JobInfo:
         found: dict[str, Any] = {"id": job}
         size = 0
         for key in dict.fromkeys(wanted):
-            value = self._value(job, key)
-            size += len(value)
+            size += len(self._there(job, key) or b"")
             if size > self._largest:
                 words = (
                     f"with {key} there are over {self._largest} bytes: ask for less, or watch a log"
                 )
                 raise RpcError(errno.EFBIG, words)
+            value = self._value(job, key)
             if key in _UPDATES and flags:
                 known = self._current(job, key) if flags & CURRENT else _parsed(value, key)
                 found[key] = known if flags & JSON_DECODE else orjson.dumps(known).decode()
             else:
                 found[key] = value.decode(errors="replace")
         return found
+
+    def _there(self, job: JobId, key: str) -> bytes | bytearray | None:
+        """Return a value itself, which is not to be changed; None where there is none."""
+        node = self._kvs.find(split(_place(job, key))).node
+        return node if isinstance(node, VALUE) else None
 
     def _value(self, job: JobId, key: str) -> bytes:
         place = _place(job, key)
@@ -124,9 +133,8 @@ class JobInfo:
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
                 with _damage("eventlog"):
-                    updates = [
-                        event for event in map(eventlog.decode_line, lines) if event.name == name
-                    ]
+                    events = map(eventlog.decode_line, _separate(lines))
+                    updates = [event for event in events if event.name == name]
                     for update in updates:
                         value = applied(value, update.context)
                 if updates or not told:
@@ -147,18 +155,26 @@ class JobInfo:
         if not announced and not length:
             announced = True
             yield {}
+        told = 0
         async with aclosing(self._lines(job, path)) as batches:  # type: ignore[type-var]
             async for lines in batches:
-                for line in lines:
+                for line in _separate(lines):
                     yield {"event": f"{line}\n"}
                     if _comes_last(line, ends, path):
                         return
-                if not announced:  # what was there comes at once
+                told += len(lines)
+                if not announced and told >= length:
                     announced = True
                     yield {}
 
     def _length(self, job: JobId, path: str, *, waits: bool) -> int:
-        """Return the bytes that a log has now. Raises RpcError where it is not to be watched."""
+        """Return the bytes of lines that a log has now.
+
+        Raises RpcError where it is not to be watched.
+        """
+        there = self._there(job, path)
+        if there is not None:
+            return there.rfind(b"\n", max(0, len(there) - self._largest)) + 1
         try:
             return len(self._value(job, path))
         except RpcError as error:
@@ -166,19 +182,31 @@ class JobInfo:
                 raise
             return 0
 
-    async def _lines(self, job: JobId, path: str) -> AsyncIterator[list[str]]:
-        """Return the lines of a log as they come, until nothing can come any more."""
-        left = ""
+    async def _lines(self, job: JobId, path: str) -> AsyncIterator[bytes]:
+        """Return the lines of a log as they come, some at a time, until nothing can come any more.
+
+        What is no whole line stays in the store: a user may have as many watches as requests.
+        """
+
+        def part(log: bytes | bytearray, offset: int) -> int:
+            end = log.rfind(b"\n", offset, offset + _PART) + 1
+            if not end:
+                end = log.find(b"\n", offset + _PART, offset + self._largest) + 1
+            if not end and len(log) - offset > self._largest:
+                words = f"{path}: a line of over {self._largest} bytes is none of a log"
+                raise RpcError(errno.EFBIG, words)
+            return max(offset, end)
+
         chunks = self._kvs.follow(
             _place(job, path),
             # A log whose writer has died has no last entry, but ends with its job.
             final=lambda: self._over(job),
             also=keys.of(job, "eventlog"),
+            part=part,
         )
         async with aclosing(chunks) as following:  # type: ignore[type-var]
             async for chunk in following:
-                *lines, left = (left + chunk.decode(errors="replace")).split("\n")
-                yield lines
+                yield chunk
 
     def _over(self, job: JobId) -> bool:
         """Return whether the last event of a job is durable: it is known a moment before that."""
@@ -202,6 +230,15 @@ class JobInfo:
         if not request.cred.owner and found.job.userid != request.cred.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         return found.job.id
+
+
+def _separate(lines: bytes) -> Iterator[str]:
+    """Return lines one after the other, each without its newline: short ones take more room."""
+    begin = 0
+    while begin < len(lines):
+        end = lines.index(b"\n", begin)
+        yield lines[begin:end].decode(errors="replace")
+        begin = end + 1
 
 
 @contextmanager

@@ -321,12 +321,14 @@ class Kvs:
         *,
         final: Callable[[], bool] = lambda: False,
         also: str | None = None,
+        part: Callable[[bytes | bytearray, int], int] = lambda value, offset: len(value),
     ) -> AsyncIterator[bytes]:
         """Return what is in a value, and whatever is appended to it, wherever its link leads.
 
         Waits for the key if it is not there. Ends when nothing is left to give and
         `final` says that nothing will come; it is asked at every change of the
-        value, and of the primary key `also`.
+        value, and of the primary key `also`. `part` says where what is given at a time ends that
+        begins at an offset: there, if nothing is to be given yet.
         """
         offset = 0
         names, beside = split(key), (PRIMARY, tuple(split(also or key)))
@@ -334,8 +336,10 @@ class Kvs:
             while True:
                 found = self.find(names, namespace)
                 waiter.look_at({*found.places, beside})
-                if isinstance(found.node, VALUE) and len(found.node) > offset:
-                    chunk, offset = bytes(found.node[offset:]), len(found.node)
+                grown = isinstance(found.node, VALUE) and len(found.node) > offset
+                end = part(found.node, offset) if grown else offset
+                if end > offset:
+                    chunk, offset = bytes(found.node[offset:end]), end
                     yield chunk
                 elif final():
                     return
