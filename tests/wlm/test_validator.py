@@ -11,7 +11,7 @@ from warren.base.errors import UserMistake
 from warren.directives.diagnostics import Mistake
 from warren.rfc import jobspec
 from warren.scheduling.graph import Graph
-from warren.wlm.embedded.validator import StorageValidator
+from warren.wlm.embedded.validator import LONGEST, MOST, StorageValidator
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 
@@ -78,4 +78,23 @@ def test_sizes_are_told_in_units_that_fit_them() -> None:
     assert refused(JOBDW.replace("1GiB", "100TiB")) == (
         "1 node with 100.1 TiB of flash is asked for, and a rabbit has 144 GiB for the nodes that "
         "are wired to it."
+    )
+
+
+def test_more_directives_than_one_job_has_are_refused_before_they_are_looked_at() -> None:
+    """Passes of the storage side look at all of them: thousands would stop everybody's jobs."""
+    copies = [f"#DW copy_in source=/data/{n} destination=$DW_JOB_ab/" for n in range(MOST)]
+    assert refused("\n".join([JOBDW, *copies])) == (
+        f"The job has {MOST + 1} directives, and one has {MOST} at most: "
+        "copy a directory rather than each file in it."
+    )
+    # As many as there may be, and this sentence is about one of them.
+    assert "No global file system" in refused("\n".join([JOBDW, *copies[1:]]))
+
+
+def test_directives_that_are_longer_than_objects_should_be_are_refused() -> None:
+    long = f"{JOBDW}{'a' * LONGEST}"
+    assert refused(long) == (
+        f"The job's directives have {len(long)} characters together, and {LONGEST} at most: "
+        "use shorter names, such as that of a link."
     )

@@ -5,7 +5,7 @@ mistake; and a job that could never fit is not left to wait for ever.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives import rules as directive_rules
@@ -18,6 +18,12 @@ from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfi
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
+
+MOST: Final = 64
+"""Directives of one job. Each has objects of its own, and every pass looks at all of them."""
+
+LONGEST: Final = 2**16
+"""Characters of all directives of one job: objects and their journal have them again and again."""
 
 
 class StorageValidator:
@@ -43,6 +49,7 @@ class StorageValidator:
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
         texts = view.directives(spec)
+        _demand_few(texts or ())
         directives = [parse(text) for text in texts or ()]
         if texts is not None and not directives:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
@@ -85,6 +92,19 @@ class StorageValidator:
                 known = sorted(profile.metadata.name for profile in profiles)
                 remedy = did_you_mean(argument.value.text, known) or f"Take {listed(known)}."
             raise directive.mistake(argument.value, _sentence(fault), remedy) from fault
+
+
+def _demand_few(texts: Sequence[str]) -> None:
+    if len(texts) > MOST:
+        raise UserMistake(
+            f"The job has {len(texts)} directives, and one has {MOST} at most: "
+            "copy a directory rather than each file in it."
+        )
+    if sum(map(len, texts)) > LONGEST:
+        raise UserMistake(
+            f"The job's directives have {sum(map(len, texts))} characters together, and {LONGEST} "
+            "at most: use shorter names, such as that of a link."
+        )
 
 
 def _sentence(fault: Fault) -> str:
