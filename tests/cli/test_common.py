@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from tests.cli.living import cluster
 from warren.base.errors import UserMistake
+from warren.cli.cluster.doctor import tell
 from warren.cli.common import f58, print_table
 from warren.cli.job.read import log_path
 from warren.cli.main import cli
@@ -84,3 +85,15 @@ def test_a_table_shows_escaped_what_a_terminal_would_obey(
         r"\x1b[31mred\n    5",
         "                10",
     ]
+
+
+def test_what_processes_call_themselves_does_nothing_to_an_admins_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = "\x1b]0;me\x07 of someone keeps a volume, which is to go"
+    found = {"kind": "process", "where": "rabbit-0", "name": "7", "why": why}
+    tell([found], ["rabbit-0: \x1b[2J"], repair=True)
+
+    told = capsys.readouterr()
+    assert told.out.startswith(r"rabbit-0: process 7: \x1b]0;me\x07 of someone keeps")
+    assert told.err == "warren: rabbit-0: \\x1b[2J\n"

@@ -40,6 +40,14 @@ def test_contexts_are_pairs_of_keys_and_json() -> None:
     ]
 
 
+def test_what_users_write_into_a_log_does_nothing_to_a_terminal() -> None:
+    context = {"key\x1b[2J": "value\x1b[2J\x9b2J", "great": 2**200}
+    line = Writer().line(Event(1.0, "memo", context))
+
+    assert line.isprintable()
+    assert line.startswith(r'1.000000 memo key\x1b[2J="value\u001b[2J\x9b2J" great=16069380442')
+
+
 def test_as_json_events_are_as_they_are_stored() -> None:
     writer = Writer("json", "human")
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
+import msgspec
 
+from warren.base.printable import printable
 from warren.rfc import eventlog
 from warren.rfc.eventlog import Event
 
@@ -29,7 +30,7 @@ class Writer:
         if self._form == "json":
             return eventlog.encode(event).removesuffix("\n")
         pairs = [f"{name}={_compact(value)}" for name, value in event.context.items()]
-        return " ".join([moment, event.name, *pairs])
+        return printable(" ".join([moment, event.name, *pairs]))
 
     def skip(self, event: Event) -> None:
         """Go by an event that is not written: others are told from its time."""
@@ -66,4 +67,5 @@ def matches(event: Event, pairs: Mapping[str, str]) -> bool:
 
 
 def _compact(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    # Not orjson, which knows no integers of over 64 bits.
+    return msgspec.json.encode(value).decode()

@@ -1,10 +1,12 @@
 """`warren doctor`: find and remove orphaned resources."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from warren.base.errors import UserMistake
+from warren.base.printable import printable
 from warren.cli.common import json_option, print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 
@@ -44,17 +46,19 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
     if as_json:
         print_json({"found": found, "repaired": repair and not failures, "failures": failures})
     else:
-        _tell(found, failures, repair=repair)
+        tell(found, failures, repair=repair)
     if left_over:
         raise click.exceptions.Exit(1)
 
 
-def _tell(found: list[dict[str, Any]], failures: list[str], *, repair: bool) -> None:
+def tell(found: Sequence[Mapping[str, Any]], failures: Sequence[str], *, repair: bool) -> None:
+    """Print what was found, and what could not be given back."""
     for each in found:
         place = f"{each['where']}: " if each["where"] else ""
-        click.echo(f"{place}{each['kind']} {each['name']}: {each['why']}")
+        # Processes have the names that their users give them.
+        click.echo(printable(f"{place}{each['kind']} {each['name']}: {each['why']}"))
     for failure in failures:
-        click.echo(f"warren: {failure}", err=True)
+        click.echo(printable(f"warren: {failure}"), err=True)
     if not found:
         click.echo("no orphaned resources found")
     elif not repair:

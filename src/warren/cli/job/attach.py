@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
+from warren.base.printable import printable
 from warren.cli.common import f58
 from warren.cli.job.terminal import UserTerminal, in_use
 from warren.rfc import eventlog, stdio
@@ -162,11 +163,8 @@ def _ended(status: int) -> str:
 
 def _tell_exception(job: int, event: Event, since: float) -> None:
     context = event.context
-    click.echo(
-        f"{since:.3f}s: job.exception {f58(job)} type={context['type']} "
-        f"severity={context['severity']} {context.get('note', '')}".rstrip(),
-        err=True,
-    )
+    words = f"type={context['type']} severity={context['severity']} {context.get('note', '')}"
+    click.echo(f"{since:.3f}s: job.exception {f58(job)} {printable(words)}".rstrip(), err=True)
 
 
 def _code(status: int | None, fatal: Event | None) -> int:
