@@ -49,6 +49,24 @@ async def test_a_guest_has_only_so_many_barriers_and_those_of_a_job_go_with_it()
         assert await meeting.enter("0", "f2-init", 1, GUEST) == 0
 
 
+@virtually
+async def test_a_guests_barriers_remember_no_more_names_than_fit_in_them() -> None:
+    async with living() as group:
+        meeting = Meeting(group, Barriers(most=1))
+        for who in range(100):
+            assert await meeting.enter(f"{who}", "f1-init", 1, GUEST) == 0
+        for who in range(15):
+            assert await meeting.enter(f"{who}", "f1-init", 2**16, GUEST) == 0
+        meeting.barriers.forget(GUEST, "f1-")
+
+        waiting = [meeting.enter(f"{who}", "f2-init", 2**16, GUEST) for who in range(16)]
+        await settle()
+        assert await meeting.enter("16", "f2-init", 2**16, GUEST) == errno.ENOSPC
+        meeting.barriers.forget(GUEST, "f2-")
+        assert [await each for each in waiting] == [errno.ECANCELED] * 16
+        assert await meeting.enter("16", "f2-init", 1, GUEST) == 0
+
+
 @pytest.mark.parametrize(
     "wide", [{"size": 2**16 + 1}, {"who": "0" * 257}, {"name": "f1" * 128}], ids=repr
 )

@@ -55,6 +55,14 @@ class Placed:
         self.r = r
 
 
+def test_an_attribute_that_is_named_again_and_again_is_told_once() -> None:
+    """Each costs time for each job, and a request has room for 30,000 names."""
+    assert attributes.chosen(["all"] * 30_000) == list(ATTRIBUTES)
+    assert attributes.chosen(["name", "state"] * 15_000) == ["name", "state"]
+    with pytest.raises(BadFormat):
+        attributes.chosen([["name"]])
+
+
 def test_all_attributes_of_rfc_43_are_there() -> None:
     assert set(ATTRIBUTES) >= RFC_43
     assert attributes.chosen(["all"]) == list(ATTRIBUTES)

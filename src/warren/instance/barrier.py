@@ -10,7 +10,8 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 
 _MOST: Final = 4096
-"""Barriers of one guest."""
+"""Barriers of one guest, and sixteen times as many who have entered them."""
+_EACH: Final = 16
 _WIDEST: Final = 2**16
 """Who may meet in one of a guest's."""
 _LONGEST: Final = 256
@@ -33,6 +34,8 @@ class Barriers:
         self._barriers: dict[str, _Barrier] = {}
         self._guests: Counter[str] = Counter()
         """How many of them each guest has, by the name's first word."""
+        self._entered: Counter[str] = Counter()
+        """How many have entered them, likewise."""
         self._broken: set[str] = set()
         """How the names of barriers begin that will not be complete any more."""
 
@@ -51,7 +54,9 @@ class Barriers:
         if name not in self._barriers:
             self._guests[_user(name)] += 1
         barrier = self._barriers.setdefault(name, _Barrier(size))
-        barrier.entered.add(who)
+        if who not in barrier.entered and len(barrier.entered) < barrier.size:
+            self._entered[_user(name)] += 1
+            barrier.entered.add(who)
         if len(barrier.entered) >= barrier.size:
             # Kept, not removed: one that comes again passes at once.
             for waiting in barrier.waiting:
@@ -75,6 +80,10 @@ class Barriers:
         if name not in self._barriers and self._guests[_user(name)] >= self._most:
             words = f"there are {self._most} barriers of this user: those of a job go with it"
             raise RpcError(errno.ENOSPC, words)
+        known = name in self._barriers and who in self._barriers[name].entered
+        if not known and self._entered[_user(name)] >= _EACH * self._most:
+            words = "too many have entered barriers of this user: those of a job go with it"
+            raise RpcError(errno.ENOSPC, words)
 
     def break_off(self, userid: int, prefix: str) -> None:
         """A participant has gone: fail those that wait, and those that come later."""
@@ -90,6 +99,7 @@ class Barriers:
         self.break_off(userid, prefix)
         self._broken.remove(f"{userid} {prefix}")
         for name in [name for name in self._barriers if name.startswith(f"{userid} {prefix}")]:
+            self._entered[_user(name)] -= len(self._barriers[name].entered)
             del self._barriers[name]
             self._guests[_user(name)] -= 1
 

@@ -50,16 +50,19 @@ class Once:
 
 
 def chosen(names: Iterable[Any]) -> list[str]:
-    """Return the attributes that names stand for. Raises BadFormat for a name of none."""
-    found: list[str] = []
+    """Return the attributes that names stand for, each once. Raises BadFormat for a name of none.
+
+    There are no more than all of them, however often they are named: each costs time for each job.
+    """
+    found: dict[str, None] = {}
     for name in names:
         if name == ALL:
-            found.extend(ATTRIBUTES)
+            found |= dict.fromkeys(ATTRIBUTES)
         elif not isinstance(name, str) or name not in ATTRIBUTES:
             raise BadFormat(f"jobs have no attribute {name!r}")
         else:
-            found.append(name)
-    return found
+            found[name] = None
+    return list(found)
 
 
 def described(each: Listed, names: Iterable[str]) -> dict[str, Any]:
