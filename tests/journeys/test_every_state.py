@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness.extent import chosen
 from tests.journeys.conftest import Cluster, wait_for
 from tests.journeys.following import at
 from warren.dws import kinds
@@ -73,12 +74,12 @@ def hit(
     return found == [state]
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", chosen(list(State), usual=3))
 def test_a_job_survives_the_control_process_in_any_state(cluster: Cluster, state: State) -> None:
     assert any(hit(cluster, state, cluster.kill, cluster.up) for _ in range(TRIES))
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", chosen(list(State), usual=3))
 def test_after_a_power_cut_in_any_state_the_job_completes_or_says_why_not(
     cluster: Cluster, state: State
 ) -> None:
@@ -92,14 +93,17 @@ def test_after_a_power_cut_in_any_state_the_job_completes_or_says_why_not(
 
 @pytest.mark.parametrize(
     ("node", "state"),
-    [
-        ("rabbit-0", State.SETUP),
-        ("rabbit-0", State.DATA_IN),
-        ("compute-00", State.PRE_RUN),
-        ("compute-00", State.POST_RUN),
-        ("rabbit-0", State.DATA_OUT),
-        ("rabbit-0", State.TEARDOWN),
-    ],
+    chosen(
+        [
+            ("rabbit-0", State.SETUP),
+            ("rabbit-0", State.DATA_IN),
+            ("compute-00", State.PRE_RUN),
+            ("compute-00", State.POST_RUN),
+            ("rabbit-0", State.DATA_OUT),
+            ("rabbit-0", State.TEARDOWN),
+        ],
+        usual=3,
+    ),
 )
 def test_a_job_survives_an_agent_while_it_has_work(
     cluster: Cluster, node: str, state: State

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.extent import chosen
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_survival import results, start
 from warren.base.objects import Change, Key, Kind, Remove
@@ -98,7 +99,7 @@ async def _refused(
                 await action(client)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", chosen(PARTS, usual=2))
 def test_a_part_that_is_killed_comes_back_and_the_job_ends_well(
     separate: Cluster, name: str
 ) -> None:

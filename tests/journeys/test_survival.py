@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tests.harness.extent import chosen
 from tests.journeys.conftest import Cluster, wait_for
 
 DIRECTIVES = (
@@ -110,7 +111,7 @@ def test_nodes_whose_holders_are_killed_are_made_again_at_once_with_what_was_mou
     assert results(own_cluster) == 2
 
 
-@pytest.mark.parametrize("event", ["alloc", "prolog-finish", "start", "finish"])
+@pytest.mark.parametrize("event", chosen(["alloc", "prolog-finish", "start", "finish"], usual=2))
 def test_after_a_power_cut_the_job_ends_and_its_storage_is_given_back(
     own_cluster: Cluster, event: str
 ) -> None:

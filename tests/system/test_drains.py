@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.harness import virtual
+from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, opened
 from warren.daemons.compose import Control
 from warren.lifecycle.states import Result
 from warren.rfc import resource_set
+
+LATER = extent("WARREN_DRAINS_EVERY", usual=59, everything=7)
+"""After one write of how many, of those that come after the drain's own."""
 
 REQUEST = {"targets": "compute-01", "reason": "bad disk", "mode": "update"}
 
@@ -54,6 +58,6 @@ def test_a_drain_that_was_answered_holds_after_a_stop_after_any_write() -> None:
     write = 1
     while virtual.run(stopped_after(write)):
         # Those around the drain one by one; of the many of the job's life some.
-        write += 1 if write < 40 else 29
+        write += 1 if write < 40 else LATER
 
     assert write > 200

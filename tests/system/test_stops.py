@@ -18,8 +18,8 @@ from warren.node.simulated import SimulatedMachine
 SHARDS = 4
 """So that a failure says sooner which write it was."""
 
-EVERY = extent("WARREN_STOPS_EVERY", usual=3, everything=1)
-"""After one write of how many: together, the three tests stop after each of them."""
+EVERY = extent("WARREN_STOPS_EVERY", usual=6, everything=1)
+"""After one write of how many, each test after others."""
 
 COPIES = 5
 """Four allocations that data is copied into, and one place that results are copied to."""
@@ -68,7 +68,7 @@ async def stopped_after(
 
 def each_write(shard: int, test: int, once: Callable[[int], Awaitable[bool]]) -> int:
     """Stop after each write of a test's shard, until there are no more; return their number."""
-    write = 1 + test % EVERY + shard * EVERY
+    write = 1 + 2 * test % EVERY + shard * EVERY
     while virtual.run(once(write)):  # type: ignore[arg-type]
         write += SHARDS * EVERY
     return write
