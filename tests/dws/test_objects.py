@@ -19,6 +19,23 @@ def test_what_belongs_to_a_workflow_is_found_by_its_labels() -> None:
     assert labels.workflow_of({"metadata": {"labels": None}}) == ()
 
 
+@pytest.mark.parametrize(
+    ("job", "label"),
+    [
+        (12, "12"),
+        ("fX", "fX"),
+        ("12 of 20", "12-of-20"),
+        ("ƒ2UzHM", "2UzHM"),
+        ("x" * 62 + " y", "x" * 62),
+        ("", ""),
+    ],
+)
+def test_a_directives_children_name_its_job_in_a_label(job: int | str, label: str) -> None:
+    """dws-spec 0.1: spaces become dashes. What no label may hold is not in it."""
+    assert labels.of_workflow(workflow(spec={"jobID": job}), 2)[labels.JOB_ID] == label
+    assert labels.JOB_ID not in labels.of_workflow(workflow(spec={"jobID": job}))
+
+
 def test_what_has_an_owner_elsewhere_is_found_by_its_labels() -> None:
     owner = read(meta("wf-0"), Meta)
     own = labels.of_owner(kinds.NNF_STORAGE, owner)

@@ -1,5 +1,6 @@
 """Storage over rabbits, who holds it, and the rabbits themselves."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import (
     DELETING,
+    JOBDW,
     SIZE,
     after,
     changes,
@@ -23,11 +25,12 @@ from tests.dws.builders import (
     servers,
     share,
     share_of,
+    workflow,
 )
 from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
 from warren.base.placing import Held
-from warren.dws import kinds, labels, rabbits, storage
+from warren.dws import children, kinds, labels, rabbits, storage
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
@@ -66,6 +69,34 @@ def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
     }
     assert shares[0]["metadata"]["finalizers"] == [labels.NODE_STORAGE_FINALIZER]
     assert labels.owner_of(shares[0]) == ("NnfStorage default/wf-0",)
+
+
+def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
+    """dws-spec 0.3: a persistent instance owns its NnfStorage; section 8 names the variables."""
+    made_for = children.of_directive(workflow(JOBDW), 2)
+    instance = read({"metadata": meta("per")}, Storage).metadata
+    owner = replace(made_for, kind=kinds.STORAGE, meta=instance)
+    assigned = servers(share_of(r0=1))
+
+    own = storage.child(made_for, "wf-2", "xfs", assigned)
+    given = storage.child(owner, "per", "xfs", assigned)
+
+    assert given["spec"] == own["spec"]
+    assert given["metadata"]["name"] == "per"
+    assert labels.owner_of(given) == ("Storage default/per",)
+    assert labels.workflow_of(given) == labels.workflow_of(own) == ("default/wf",)
+    assert [each["name"] for each in given["metadata"]["ownerReferences"]] == ["per"]
+    variables = {
+        each["name"]: each["value"]
+        for each in given["spec"]["allocationSets"][0]["commandVariables"]
+    }
+    assert variables == {
+        "$JOBID": "fX",
+        "$DIRECTIVE_INDEX": "2",
+        "$WORKFLOW_UID": "uid-wf",
+        "$USERID": "1001",
+        "$GROUPID": "1002",
+    }
 
 
 def test_a_rabbit_that_is_listed_twice_gets_two_shares() -> None:

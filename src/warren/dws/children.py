@@ -1,9 +1,12 @@
 """What a Workflow's objects are called, and what marks them as its own."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from warren.base.objects import Kind
 from warren.dws import kinds, labels
-from warren.dws.objects import Workflow
+from warren.dws.objects import Meta, Workflow
 
 
 def name(workflow: Workflow, index: int) -> str:
@@ -18,15 +21,59 @@ def metadata(
 
     `index` is that of the directive that it is made for, if it is one's.
     """
-    meta = workflow.metadata
+    carried = labels.of_workflow(workflow, index)
+    return _owned(kinds.WORKFLOW, workflow.metadata, name, carried, finalizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """What storage is made for: a Workflow's directive, or what the directive has made.
+
+    Storage of a persistent instance is that of the directive with another `kind` and `meta`
+    (`dataclasses.replace`): labels and variables are of the Workflow that made it.
+    """
+
+    kind: Kind
+    meta: Meta
+    labels: Mapping[str, str]
+    """Those of everything that is made for it, but the owner's."""
+    variables: Mapping[str, str]
+    """What commands of a profile may name (dws-spec section 8)."""
+    userid: int
+    groupid: int
+
+    def metadata(self, name: str, finalizer: str) -> dict[str, Any]:
+        """Return the metadata of an object in the owner's namespace."""
+        return _owned(self.kind, self.meta, name, self.labels, finalizer)
+
+
+def of_directive(workflow: Workflow, index: int) -> Owner:
+    """Return the owner of storage that lives no longer than its Workflow."""
+    spec = workflow.spec
+    return Owner(
+        kind=kinds.WORKFLOW,
+        meta=workflow.metadata,
+        labels=labels.of_workflow(workflow, index),
+        variables={
+            "$JOBID": str(spec.job_id),
+            "$DIRECTIVE_INDEX": str(index),
+            "$WORKFLOW_UID": workflow.metadata.uid,
+            "$USERID": str(spec.user_id),
+            "$GROUPID": str(spec.group_id),
+        },
+        userid=spec.user_id,
+        groupid=spec.group_id,
+    )
+
+
+def _owned(
+    kind: Kind, meta: Meta, name: str, carried: Mapping[str, str], finalizer: str | None
+) -> dict[str, Any]:
     made: dict[str, Any] = {
         "name": name,
         "namespace": meta.namespace,
-        "labels": {
-            **labels.of_workflow(workflow, index),
-            **labels.of_owner(kinds.WORKFLOW, meta),
-        },
-        "ownerReferences": labels.controller(kinds.WORKFLOW, meta),
+        "labels": {**carried, **labels.of_owner(kind, meta)},
+        "ownerReferences": labels.controller(kind, meta),
     }
     if finalizer is not None:
         made["finalizers"] = [finalizer]

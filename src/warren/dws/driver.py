@@ -335,7 +335,12 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
         if need is None or need.status.storage is None or assigned is None:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
         servers.check(need.status.storage.allocation_sets, assigned, snapshot.rabbits)
-        made = storage.child(snapshot.workflow, index, need, assigned)
+        made = storage.child(
+            children.of_directive(snapshot.workflow, index),
+            snapshot.child(index),
+            need.status.storage.allocation_sets[0].label,
+            assigned,
+        )
         return Outcome(
             writes=[Create(kind=kinds.NNF_STORAGE, object=made)],
             waiting="allocation set not ready",

@@ -1,5 +1,6 @@
 """Labels, finalizers and owner references: how objects of one Workflow find each other."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ WORKFLOW_NAMESPACE: Final = f"{_PREFIX}/workflow.namespace"
 WORKFLOW_UID: Final = f"{_PREFIX}/workflow.uid"
 STORAGE_TYPE: Final = f"{_PREFIX}/storage"
 DIRECTIVE_INDEX: Final = "nnf.cray.hpe.com/directive_index"
+JOB_ID: Final = "nnf.cray.hpe.com/job_id"
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
 INITIATOR: Final = "dm.cray.hpe.com/initiator"
@@ -23,6 +25,9 @@ ACCESS_FINALIZER: Final = "nnf.cray.hpe.com/nnf_access"
 CLIENT_MOUNT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_clientmount"
 MOVEMENT_FINALIZER: Final = "dm.cray.hpe.com"
 
+_LONGEST: Final = 63
+"""Characters of a label's value."""
+
 
 def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     """Return the labels of everything that belongs to a Workflow, or to one of its directives."""
@@ -33,7 +38,13 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     }
     if index is not None:
         labels[DIRECTIVE_INDEX] = str(index)
+        labels[JOB_ID] = _value(str(workflow.spec.job_id))
     return labels
+
+
+def _value(text: str) -> str:
+    """Return a text as a label's value, which is not free: NNF writes spaces as dashes."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LONGEST].strip("-_.")
 
 
 def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:

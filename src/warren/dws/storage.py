@@ -11,32 +11,27 @@ from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
-    DirectiveBreakdown,
     NnfNodeStorage,
     NnfStorage,
     Servers,
-    Workflow,
 )
 
 
-def child(
-    workflow: Workflow, index: int, breakdown: DirectiveBreakdown, servers: Servers
-) -> Object:
-    """Make the NnfStorage of one directive from what the workload manager has assigned."""
-    assert breakdown.status.storage is not None
+def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
+    """Make an NnfStorage from what the workload manager has assigned."""
+    variables = [{"name": name, "value": value} for name, value in owner.variables.items()]
     return {
-        "metadata": children.metadata(
-            workflow, children.name(workflow, index), index, labels.STORAGE_FINALIZER
-        ),
+        "metadata": owner.metadata(name, labels.STORAGE_FINALIZER),
         "spec": {
-            "fileSystemType": breakdown.status.storage.allocation_sets[0].label,
-            "userID": workflow.spec.user_id,
-            "groupID": workflow.spec.group_id,
+            "fileSystemType": file_system,
+            "userID": owner.userid,
+            "groupID": owner.groupid,
             "allocationSets": [
                 {
                     "name": each.label,
                     "capacity": each.allocation_size,
                     "sharedAllocation": False,
+                    "commandVariables": variables,
                     "nodes": [
                         {"name": node_storage.name, "count": node_storage.allocation_count}
                         for node_storage in each.storage
