@@ -36,7 +36,9 @@ def share(count: int = 2, status: Any = None, **metadata: Any) -> dict[str, Any]
 
 
 def said(ready: bool = True, count: int = 2, error: Any = None) -> dict[str, Any]:
-    return {"ready": ready, "allocations": [{"ready": ready}] * count, "error": error}
+    health = {None: "Healthy", "Major": "Degraded", "Fatal": "Faulted"}[error and error["severity"]]
+    each = {"ready": ready, "health": health}
+    return {"ready": ready, "health": health, "allocations": [each] * count, "error": error}
 
 
 def status(api: Api) -> Any:

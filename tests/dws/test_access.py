@@ -63,7 +63,7 @@ def mounting(writes: Any) -> dict[str, list[tuple[str, str]]]:
 def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
     wf = workflow("#DW jobdw type=xfs capacity=1GiB name=ab")
     on_computes = child(wf, 0, "computes", "/mnt/nnf/uid-wf-0")
-    on_rabbits = child(wf, 0, "servers", "/mnt/nnf/uid-wf-0")
+    on_rabbits = child(wf, 0, "servers", "/mnt/nnf/uid-wf-0", copy=(1, "copy_in"))
 
     assert on_computes["metadata"]["name"] == "wf-0-computes"
     assert on_rabbits["metadata"]["name"] == "wf-0-servers"
@@ -79,6 +79,12 @@ def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
     }
     assert (on_rabbits["spec"]["target"], on_rabbits["spec"]["teardownState"]) == ("all", "PreRun")
     assert "clientReference" not in on_rabbits["spec"]
+    last = child(wf, 0, "servers", "/mnt/nnf/uid-wf-0", copy=(2, "copy_out"))
+    assert last["spec"]["teardownState"] == "Teardown"
+    carried = [each["metadata"]["labels"] for each in (on_computes, on_rabbits, last)]
+    assert [each[labels.DIRECTIVE_INDEX] for each in carried] == ["0", "1", "2"]
+    told = [each.get(labels.TEARDOWN_STATE) for each in carried]
+    assert told == [None, "PreRun", "Teardown"]
 
 
 def test_each_compute_mounts_the_next_allocation_of_its_own_rabbit() -> None:
@@ -123,8 +129,20 @@ def test_a_client_mount_is_in_its_nodes_namespace_and_says_what_nnf_says() -> No
             "name": "default-wf-0-xfs-0",
             "namespace": "r0",
         },
-        "data": 0,
     }
+
+
+def test_a_client_mount_says_whose_storage_it_mounts_and_which_allocation() -> None:
+    """dws-spec 0.1, 8: what is copied has another directive than the storage."""
+    of_job = labels.of_workflow(workflow(), 0) | labels.of_owner(
+        kinds.WORKFLOW, workflow().metadata
+    )
+    storage = nnf_storage(("r0", 2), ("r1", 1), metadata={"labels": of_job})
+    obj = made(decide(seen(nnf_access(), storage=storage)), kinds.CLIENT_MOUNT)[1]
+
+    assert obj["metadata"]["labels"][labels.TARGET_INDEX] == "0"
+    assert obj["metadata"]["labels"][labels.TARGET_OWNER] == "uid-wf"
+    assert obj["spec"]["mounts"][0]["device"]["deviceReference"]["data"] == 1
 
 
 def test_only_the_client_mounts_that_are_missing_are_made() -> None:

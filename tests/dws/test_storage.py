@@ -62,7 +62,11 @@ def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
     assert shares[0]["spec"] == {
         "count": 2,
         "capacity": SIZE,
-        "sharedAllocation": False,
+        "sharedAllocation": True,
+        "commandVariables": [
+            {"name": "$ALLOCATION_COUNT", "value": "2"},
+            {"name": "$HOST_COUNT", "value": "3"},
+        ],
         "fileSystemType": "xfs",
         "userID": 1001,
         "groupID": 1002,
@@ -127,6 +131,26 @@ def test_only_the_shares_that_are_missing_are_made() -> None:
 def test_storage_is_ready_when_all_its_shares_are(shares: list[Any], ready: bool) -> None:
     patches = changes(storage.decide(nnf_storage(*TWO), shares), kinds.NNF_STORAGE)
     assert any(patch["status"]["ready"] for patch in patches) == ready
+
+
+@pytest.mark.parametrize(
+    ("last", "count", "health"),
+    [
+        (share("r1", ready=True), 2, "Healthy"),
+        (share("r1", ready=True, error=error()), 1, "Degraded"),
+        (share("r1", error=error(severity="Fatal")), 1, "Faulted"),
+    ],
+)
+def test_storage_says_of_each_set_on_how_many_rabbits_it_is(
+    last: Any, count: int, health: str
+) -> None:
+    """dws-spec section 8: NnfStorage.status."""
+    known = nnf_storage(*TWO, ready=count == 1)
+    (patch,) = changes(storage.decide(known, [share("r0", ready=True), last]), kinds.NNF_STORAGE)
+    assert patch["status"]["health"] == health
+    assert patch["status"]["allocationSets"] == [
+        {"ready": count == 2, "health": health, "allocationCount": count}
+    ]
 
 
 def test_an_error_of_a_share_is_the_storages_error_with_the_rabbits_name() -> None:

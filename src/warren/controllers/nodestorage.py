@@ -7,7 +7,7 @@ from warren.controllers.machine import Machine
 from warren.dws import kinds, labels, rabbits, reports
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import NnfNode, NnfNodeStorage, read
-from warren.dws.storage import volume
+from warren.dws.storage import health, volume
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -135,8 +135,14 @@ class RabbitReconciler:
             current.status.error, error
         ):
             return
-        allocations = [{"ready": ready} for _ in range(current.spec.count)]
-        told: Object = {"ready": ready, "allocations": allocations, "error": error}
+        state = health(None if error is None else error["severity"])
+        each = {"ready": ready, "health": state}
+        told: Object = {
+            "ready": ready,
+            "health": state,
+            "allocations": [each] * current.spec.count,
+            "error": error,
+        }
         change = reports.status(kinds.NNF_NODE_STORAGE, current.metadata, told)
         await perform(self._client, [change])
 

@@ -6,7 +6,7 @@ each in an index directory (dws-spec section 8).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import children, kinds, labels, reports
@@ -17,6 +17,7 @@ from warren.dws.objects import (
     NnfAccess,
     NnfNodeStorage,
     NnfStorage,
+    State,
     SystemConfiguration,
     Workflow,
 )
@@ -26,12 +27,31 @@ COMPUTES = "computes"
 SERVERS = "servers"
 
 
-def child(workflow: Workflow, index: int, clients: str, mount_path: str) -> Object:
-    """Make the NnfAccess of one directive's storage for `computes` or `servers`."""
+TEARDOWN: Final[Mapping[str, State]] = {
+    "copy_in": State.PRE_RUN,
+    "copy_out": State.TEARDOWN,
+}
+"""In which state rabbits unmount what a command had them mount (dws-spec section 8)."""
+
+
+def child(
+    workflow: Workflow,
+    index: int,
+    clients: str,
+    mount_path: str,
+    *,
+    copy: tuple[int, str] | None = None,
+) -> Object:
+    """Make the NnfAccess of one directive's storage for `computes` or `servers`.
+
+    The latter is for a `copy`, the index and the command of its directive, which it is labelled as.
+    """
     meta = workflow.metadata
+    labelled, command = copy or (index, "")
+    state = TEARDOWN.get(command, State.POST_RUN)
     spec: dict[str, Any] = {
         "desiredState": "mounted",
-        "teardownState": "PostRun" if clients == COMPUTES else "PreRun",
+        "teardownState": state,
         "target": "single" if clients == COMPUTES else "all",
         "userID": workflow.spec.user_id,
         "groupID": workflow.spec.group_id,
@@ -51,15 +71,15 @@ def child(workflow: Workflow, index: int, clients: str, mount_path: str) -> Obje
         }
     else:
         spec["mountPathPrefix"] = mount_path
-    return {
-        "metadata": children.metadata(
-            workflow,
-            f"{children.name(workflow, index)}-{clients}",
-            index,
-            labels.ACCESS_FINALIZER,
-        ),
-        "spec": spec,
-    }
+    metadata = children.metadata(
+        workflow,
+        f"{children.name(workflow, index)}-{clients}",
+        labelled,
+        labels.ACCESS_FINALIZER,
+    )
+    if copy is not None:
+        metadata["labels"][labels.TEARDOWN_STATE] = state
+    return {"metadata": metadata, "spec": spec}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +139,11 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
             "metadata": {
                 "name": name,
                 "namespace": node,
-                "labels": {**labels.inherited(meta), **labels.of_owner(kinds.NNF_ACCESS, meta)},
+                "labels": {
+                    **labels.inherited(meta),
+                    **labels.of_owner(kinds.NNF_ACCESS, meta),
+                    **_target(snapshot.storage),
+                },
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {
@@ -129,6 +153,17 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
             },
         }
         for node, each in mounts.items()
+    }
+
+
+def _target(storage: NnfStorage | None) -> dict[str, str]:
+    """Return the labels that say whose storage is mounted."""
+    if storage is None:
+        return {}
+    meta = storage.metadata
+    return {
+        labels.TARGET_INDEX: meta.labels.get(labels.DIRECTIVE_INDEX, ""),
+        labels.TARGET_OWNER: labels.owner_uid(meta),
     }
 
 
@@ -199,6 +234,15 @@ def _mount(
 ) -> Object:
     group, name = volume(node_storage, number)
     is_raw = node_storage.spec.file_system_type == "raw"
+    reference: Object = {
+        "objectReference": {
+            "kind": "NnfNodeStorage",
+            "name": node_storage.metadata.name,
+            "namespace": node_storage.metadata.namespace,
+        }
+    }
+    if number:  # the first is not said, as in NNF
+        reference = {**reference, "data": number}
     return {
         "mountPath": path,
         "type": _mount_type(node_storage.spec.file_system_type),
@@ -210,14 +254,7 @@ def _mount(
         "device": {
             "type": device,
             "lvm": {"deviceType": "nvme", "volumeGroup": group, "logicalVolume": name},
-            "deviceReference": {
-                "objectReference": {
-                    "kind": "NnfNodeStorage",
-                    "name": node_storage.metadata.name,
-                    "namespace": node_storage.metadata.namespace,
-                },
-                "data": number,
-            },
+            "deviceReference": reference,
         },
     }
 

@@ -408,7 +408,13 @@ def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
         raise Fault(f"the storage {name} is gone", severity="Major")
     mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{access.SERVERS}")
     if mounted is None:
-        made = access.child(snapshot.workflow, target, access.SERVERS, snapshot.mount_path(target))
+        made = access.child(
+            snapshot.workflow,
+            target,
+            access.SERVERS,
+            snapshot.mount_path(target),
+            copy=(index, directive.command.text),
+        )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     raise_for(mounted.status.error)
     if not (mounted.status.ready and mounted.status.state == "mounted"):

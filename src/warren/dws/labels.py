@@ -13,6 +13,10 @@ WORKFLOW_NAMESPACE: Final = f"{_PREFIX}/workflow.namespace"
 WORKFLOW_UID: Final = f"{_PREFIX}/workflow.uid"
 STORAGE_TYPE: Final = f"{_PREFIX}/storage"
 DIRECTIVE_INDEX: Final = "nnf.cray.hpe.com/directive_index"
+TARGET_INDEX: Final = "nnf.cray.hpe.com/target_directive_index"
+TARGET_OWNER: Final = "nnf.cray.hpe.com/target_owner_uid"
+"""The directive whose storage a ClientMount mounts, and the UID of what the storage is made for."""
+TEARDOWN_STATE: Final = "nnf.cray.hpe.com/teardown_state"
 JOB_ID: Final = "nnf.cray.hpe.com/job_id"
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
@@ -55,6 +59,11 @@ def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:
         f"{_PREFIX}/owner.namespace": meta.namespace,
         f"{_PREFIX}/owner.uid": meta.uid,
     }
+
+
+def owner_uid(meta: Meta) -> str:
+    """Return the UID of an object's owner, as its labels name it."""
+    return meta.labels.get(f"{_PREFIX}/owner.uid", "")
 
 
 def inherited(meta: Meta) -> dict[str, str]:

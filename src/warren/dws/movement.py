@@ -1,12 +1,16 @@
 """NnfDataMovement: one copy of one staging directive, for one allocation of one rabbit."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import kinds, labels, staging
 from warren.dws.faults import Fault
-from warren.dws.objects import LustreFileSystem, NnfStorage, Workflow
+from warren.dws.objects import LustreFileSystem, NnfStorage, State, Workflow
+
+_STATES: Final[Mapping[str, State]] = {"copy_in": State.DATA_IN, "copy_out": State.DATA_OUT}
+"""In which state a command copies: what NNF writes as its movements' teardown state."""
 
 
 def children(
@@ -44,6 +48,7 @@ def children(
                                 **labels.of_workflow(workflow, index),
                                 **labels.of_owner(kinds.WORKFLOW, meta),
                                 labels.INITIATOR: command,
+                                labels.TEARDOWN_STATE: _STATES[command],
                             },
                             "finalizers": [labels.MOVEMENT_FINALIZER],
                         },

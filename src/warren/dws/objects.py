@@ -310,6 +310,7 @@ class NodeCount(_Struct, frozen=True):
 class NnfStorageSet(_Struct, frozen=True):
     name: str
     capacity: int
+    command_variables: tuple[Mapping[str, Any], ...] = ()
     nodes: tuple[NodeCount, ...] = ()
 
 

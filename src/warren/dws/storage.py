@@ -4,8 +4,8 @@ The share of a rabbit is an object in that rabbit's own namespace: the agent
 there watches its namespace and nothing else.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import children, kinds, labels, reports
@@ -30,7 +30,8 @@ def child(owner: children.Owner, name: str, file_system: str, servers: Servers) 
                 {
                     "name": each.label,
                     "capacity": each.allocation_size,
-                    "sharedAllocation": False,
+                    # All allocations on a rabbit are volumes of one group.
+                    "sharedAllocation": True,
                     "commandVariables": variables,
                     "nodes": [
                         {"name": node_storage.name, "count": node_storage.allocation_count}
@@ -55,7 +56,7 @@ def decide(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequ
         for key, obj in wanted.items()
         if key not in present
     ]
-    return [*missing, *_reported(storage, [present.get(key) for key in wanted])]
+    return [*missing, *_reported(storage, {key: present.get(key) for key in wanted})]
 
 
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
@@ -88,7 +89,13 @@ def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
                 "spec": {
                     "count": node.count,
                     "capacity": each.capacity,
-                    "sharedAllocation": False,
+                    "sharedAllocation": True,
+                    "commandVariables": [
+                        {"name": "$ALLOCATION_COUNT", "value": str(node.count)},
+                        # The rabbit is a host, too.
+                        {"name": "$HOST_COUNT", "value": str(node.count + 1)},
+                        *each.command_variables,
+                    ],
                     "fileSystemType": storage.spec.file_system_type,
                     "userID": storage.spec.user_id,
                     "groupID": storage.spec.group_id,
@@ -97,10 +104,9 @@ def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
     return children
 
 
-def _reported(
-    storage: NnfStorage, node_storages: Sequence[NnfNodeStorage | None]
-) -> Sequence[Change]:
+def _reported(storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]) -> Sequence[Change]:
     error = None
+    node_storages = list(shares.values())
     try:
         for node_storage in node_storages:
             if node_storage is not None:
@@ -112,8 +118,48 @@ def _reported(
     )
     if ready == storage.status.ready and reports.same_error(storage.status.error, error):
         return ()
-    told: Object = {"ready": ready, "error": error}
+    sets = _sets_reported(storage, shares)
+    worst = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])
+    told: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
     return [reports.status(kinds.NNF_STORAGE, storage.metadata, told)]
+
+
+HEALTH: Final = ("Healthy", "Degraded", "Faulted")
+"""From good to bad."""
+
+
+def health(severity: str | None) -> str:
+    """Return the health of storage with an error of some severity, or with none."""
+    if severity is None:
+        return "Healthy"
+    return "Faulted" if severity == "Fatal" else "Degraded"
+
+
+def _sets_reported(
+    storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
+) -> list[dict[str, Any]]:
+    labelled = node_storage_keys(storage)
+    told = []
+    for each in storage.spec.allocation_sets:
+        own = [share for key, share in shares.items() if labelled.get(key) == each.name]
+        there = [share for share in own if share is not None]
+        ready = [share for share in there if share.status.ready and not share.status.error]
+        told.append(
+            {
+                "ready": len(ready) == len(own),
+                "health": max(
+                    (
+                        health(error.severity if (error := share.status.error) else None)
+                        for share in there
+                    ),
+                    key=HEALTH.index,
+                    default=HEALTH[0],
+                ),
+                # Of rabbits' shares, as NNF counts them.
+                "allocationCount": len(ready),
+            }
+        )
+    return told
 
 
 def _give_back(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequence[Write]:
@@ -124,7 +170,8 @@ def _give_back(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> 
             if not node_storage.metadata.deleting
         ]
         stuck = any(node_storage.status.error for node_storage in node_storages)
-        return [*removals, *(_reported(storage, node_storages) if stuck else ())]
+        left = {each.metadata.key: each for each in node_storages}
+        return [*removals, *(_reported(storage, left) if stuck else ())]
     return [reports.finalized(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 
