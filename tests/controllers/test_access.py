@@ -192,7 +192,7 @@ def servers(ready: bool = False) -> dict[str, Any]:
 
 def test_each_rabbit_gets_its_share_and_what_is_ready_is_said_of_storage_and_servers() -> None:
     async def story(api: Api) -> None:
-        controller = StorageController(api, api.informers)
+        controller = StorageController(api, api.informers, api.clock)
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.SERVERS, servers())
             named = api.find(kinds.SERVERS, STORAGE)["status"]
@@ -218,7 +218,7 @@ def test_each_rabbit_gets_its_share_and_what_is_ready_is_said_of_storage_and_ser
 
 def test_servers_that_come_late_are_reported_on_when_they_come() -> None:
     async def story(api: Api) -> None:
-        controller = StorageController(api, api.informers)
+        controller = StorageController(api, api.informers, api.clock)
         for rabbit in RABBITS:
             await api.add(kinds.NNF_NODE_STORAGE, share(rabbit))
         await api.add(kinds.NNF_STORAGE, storage())
@@ -233,7 +233,7 @@ def test_servers_that_come_late_are_reported_on_when_they_come() -> None:
 
 def test_servers_that_were_ready_are_told_nothing_once_their_storage_is_gone() -> None:
     async def story(api: Api) -> None:
-        controller = StorageController(api, api.informers)
+        controller = StorageController(api, api.informers, api.clock)
         await api.add(kinds.SERVERS, servers(ready=True))
         async with informed(api):
             await controller.reconcile(STORAGE)
@@ -246,7 +246,7 @@ def test_servers_that_were_ready_are_told_nothing_once_their_storage_is_gone() -
 @pytest.mark.parametrize("there", [True, False])
 def test_servers_and_storages_on_their_way_out_are_told_nothing(there: bool) -> None:
     async def story(api: Api) -> None:
-        controller = StorageController(api, api.informers)
+        controller = StorageController(api, api.informers, api.clock)
         made = servers()
         made["metadata"] |= {"finalizers": ["another"]}
         await api.add(kinds.SERVERS, made)
@@ -267,16 +267,20 @@ def test_servers_and_storages_on_their_way_out_are_told_nothing(there: bool) -> 
 
 def test_a_storage_that_is_deleted_takes_its_shares_away_first() -> None:
     async def story(api: Api) -> None:
-        controller = StorageController(api, api.informers)
+        controller = StorageController(api, api.informers, api.clock)
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.NNF_STORAGE, storage())
             await api.remove(kinds.NNF_STORAGE, STORAGE)
             assert api.find(kinds.NNF_STORAGE, STORAGE) is not None
-            for each in api.keys(kinds.NNF_NODE_STORAGE):
-                nothing: dict[str, Any] = {"metadata": {"finalizers": []}}
-                await api.change(kinds.NNF_NODE_STORAGE, Key(*each.split("/")), nothing)
+            for kind in (kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE):
+                assert api.find(kinds.NNF_STORAGE, STORAGE) is not None
+                assert len(api.keys(kind)) == 2
+                for each in api.keys(kind):
+                    nothing: dict[str, Any] = {"metadata": {"finalizers": []}}
+                    await api.change(kind, Key(*each.split("/")), nothing)
 
         assert api.keys(kinds.NNF_NODE_STORAGE) == []
+        assert api.keys(kinds.NNF_NODE_BLOCK_STORAGE) == []
         assert api.find(kinds.NNF_STORAGE, STORAGE) is None
 
     alone(story)

@@ -67,6 +67,67 @@ def test_volumes_are_made_as_they_are_asked_for_and_named_after_the_share() -> N
     with_rabbit(story)
 
 
+BLOCK = kinds.NNF_NODE_BLOCK_STORAGE
+OWN = [labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER]
+
+
+def on_flash(**metadata: Any) -> dict[str, Any]:
+    found = share(**metadata)
+    found["spec"]["blockReference"] = {
+        "kind": "NnfNodeBlockStorage",
+        "name": "s",
+        "namespace": "r0",
+    }
+    return found
+
+
+def flash(**metadata: Any) -> dict[str, Any]:
+    spec = {"sharedAllocation": True, "allocations": [{"capacity": 24, "access": ["r0"]}]}
+    return {"metadata": meta("s", "r0", **{"finalizers": OWN, **metadata}), "spec": spec}
+
+
+def test_volumes_are_as_large_as_their_flash_and_made_when_that_is_known() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(STORAGE, on_flash())
+        async with running(api, rabbit.reconciler.run()):
+            assert machine.flash.volumes == {}
+            assert api.written == []
+            await api.add(BLOCK, flash())
+
+            assert [each.size for each in machine.flash.volumes.values()] == [12, 12]
+            # Where the share is ready, its flash is said to be, too.
+            assert [each[:2] for each in api.written] == [("status", BLOCK), ("status", STORAGE)]
+            told = api.find(BLOCK, KEY)["status"]
+            assert told == {"ready": True, "allocations": [{"capacityAllocated": 24}]}
+
+            looked = len(machine.asked)
+            spec = {"spec": {"allocations": [{"capacity": 24, "access": ["r0", "n0"]}]}}
+            await api.change(BLOCK, KEY, spec)
+            assert len(machine.asked) == looked
+
+    with_rabbit(story)
+
+
+def test_flash_that_is_to_go_makes_no_volumes_and_is_kept_until_they_are_gone() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(STORAGE, on_flash(finalizers=[labels.NODE_STORAGE_FINALIZER, "mine"]))
+        await api.add(BLOCK, flash(finalizers=[*OWN, "mine"]))
+        await api.remove(BLOCK, KEY)
+        async with running(api, rabbit.reconciler.run()):
+            assert machine.flash.volumes == {}
+            await api.remove(STORAGE, KEY)
+            assert api.find(BLOCK, KEY)["metadata"]["finalizers"] == [*OWN, "mine"]
+            await api.change(STORAGE, KEY, {"metadata": {"finalizers": []}})
+
+            assert api.find(STORAGE, KEY) is None
+            assert api.find(BLOCK, KEY)["metadata"]["finalizers"] == ["mine"]
+            written = len(api.written)
+            await api.change(BLOCK, KEY, {"metadata": {"labels": {"a": "b"}}})
+            assert len(api.written) == written
+
+    with_rabbit(story)
+
+
 def test_what_is_said_already_is_not_said_again() -> None:
     async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
         await api.add(STORAGE, share(status=said()))

@@ -21,7 +21,7 @@ def access(api: Api) -> Reconcile:
 
 
 def storage(api: Api) -> Reconcile:
-    return StorageController(api, api.informers).reconcile
+    return StorageController(api, api.informers, api.clock).reconcile
 
 
 def workflow(api: Api) -> Reconcile:
@@ -31,6 +31,7 @@ def workflow(api: Api) -> Reconcile:
 OWNERS = [
     (access, kinds.NNF_ACCESS, kinds.CLIENT_MOUNT),
     (storage, kinds.NNF_STORAGE, kinds.NNF_NODE_STORAGE),
+    (storage, kinds.NNF_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE),
     (workflow, kinds.WORKFLOW, kinds.NNF_DATA_MOVEMENT),
 ]
 EACH = pytest.mark.parametrize(("make", "owner", "kind"), OWNERS)
@@ -113,6 +114,7 @@ def test_only_what_is_the_owners_is_removed() -> None:
     [
         (access, kinds.NNF_ACCESS, kinds.CLIENT_MOUNT, labels.ACCESS_FINALIZER),
         (storage, kinds.NNF_STORAGE, kinds.NNF_NODE_STORAGE, labels.STORAGE_FINALIZER),
+        (storage, kinds.NNF_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE, labels.STORAGE_FINALIZER),
     ],
 )
 @pytest.mark.parametrize("left", [True, False])

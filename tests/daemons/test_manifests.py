@@ -631,7 +631,8 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     nothing: Any = None
     informers = Informers(nothing)
     WorkflowController(nothing, informers, SystemClock(), "")
-    for controller in (BreakdownController, StorageController, AccessController, SystemController):
+    StorageController(nothing, informers, SystemClock())
+    for controller in (BreakdownController, AccessController, SystemController):
         controller(nothing, informers)
 
     actions = told.actions["warren-controllers"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import (
+    DELETING,
     after,
     changes,
     client_mount,
@@ -12,6 +13,7 @@ from tests.dws.builders import (
     configuration,
     error,
     made,
+    meta,
     nnf_access,
     nnf_storage,
     removed,
@@ -22,7 +24,7 @@ from tests.dws.builders import (
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
 from warren.dws.access import AccessSnapshot, child, decide
-from warren.dws.objects import NnfAccess
+from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, read
 
 SHARES = [share("r1", 1), share("r0", 2)]
 
@@ -35,6 +37,7 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         computes=others.pop("computes", computes("n0", "n1", "n2")),
         configuration=others.pop("configuration", configuration()),
         mounts=mounts,
+        blocks=others.pop("blocks", ()),
     )
 
 
@@ -133,7 +136,7 @@ def test_a_client_mount_is_in_its_nodes_namespace_and_says_what_nnf_says() -> No
 
 
 def test_a_client_mount_says_whose_storage_it_mounts_and_which_allocation() -> None:
-    """dws-spec 0.1, 8: what is copied has another directive than the storage."""
+    """dws-spec section 0.1, 8: what is copied has another directive than the storage."""
     of_job = labels.of_workflow(workflow(), 0) | labels.of_owner(
         kinds.WORKFLOW, workflow().metadata
     )
@@ -148,6 +151,45 @@ def test_a_client_mount_says_whose_storage_it_mounts_and_which_allocation() -> N
 def test_only_the_client_mounts_that_are_missing_are_made() -> None:
     writes = decide(seen(nnf_access(), client_mount("n0"), client_mount("n2")))
     assert list(mounting(writes)) == ["n1"]
+
+
+def flash(rabbit: str, *access: str, deleting: bool = False) -> NnfNodeBlockStorage:
+    more = DELETING if deleting else {}
+    allocations = [{"capacity": 9, "access": list(access)}]
+    block = {"metadata": meta("s", rabbit, **more), "spec": {"allocations": allocations}}
+    return read(block, NnfNodeBlockStorage)
+
+
+def reached(writes: Any) -> list[tuple[int, list[str]]]:
+    told = changes(writes, kinds.NNF_NODE_BLOCK_STORAGE)
+    return [
+        (each["capacity"], each["access"]) for one in told for each in one["spec"]["allocations"]
+    ]
+
+
+def test_flash_names_the_computes_that_mount_it_while_they_do() -> None:
+    """Case 01 of the vectors: added in PreRun, gone in PostRun."""
+    blocks = [flash("r0", "r0"), flash("r1", "r1")]
+    writes = decide(seen(nnf_access(), blocks=blocks))
+    assert reached(writes) == [(9, ["r0", "n0", "n1"]), (9, ["r1", "n2"])]
+    # Before anything is mounted: who dies in between does it once more.
+    kind = [each.kind for each in writes][:3]
+    assert kind == [kinds.NNF_NODE_BLOCK_STORAGE] * 2 + [kinds.CLIENT_MOUNT]
+
+    blocks = [flash("r0", "r0", "n0", "n1"), flash("r1", "r1", "n2")]
+    assert changes(decide(seen(nnf_access(), blocks=blocks)), kinds.NNF_NODE_BLOCK_STORAGE) == []
+    gone = nnf_access(desired="unmounted")
+    late = decide(seen(gone, *mounted("n0", desired="unmounted"), blocks=blocks))
+    assert changes(late, kinds.NNF_NODE_BLOCK_STORAGE) == []
+    done = mounted("n0", state="unmounted", desired="unmounted")
+    assert reached(decide(seen(gone, *done, blocks=blocks))) == [(9, ["r0"]), (9, ["r1"])]
+
+
+def test_flash_is_not_told_of_rabbits_nor_while_it_goes() -> None:
+    blocks = [flash("r0", "r0"), flash("r1", "r1", deleting=True)]
+    on_rabbits = decide(seen(nnf_access("servers"), computes=None, blocks=blocks))
+    assert changes(on_rabbits, kinds.NNF_NODE_BLOCK_STORAGE) == []
+    assert reached(decide(seen(nnf_access(), blocks=blocks))) == [(9, ["r0", "n0", "n1"])]
 
 
 # What is reported

@@ -10,6 +10,7 @@ from warren.dws.objects import (
     NnfAccess,
     NnfDataMovement,
     NnfNode,
+    NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
     NnfStorageProfile,
@@ -27,6 +28,7 @@ SPECS: list[tuple[type[Any], dict[str, Any]]] = [
     (SystemConfiguration, {}),
     (NnfStorage, {"fileSystemType": "xfs"}),
     (NnfNodeStorage, {"count": 1, "capacity": 1, "fileSystemType": "xfs"}),
+    (NnfNodeBlockStorage, {}),
     (
         NnfAccess,
         {"desiredState": "m", "target": "all", "mountPath": "/m", "storageReference": REFERENCE},

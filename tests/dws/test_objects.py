@@ -31,7 +31,7 @@ def test_what_belongs_to_a_workflow_is_found_by_its_labels() -> None:
     ],
 )
 def test_a_directives_children_name_its_job_in_a_label(job: int | str, label: str) -> None:
-    """dws-spec 0.1: spaces become dashes. What no label may hold is not in it."""
+    """dws-spec section 0.1: spaces become dashes. What no label may hold is not in it."""
     assert labels.of_workflow(workflow(spec={"jobID": job}), 2)[labels.JOB_ID] == label
     assert labels.JOB_ID not in labels.of_workflow(workflow(spec={"jobID": job}))
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tests.dws.builders import (
     DELETING,
     JOBDW,
+    NOW,
     SIZE,
+    STAMP,
     after,
     changes,
     configuration,
@@ -37,6 +39,9 @@ from warren.dws.objects import (
     AllocationNeed,
     ComputeAccess,
     NnfNode,
+    NnfNodeBlockStorage,
+    NnfNodeStorage,
+    NnfStorageProfile,
     Servers,
     Storage,
     StorageNode,
@@ -62,6 +67,11 @@ def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
     assert shares[0]["spec"] == {
         "count": 2,
         "capacity": SIZE,
+        "blockReference": {
+            "kind": "NnfNodeBlockStorage",
+            "name": "default-wf-0-xfs-0",
+            "namespace": "r0",
+        },
         "sharedAllocation": True,
         "commandVariables": [
             {"name": "$ALLOCATION_COUNT", "value": "2"},
@@ -75,8 +85,69 @@ def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
     assert labels.owner_of(shares[0]) == ("NnfStorage default/wf-0",)
 
 
+def test_a_share_is_as_large_as_was_asked_for_and_its_flash_has_the_padding() -> None:
+    """Sizes of the vectors (case 02): 10 GB, and 300 MiB of padding for each allocation."""
+    data = {"xfsStorage": {"allocationPadding": "300MiB"}}
+    profile = read({"metadata": meta("wf-0"), "data": data}, NnfStorageProfile)
+    writes = storage.decide(nnf_storage(*TWO), [], [], profile)
+
+    blocks = made(writes, kinds.NNF_NODE_BLOCK_STORAGE)
+    shares = made(writes, kinds.NNF_NODE_STORAGE)
+    assert [each["spec"]["capacity"] for each in shares] == [GIB, GIB]
+    assert [key_of(each) for each in blocks] == [key_of(each) for each in shares]
+    assert [each["spec"] for each in blocks] == [
+        {"sharedAllocation": True, "allocations": [{"capacity": 2 * SIZE, "access": ["r0"]}]},
+        {"sharedAllocation": True, "allocations": [{"capacity": SIZE, "access": ["r1"]}]},
+    ]
+    assert blocks[0]["metadata"]["finalizers"] == [
+        labels.NODE_BLOCK_STORAGE_FINALIZER,
+        labels.NODE_STORAGE_FINALIZER,
+    ]
+    for block, of_share in zip(blocks, shares, strict=True):
+        assert labels.owner_of(block) == labels.owner_of(of_share)
+        flash, own = read(block, NnfNodeBlockStorage), read(of_share, NnfNodeStorage)
+        # The user gets at least what was asked for: the volume is as large as it was assigned.
+        sizes = [storage.volume_size(own, flash, n) for n in range(own.spec.count)]
+        assert sizes == [SIZE] * own.spec.count
+
+
+@pytest.mark.parametrize(
+    ("padded", "padding", "size"),
+    [
+        (SIZE, "300MiB", GIB),
+        (SIZE, "314572800", GIB),
+        (110 * GIB, "10%", 100 * GIB),
+        (GIB, "0", GIB),
+        (5, "1KiB", 0),
+    ],
+)
+def test_padding_is_taken_off_as_it_was_added(padded: int, padding: str, size: int) -> None:
+    """dws-spec section 3.1."""
+    assert storage.without_padding(padded, padding) == pytest.approx(size, abs=1)
+
+
+def test_a_volume_whose_flash_is_its_own_is_as_large_as_that() -> None:
+    own = {"allocations": [{"capacity": 7}, {"capacity": 9}], "sharedAllocation": False}
+    block = read({"metadata": meta("s"), "spec": own}, NnfNodeBlockStorage)
+    found = share("r0", 2)
+    assert [storage.volume_size(found, block, n) for n in (0, 1)] == [7, 9]
+    assert storage.volume_size(found, None, 0) == SIZE
+
+
+def test_storage_goes_when_neither_shares_nor_their_flash_are_left() -> None:
+    going = nnf_storage(*TWO, metadata=DELETING)
+    block = read({"metadata": meta("default-wf-0-xfs-0", "r0")}, NnfNodeBlockStorage)
+
+    writes = storage.decide(going, [share("r0")], [block])
+    assert removed(writes, kinds.NNF_NODE_STORAGE) == ["r0/default-wf-0-xfs-0"]
+    assert removed(writes, kinds.NNF_NODE_BLOCK_STORAGE) == ["r0/default-wf-0-xfs-0"]
+    assert changes(writes, kinds.NNF_STORAGE) == []
+    assert changes(storage.decide(going, [], [block]), kinds.NNF_STORAGE) == []
+    assert len(changes(storage.decide(going, [], []), kinds.NNF_STORAGE)) == 1
+
+
 def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
-    """dws-spec 0.3: a persistent instance owns its NnfStorage; section 8 names the variables."""
+    """dws-spec section 0.3: a persistent instance owns its NnfStorage; 8 names the variables."""
     made_for = children.of_directive(workflow(JOBDW), 2)
     instance = read({"metadata": meta("per")}, Storage).metadata
     owner = replace(made_for, kind=kinds.STORAGE, meta=instance)
@@ -375,8 +446,10 @@ SETS = {"default-wf-0-xfs-0": "xfs", "default-wf-0-xfs-1": "xfs"}
 
 
 def reported(given_: Servers, *shares: Any) -> Any:
-    change = report(given_, shares, SETS)
-    return None if change is None else change.patch["status"]
+    change = report(given_, shares, SETS, NOW)
+    if change is None:
+        return None
+    return {name: told for name, told in change.patch["status"].items() if name != "lastUpdate"}
 
 
 def test_what_is_allocated_where_is_written_down() -> None:
@@ -432,9 +505,11 @@ def test_servers_without_sets_are_never_ready() -> None:
 
 def test_what_is_written_down_already_is_not_written_again() -> None:
     shares = [share("r0", 2, ready=True), share("r1", ready=True)]
-    change = report(GIVEN, shares, SETS)
+    change = report(GIVEN, shares, SETS, NOW)
     assert change is not None
-    assert report(after(GIVEN, [change]), shares, SETS) is None
+    # dws-spec section 5: when it was changed is said, and no change.
+    assert change.patch["status"]["lastUpdate"] == STAMP
+    assert report(after(GIVEN, [change]), shares, SETS, NOW + 1) is None
 
 
 # The rabbits of a system

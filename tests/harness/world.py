@@ -54,6 +54,7 @@ JOB_KINDS = (
     kinds.CLIENT_MOUNT,
     kinds.NNF_STORAGE,
     kinds.NNF_NODE_STORAGE,
+    kinds.NNF_NODE_BLOCK_STORAGE,
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
 )

@@ -1,6 +1,7 @@
 """`warren workflows` and `warren rabbits`: the storage side, for people without kubectl."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,15 +58,20 @@ def workflows(state: StateDir, as_json: bool) -> None:
 @json_option
 def rabbits(state: StateDir, as_json: bool) -> None:
     """List rabbits: their flash, and who has it."""
-    storages, shares, configurations = _listed(
-        state, kinds.STORAGE, kinds.NNF_NODE_STORAGE, kinds.SYSTEM_CONFIGURATION
+    storages, shares, blocks, configurations = _listed(
+        state,
+        kinds.STORAGE,
+        kinds.NNF_NODE_STORAGE,
+        kinds.NNF_NODE_BLOCK_STORAGE,
+        kinds.SYSTEM_CONFIGURATION,
     )
+    flash = _flash(shares, blocks)
     computes = {
         node["name"]: [each["name"] for each in node.get("computesAccess", ())]
         for configuration in configurations
         for node in configuration["spec"].get("storageNodes", ())
     }
-    found = [_rabbit(storage, shares, computes) for storage in storages]
+    found = [_rabbit(storage, shares, flash, computes) for storage in storages]
     if as_json:
         print_json({"rabbits": found})
         return
@@ -87,8 +93,24 @@ def rabbits(state: StateDir, as_json: bool) -> None:
     print_table(headers, rows, right="CAPACITY ALLOCATED FREE")
 
 
+def _flash(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, int]:
+    """Return how many bytes of flash volumes take on each rabbit."""
+    found: Counter[str] = Counter()
+    for block in blocks:
+        sizes = (each["capacity"] for each in block["spec"]["allocations"])
+        found[block["metadata"]["namespace"]] += sum(sizes)
+    for share in shares:
+        if "blockReference" not in share["spec"]:  # of an older version
+            size = share["spec"]["count"] * share["spec"]["capacity"]
+            found[share["metadata"]["namespace"]] += size
+    return found
+
+
 def _rabbit(
-    storage: Object, shares: Sequence[Object], computes: Mapping[str, list[str]]
+    storage: Object,
+    shares: Sequence[Object],
+    flash: Mapping[str, int],
+    computes: Mapping[str, list[str]],
 ) -> dict[str, Any]:
     name = storage["metadata"]["name"]
     own = [share for share in shares if share["metadata"]["namespace"] == name]
@@ -98,7 +120,7 @@ def _rabbit(
         "state": storage["spec"].get("state", ""),
         "status": status.get("status", "Starting"),
         "capacity": status.get("capacity", 0),
-        "allocated": sum(share["spec"]["count"] * share["spec"]["capacity"] for share in own),
+        "allocated": flash.get(name, 0),
         "computes": computes.get(name, []),
         "workflows": sorted(
             {share["metadata"]["labels"].get(labels.WORKFLOW_NAME, "") for share in own}

@@ -9,6 +9,7 @@ from warren.dws.objects import (
     ClientMount,
     Computes,
     NnfAccess,
+    NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
     SystemConfiguration,
@@ -30,13 +31,14 @@ class AccessController:
         self._accesses = informers.of(kinds.NNF_ACCESS)
         self._storages = informers.of(kinds.NNF_STORAGE)
         self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
+        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._computes = informers.of(kinds.COMPUTES)
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._mounts.listen(self._mount_changed)
-        for informer in (self._storages, self._node_storages, self._computes):
+        for informer in (self._storages, self._node_storages, self._blocks, self._computes):
             informer.listen(self._job_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -59,7 +61,7 @@ class AccessController:
 
     def _snapshot(self, current: NnfAccess, mounts: Sequence[Object]) -> access.AccessSnapshot:
         storage = self._storages.get(current.spec.storage_reference.key)
-        node_storages = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
+        owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else None
         configuration = self._configurations.get(CONFIGURATION)
@@ -67,8 +69,9 @@ class AccessController:
             access=current,
             storage=read(storage, NnfStorage) if storage else None,
             node_storages=[
-                read(obj, NnfNodeStorage) for obj in self._node_storages.by("owner", node_storages)
+                read(obj, NnfNodeStorage) for obj in self._node_storages.by("owner", owner)
             ],
+            blocks=[read(obj, NnfNodeBlockStorage) for obj in self._blocks.by("owner", owner)],
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=[read(obj, ClientMount) for obj in mounts],

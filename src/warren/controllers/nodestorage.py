@@ -6,8 +6,8 @@ from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.dws import kinds, labels, rabbits, reports
 from warren.dws.node import NodeTrouble, Volume
-from warren.dws.objects import NnfNode, NnfNodeStorage, read
-from warren.dws.storage import health, volume
+from warren.dws.objects import NnfNode, NnfNodeBlockStorage, NnfNodeStorage, read
+from warren.dws.storage import health, volume, volume_size
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -26,11 +26,13 @@ class RabbitReconciler:
         self._machine = machine
         self._rabbit = rabbit
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile)
         self.announcer: Reconciler[Key] = Reconciler("rabbit node", self.announce, workers=1)
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)
+        self._blocks.listen(self._block_changed)
         self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
         self.announcer.add(Key(rabbit, rabbits.NODE_NAME))
 
@@ -63,18 +65,23 @@ class RabbitReconciler:
         return None
 
     async def reconcile(self, key: Key) -> float | None:
-        """Reconcile an NnfNodeStorage."""
-        raw = self._shares.get(key)
+        """Reconcile an NnfNodeStorage, and the NnfNodeBlockStorage of the same name."""
+        raw, flash = self._shares.get(key), self._blocks.get(key)
+        block = None if flash is None else read(flash, NnfNodeBlockStorage)
         if raw is None:
+            await self._forget(block)
             return None
         current = read(raw, NnfNodeStorage)
         if current.metadata.deleting:
             await self._give_back(current)
             return None
+        if current.spec.block_reference is not None and (block is None or block.metadata.deleting):
+            return None  # its size is not known yet, or it is about to go: news of either comes
         try:
-            trouble = await self._make_unless_deleted(current)
+            trouble = await self._make_unless_deleted(current, block)
         except _GivenUp:
             return None
+        await self._report_block(block, trouble)
         await self._report(current, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
@@ -94,16 +101,47 @@ class RabbitReconciler:
         )
         await perform(self._client, [done])
 
+    async def _forget(self, block: NnfNodeBlockStorage | None) -> None:
+        """Let go of a record of flash, whose volumes have none any more."""
+        own = {labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER}
+        if block is not None and block.metadata.deleting and own & {*block.metadata.finalizers}:
+            left = [each for each in block.metadata.finalizers if each not in own]
+            change = Change(
+                kind=kinds.NNF_NODE_BLOCK_STORAGE,
+                key=block.metadata.key,
+                patch={"metadata": {"finalizers": left}},
+                resource_version=block.metadata.resource_version,
+            )
+            await perform(self._client, [change])
+
+    async def _report_block(
+        self, block: NnfNodeBlockStorage | None, trouble: NodeTrouble | None
+    ) -> None:
+        if block is None or block.status.ready or trouble is not None:
+            return
+        allocations = [{"capacityAllocated": each.capacity} for each in block.spec.allocations]
+        told: Object = {"ready": True, "allocations": allocations}
+        change = reports.status(kinds.NNF_NODE_BLOCK_STORAGE, block.metadata, told)
+        await perform(self._client, [change])
+
     def _share_changed(self, obj: Object) -> None:
         key = key_of(obj)
         if obj["metadata"].get("deletionTimestamp") and key in self._making:
             self._making[key].cancel()
         self.reconciler.add(key)
 
-    async def _make_unless_deleted(self, current: NnfNodeStorage) -> NodeTrouble | None:
+    def _block_changed(self, obj: Object) -> None:
+        # What is ready has nothing new for a rabbit, which would look at its volumes for nothing.
+        going = "deletionTimestamp" in obj["metadata"]
+        if going or not obj.get("status", {}).get("ready"):
+            self.reconciler.add(key_of(obj))
+
+    async def _make_unless_deleted(
+        self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None
+    ) -> NodeTrouble | None:
         """Make the volumes. Raises _GivenUp once nobody wants them: mkfs may take its time."""
         key = current.metadata.key
-        making = self._making[key] = asyncio.ensure_future(self._make(current))
+        making = self._making[key] = asyncio.ensure_future(self._make(current, block))
         try:
             return await making
         except asyncio.CancelledError:
@@ -114,10 +152,15 @@ class RabbitReconciler:
         finally:
             del self._making[key]
 
-    async def _make(self, current: NnfNodeStorage) -> NodeTrouble | None:
+    async def _make(
+        self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None
+    ) -> NodeTrouble | None:
         """Make the volumes, all at a time; return the gravest trouble."""
         made = await asyncio.gather(
-            *(self._machine.make(_volume(current, number)) for number in range(current.spec.count)),
+            *(
+                self._machine.make(_volume(current, block, number))
+                for number in range(current.spec.count)
+            ),
             return_exceptions=True,
         )
         troubles = []
@@ -147,12 +190,12 @@ class RabbitReconciler:
         await perform(self._client, [change])
 
 
-def _volume(share: NnfNodeStorage, number: int) -> Volume:
+def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
     group, name = volume(share, number)
     return Volume(
         group=group,
         name=name,
-        size=share.spec.capacity,
+        size=volume_size(share, block, number),
         file_system=share.spec.file_system_type,
         userid=share.spec.user_id,
         groupid=share.spec.group_id,

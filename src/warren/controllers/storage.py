@@ -1,9 +1,17 @@
 """NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
 
+from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import kinds, labels, servers, storage
-from warren.dws.objects import NnfNodeStorage, NnfStorage, Servers, read
+from warren.dws.objects import (
+    NnfNodeBlockStorage,
+    NnfNodeStorage,
+    NnfStorage,
+    NnfStorageProfile,
+    Servers,
+    read,
+)
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -13,40 +21,66 @@ from warren.kube.runtime import Reconciler
 class StorageController:
     """Reconciles every NnfStorage, and the status of the Servers of the same name."""
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
         self._storages = informers.of(kinds.NNF_STORAGE)
         self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
+        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
+        self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._servers = informers.of(kinds.SERVERS)
         self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
         self._storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._node_storages.listen(self._node_storage_changed)
+        self._blocks.listen(self._node_storage_changed)
         self._servers.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfStorage."""
         again = None
         raw = self._storages.get(key)
-        found = self._node_storages.by("owner", f"{kinds.NNF_STORAGE.name} {key}")
+        owner = f"{kinds.NNF_STORAGE.name} {key}"
+        found = self._node_storages.by("owner", owner)
+        blocks = self._blocks.by("owner", owner)
         if raw is None:
-            gone = await orphans(
-                self._client, kinds.NNF_STORAGE, key, kinds.NNF_NODE_STORAGE, found
-            )
+            gone = [
+                removal
+                for kind, objects in (
+                    (kinds.NNF_NODE_STORAGE, found),
+                    (kinds.NNF_NODE_BLOCK_STORAGE, blocks),
+                )
+                for removal in await orphans(self._client, kinds.NNF_STORAGE, key, kind, objects)
+            ]
             await perform(self._client, [*gone, *self._report_assigned(key)])
         else:
             current = read(raw, NnfStorage)
-            if current.metadata.deleting and not found:
+            if current.metadata.deleting and not (found or blocks):
                 # About to let go: a share that was just made may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_STORAGE, current.metadata)
                 found = (await self._client.list(kinds.NNF_NODE_STORAGE, labels=own)).items
-                again = REQUEUE_DELAY if found else None
+                blocks = (await self._client.list(kinds.NNF_NODE_BLOCK_STORAGE, labels=own)).items
+                again = REQUEUE_DELAY if found or blocks else None
             node_storages = [read(obj, NnfNodeStorage) for obj in found]
             writes = [
-                *storage.decide(current, node_storages),
+                *storage.decide(
+                    current,
+                    node_storages,
+                    [read(obj, NnfNodeBlockStorage) for obj in blocks],
+                    self._profile(current),
+                ),
                 *self._report(current, node_storages),
             ]
             await perform(self._client, writes)
         return again
+
+    def _profile(self, current: NnfStorage) -> NnfStorageProfile | None:
+        """Return the profile that was pinned for a storage, if one was."""
+        carried = current.metadata.labels
+        if labels.PINNED_PROFILE_NAME not in carried:
+            return None
+        namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, current.metadata.namespace)
+        raw = self._profiles.get(Key(namespace, carried[labels.PINNED_PROFILE_NAME]))
+        return None if raw is None else read(raw, NnfStorageProfile)
 
     def _report_assigned(self, key: Key) -> list[Write]:
         """Name the rabbits that are assigned, before anything is made on them."""
@@ -55,7 +89,9 @@ class StorageController:
             return []
         current = read(raw, Servers)
         # Once they were ready, what is missing has been given back.
-        change = None if current.status.ready else servers.report(current, [], {})
+        change = (
+            None if current.status.ready else servers.report(current, [], {}, self._clock.now())
+        )
         return [] if change is None or current.metadata.deleting else [change]
 
     def _report(self, current: NnfStorage, node_storages: list[NnfNodeStorage]) -> list[Write]:
@@ -63,7 +99,8 @@ class StorageController:
         if raw is None or current.metadata.deleting:
             return []
         sets = {key.name: label for key, label in storage.node_storage_keys(current).items()}
-        change = servers.report(read(raw, Servers), node_storages, sets)
+        now = self._clock.now()
+        change = servers.report(read(raw, Servers), node_storages, sets, now)
         return [] if change is None else [change]
 
     def _node_storage_changed(self, obj: Object) -> None:

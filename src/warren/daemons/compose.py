@@ -108,7 +108,7 @@ def controllers(
     return [
         WorkflowController(client(), informers, clock, mount_prefix).reconciler,
         BreakdownController(client(), informers).reconciler,
-        StorageController(client(), informers).reconciler,
+        StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
     ]

@@ -15,6 +15,7 @@ from warren.dws.objects import (
     ClientMount,
     Computes,
     NnfAccess,
+    NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
     State,
@@ -92,6 +93,8 @@ class AccessSnapshot:
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounts: Sequence[ClientMount]
+    blocks: Sequence[NnfNodeBlockStorage] = ()
+    """The flash of the storage."""
 
 
 def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
@@ -124,7 +127,38 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     settled = not writes and all(
         mount.all_in(access.spec.desired_state) for mount in present.values()
     )
-    return [*writes, *_report(access, ready=settled, fault=None)]
+    # Nodes reach flash before they mount it, and no longer when they have unmounted it.
+    reaching = _reaching(snapshot) if mounted or settled else []
+    return [*reaching, *writes, *_report(access, ready=settled, fault=None)]
+
+
+def _reaching(snapshot: AccessSnapshot) -> list[Change]:
+    """Have each rabbit's flash name the nodes that reach it: itself, and computes that mount it."""
+    if snapshot.access.spec.target == "all":
+        return []
+    clients: dict[str, list[str]] = {}
+    if snapshot.access.spec.desired_state == "mounted" and snapshot.computes is not None:
+        assert snapshot.configuration is not None
+        rabbits = snapshot.configuration.rabbits_of_computes()
+        for compute in snapshot.computes.data:
+            clients.setdefault(rabbits[compute.name], []).append(compute.name)
+    changes = []
+    for block in snapshot.blocks:
+        rabbit = block.metadata.namespace
+        wanted = (rabbit, *clients.get(rabbit, ()))
+        if block.metadata.deleting or all(each.access == wanted for each in block.spec.allocations):
+            continue
+        sizes = [each.capacity for each in block.spec.allocations]
+        told = [{"capacity": size, "access": list(wanted)} for size in sizes]
+        changes.append(
+            Change(
+                kind=kinds.NNF_NODE_BLOCK_STORAGE,
+                key=block.metadata.key,
+                patch={"spec": {"allocations": told}},
+                resource_version=block.metadata.resource_version,
+            )
+        )
+    return changes
 
 
 def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:

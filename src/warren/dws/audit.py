@@ -12,8 +12,15 @@ from warren.base.bytesize import human
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.node import IN_USE
-from warren.dws.objects import ClientMount, Computes, NnfNodeStorage, Workflow, read
-from warren.dws.storage import volume
+from warren.dws.objects import (
+    ClientMount,
+    Computes,
+    NnfNodeBlockStorage,
+    NnfNodeStorage,
+    Workflow,
+    read,
+)
+from warren.dws.storage import volume, volume_size
 from warren.rfc import hostlist
 
 DEPENDENTS = (
@@ -24,6 +31,7 @@ DEPENDENTS = (
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
     kinds.NNF_NODE_STORAGE,
+    kinds.NNF_NODE_BLOCK_STORAGE,
     kinds.CLIENT_MOUNT,
 )
 """The kinds of objects that belong to a Workflow, owners before what they own."""
@@ -181,8 +189,10 @@ def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
     """Return the volumes that are to go and in whose way is more than a use that is waited for."""
     workflows = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
     computes = {key_of(each): each for each in objects[kinds.COMPUTES]}
+    flash = {key_of(each): each for each in objects[kinds.NNF_NODE_BLOCK_STORAGE]}
     found = []
     for share in (read(raw, NnfNodeStorage) for raw in objects[kinds.NNF_NODE_STORAGE]):
+        under = flash.get(share.metadata.key)
         error = share.status.error
         if not share.metadata.deleting or error is None or error.severity == IN_USE:
             continue
@@ -192,7 +202,7 @@ def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
             Overdue(
                 rabbit=share.metadata.namespace,
                 names=[volume(share, number)[1] for number in range(share.spec.count)],
-                size=share.spec.capacity,
+                size=volume_size(share, read(under, NnfNodeBlockStorage) if under else None, 0),
                 userid=share.spec.user_id,
                 job=str(read(owner, Workflow).spec.job_id) if owner else "",
                 nodes=[each.name for each in read(raw, Computes).data] if raw else [],

@@ -23,6 +23,9 @@ SYSTEM_CONFIGURATION: Final = Kind(
 NNF_NODE: Final = Kind(*_NNF, "NnfNode", "nnfnodes", status=True)
 NNF_STORAGE: Final = Kind(*_NNF, "NnfStorage", "nnfstorages", status=True)
 NNF_NODE_STORAGE: Final = Kind(*_NNF, "NnfNodeStorage", "nnfnodestorages", status=True)
+NNF_NODE_BLOCK_STORAGE: Final = Kind(
+    *_NNF, "NnfNodeBlockStorage", "nnfnodeblockstorages", status=True
+)
 NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
 NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
 NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
@@ -41,6 +44,7 @@ ALL: Final = (
     NNF_NODE,
     NNF_STORAGE,
     NNF_NODE_STORAGE,
+    NNF_NODE_BLOCK_STORAGE,
     NNF_ACCESS,
     NNF_DATA_MOVEMENT,
     NNF_STORAGE_PROFILE,

@@ -336,8 +336,32 @@ class NnfNodeStorageSpec(_Struct, frozen=True):
     count: int
     capacity: int
     file_system_type: str
+    block_reference: Reference | None = None
+    """What the volumes are made of; None in objects of versions that had no such kind."""
     user_id: int = msgspec.field(name="userID", default=0)
     group_id: int = msgspec.field(name="groupID", default=0)
+
+
+class BlockAllocation(_Struct, frozen=True):
+    capacity: int
+    access: tuple[str, ...] = ()
+
+
+class NnfNodeBlockStorageSpec(_Struct, frozen=True):
+    allocations: tuple[BlockAllocation, ...] = ()
+    shared_allocation: bool = False
+
+
+class NnfNodeBlockStorageStatus(_Struct, frozen=True):
+    ready: bool = False
+
+
+class NnfNodeBlockStorage(_Struct, frozen=True):
+    """The flash under the share of one rabbit, and which nodes reach it."""
+
+    metadata: Meta
+    spec: NnfNodeBlockStorageSpec = NnfNodeBlockStorageSpec()
+    status: NnfNodeBlockStorageStatus = NnfNodeBlockStorageStatus()
 
 
 class NnfNodeStorageStatus(_Struct, frozen=True):
@@ -346,7 +370,10 @@ class NnfNodeStorageStatus(_Struct, frozen=True):
 
 
 class NnfNodeStorage(_Struct, frozen=True):
-    """The share of one rabbit in an NnfStorage: `count` allocations of `capacity` bytes."""
+    """The share of one rabbit in an NnfStorage: `count` allocations of `capacity` bytes.
+
+    That is what the user gets; a volume has more, as much as the NnfNodeBlockStorage says.
+    """
 
     metadata: Meta
     spec: NnfNodeStorageSpec

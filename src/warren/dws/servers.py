@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warren.base.objects import Change, Object
+from warren.base.times import rfc3339_micro
 from warren.base.words import plural
 from warren.dws import kinds, reports
 from warren.dws.breakdown import ACROSS_SERVERS, SINGLE_SERVER
@@ -72,11 +73,12 @@ def _check_set(need: AllocationNeed, given: ServersSet) -> None:
 
 
 def report(
-    servers: Servers, shares: Sequence[NnfNodeStorage], set_of: Mapping[str, str]
+    servers: Servers, shares: Sequence[NnfNodeStorage], set_of: Mapping[str, str], now: float
 ) -> Change | None:
     """Write down what is allocated where; None if that is what the status says already.
 
-    `set_of` gives the label of the allocation set that an NnfNodeStorage belongs to.
+    `set_of` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
+    when the status was last changed, and by itself no news.
     """
     listed = Counter(
         (each.label, share.name) for each in servers.spec.allocation_sets for share in each.storage
@@ -85,11 +87,13 @@ def report(
     for share in shares:
         place = (set_of[share.metadata.name], share.metadata.namespace)
         present.setdefault(place, []).append(share)
+    sizes = {each.label: each.allocation_size for each in servers.spec.allocation_sets}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for (label, rabbit), there in present.items():
         done = [share for share in there if share.status.ready]
         found.setdefault(label, {})[rabbit] = {
-            "allocationSize": sum(share.spec.capacity * share.spec.count for share in done),
+            # Of flash, which is more than what the user sees of it.
+            "allocationSize": sum(sizes.get(label, 0) * share.spec.count for share in done),
             # A rabbit that has not begun is named as well, or nobody could tell who is late.
             "ready": len(done) == len(there) >= listed[label, rabbit],
         }
@@ -104,4 +108,5 @@ def report(
         and tuple(status["allocationSets"]) == servers.status.allocation_sets
     ):
         return None
-    return reports.status(kinds.SERVERS, servers.metadata, status)
+    told = {**status, "lastUpdate": rfc3339_micro(now)}
+    return reports.status(kinds.SERVERS, servers.metadata, told)

@@ -4,15 +4,19 @@ The share of a rabbit is an object in that rabbit's own namespace: the agent
 there watches its namespace and nothing else.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
+from warren.directives import capacity
 from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
+    NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
+    NnfStorageProfile,
     Servers,
 )
 
@@ -44,38 +48,61 @@ def child(owner: children.Owner, name: str, file_system: str, servers: Servers) 
     }
 
 
-def decide(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequence[Write]:
-    """Make the shares and report on them; in deletion, remove them and let go."""
+def decide(
+    storage: NnfStorage,
+    node_storages: Sequence[NnfNodeStorage],
+    blocks: Sequence[NnfNodeBlockStorage] = (),
+    profile: NnfStorageProfile | None = None,
+) -> Sequence[Write]:
+    """Make the shares and report on them; in deletion, remove them and let go.
+
+    `blocks` are the shares' flash; `profile` is the one that is pinned for the storage.
+    """
     meta = storage.metadata
     if meta.deleting:
-        return _give_back(storage, node_storages)
+        return _give_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
-    wanted = _children(storage)
+    known = {block.metadata.key for block in blocks}
+    wanted = _children(storage, profile)
+    # The flash first: a share that is seen without it waits.
     missing = [
-        Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
-        for key, obj in wanted.items()
-        if key not in present
+        *(
+            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=_block(obj, size))
+            for key, (obj, size) in wanted.items()
+            # Shares of older versions have none.
+            if key not in known and (key not in present or present[key].spec.block_reference)
+        ),
+        *(
+            Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
+            for key, (obj, _) in wanted.items()
+            if key not in present
+        ),
     ]
     return [*missing, *_reported(storage, {key: present.get(key) for key in wanted})]
 
 
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
     """Return the keys of the shares, and the label of the allocation set each belongs to."""
-    return {key: obj["metadata"]["labels"][_SET] for key, obj in _children(storage).items()}
+    return {key: obj["metadata"]["labels"][_SET] for key, (obj, _) in _children(storage).items()}
 
 
 _SET = "nnf.cray.hpe.com/allocationset"
 
 
-def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
+def _children(
+    storage: NnfStorage, profile: NnfStorageProfile | None = None
+) -> dict[Key, tuple[dict[str, Any], int]]:
+    """Return the shares as they should be, and how many bytes of flash each allocation takes."""
     meta = storage.metadata
-    children: dict[Key, dict[str, Any]] = {}
+    children: dict[Key, tuple[dict[str, Any], int]] = {}
+    padding = profile.data.of(storage.spec.file_system_type).allocation_padding if profile else "0"
     for each in storage.spec.allocation_sets:
         listed: dict[str, int] = {}
         for node in each.nodes:
             number = listed[node.name] = listed.get(node.name, -1) + 1
             name = f"{meta.namespace}-{meta.name}-{each.name}-{number}"
-            children[Key(node.name, name)] = {
+            reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": node.name}
+            share = {
                 "metadata": {
                     "name": name,
                     "namespace": node.name,
@@ -88,7 +115,8 @@ def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
                 },
                 "spec": {
                     "count": node.count,
-                    "capacity": each.capacity,
+                    "capacity": without_padding(each.capacity, padding),
+                    "blockReference": reference,
                     "sharedAllocation": True,
                     "commandVariables": [
                         {"name": "$ALLOCATION_COUNT", "value": str(node.count)},
@@ -101,7 +129,45 @@ def _children(storage: NnfStorage) -> dict[Key, dict[str, Any]]:
                     "groupID": storage.spec.group_id,
                 },
             }
+            children[Key(node.name, name)] = (share, each.capacity)
     return children
+
+
+def without_padding(size: int, padding: str) -> int:
+    """Return the capacity to which a profile's padding was added (dws-spec section 3.1)."""
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", padding)
+    if percent is not None:
+        return int(size / (1 + float(percent[1]) * 0.01))
+    return max(size - (int(padding) if padding.isdecimal() else capacity.parse(padding)), 0)
+
+
+def _block(share: Object, size: int) -> Object:
+    """Make the flash under a share: one pool for all of its allocations of a size."""
+    metadata = share["metadata"]
+    return {
+        "metadata": {
+            **metadata,
+            "finalizers": [labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER],
+        },
+        "spec": {
+            "sharedAllocation": True,
+            "allocations": [
+                {
+                    "capacity": size * share["spec"]["count"],
+                    "access": [metadata["namespace"]],
+                }
+            ],
+        },
+    }
+
+
+def volume_size(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> int:
+    """Return how many bytes one volume of a share takes; what it holds is a little less."""
+    if block is None or not block.spec.allocations:
+        return share.spec.capacity
+    if block.spec.shared_allocation:
+        return block.spec.allocations[0].capacity // share.spec.count
+    return block.spec.allocations[number].capacity
 
 
 def _reported(storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]) -> Sequence[Change]:
@@ -162,12 +228,24 @@ def _sets_reported(
     return told
 
 
-def _give_back(storage: NnfStorage, node_storages: Sequence[NnfNodeStorage]) -> Sequence[Write]:
-    if node_storages:
+def _give_back(
+    storage: NnfStorage,
+    node_storages: Sequence[NnfNodeStorage],
+    blocks: Sequence[NnfNodeBlockStorage],
+) -> Sequence[Write]:
+    if node_storages or blocks:
+        # Both at once: an agent keeps the record of its flash until that of the volumes is gone.
         removals = [
-            Remove(kind=kinds.NNF_NODE_STORAGE, key=node_storage.metadata.key)
-            for node_storage in node_storages
-            if not node_storage.metadata.deleting
+            *(
+                Remove(kind=kinds.NNF_NODE_STORAGE, key=node_storage.metadata.key)
+                for node_storage in node_storages
+                if not node_storage.metadata.deleting
+            ),
+            *(
+                Remove(kind=kinds.NNF_NODE_BLOCK_STORAGE, key=block.metadata.key)
+                for block in blocks
+                if not block.metadata.deleting
+            ),
         ]
         stuck = any(node_storage.status.error for node_storage in node_storages)
         left = {each.metadata.key: each for each in node_storages}

@@ -252,7 +252,7 @@ class _Demonstration:
 
             workflows.listen(changed(story.workflow))
             informers.of(kinds.NNF_DATA_MOVEMENT).listen(changed(story.movement))
-            informers.of(kinds.NNF_NODE_STORAGE).listen(changed(story.share))
+            informers.of(kinds.NNF_NODE_BLOCK_STORAGE).listen(changed(story.share))
             informers.of(kinds.CLIENT_MOUNT).listen(changed(story.mount))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(informers.run())

@@ -154,9 +154,9 @@ class Story:
             )
 
     def share(self, obj: Object) -> None:
-        """Take in a rabbit's share of the storage."""
+        """Take in a rabbit's flash under its share of the storage."""
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-        self.volumes[key] = obj["spec"]["count"] * obj["spec"]["capacity"]
+        self.volumes[key] = sum(each["capacity"] for each in obj["spec"]["allocations"])
 
     def mount(self, obj: Object) -> None:
         """Take in a node's mounts."""
