@@ -23,7 +23,7 @@ def share() -> dict[str, Any]:
 
 def objects(**more: list[Object]) -> dict[Kind, list[Object]]:
     """Return what a Workflow with two volumes on a rabbit and a mount on a node consists of."""
-    found: dict[Kind, list[Object]] = {kind: [] for kind in audit.DEPENDENTS}
+    found: dict[Kind, list[Object]] = {kind: [] for kind in (kinds.PERSISTENT, *audit.DEPENDENTS)}
     found[kinds.WORKFLOW] = [{"metadata": meta("wf"), "spec": {}}]
     found[kinds.NNF_STORAGE] = [owned("wf-0")]
     found[kinds.NNF_NODE_STORAGE] = [share()]
@@ -99,6 +99,21 @@ def test_what_is_being_deleted_still_owns_what_it_has() -> None:
     storage["metadata"].update(DELETING)
 
     assert audit.unowned(ALL, objects(nnfnodestorages=[storage]), {"ƒA"}) == []
+
+
+def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
+    """dws-spec 7: it outlives the Workflow that has made it."""
+    carried = {labels.PERSISTENT_NAME: "pers", labels.PERSISTENT_NAMESPACE: "default"}
+    part = {"metadata": meta("pers", labels=carried), "spec": {}}
+    instance = {"metadata": meta("pers"), "spec": {}}
+
+    there = objects(nnfstorages=[part], persistentstorageinstances=[instance])
+    assert audit.unowned(ALL, there, {"ƒA"}) == []
+    (found,) = audit.unowned(ALL, objects(nnfstorages=[part]), {"ƒA"})
+    assert (found.name, found.why) == (
+        "default/pers",
+        "the persistent storage default/pers does not exist",
+    )
 
 
 def test_an_object_that_was_found_can_be_named_to_the_api() -> None:

@@ -40,6 +40,8 @@ class AccessController:
         self._mounts.listen(self._mount_changed)
         for informer in (self._storages, self._node_storages, self._blocks, self._computes):
             informer.listen(self._job_changed)
+        self._storages.listen(lambda obj: self._storage_changed(key_of(obj)))
+        self._node_storages.listen(self._node_storage_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfAccess."""
@@ -85,3 +87,12 @@ class AccessController:
         for workflow in labels.workflow_of(obj):
             for each in self._accesses.by("workflow", workflow):
                 self.reconciler.add(key_of(each))
+
+    def _storage_changed(self, key: Key) -> None:
+        # Persistent storage is no Workflow's, and others than its maker mount it.
+        for each in self._accesses.by("storage", str(key)):
+            self.reconciler.add(key_of(each))
+
+    def _node_storage_changed(self, obj: Object) -> None:
+        for owner in labels.owner_of(obj):
+            self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)))

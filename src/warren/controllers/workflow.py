@@ -1,13 +1,14 @@
 """Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import driver, kinds, labels
+from warren.controllers.persistent import Instances
+from warren.dws import driver, kinds, labels, persistent
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -52,6 +53,9 @@ class WorkflowController:
         informers.of(kinds.STORAGE)
         for kind in _CHILDREN:
             informers.of(kind).listen(_of_workflow(add))
+        self._instances = Instances(client, informers)
+        informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
+        informers.of(kinds.SERVERS).listen(self._part_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a Workflow."""
@@ -64,7 +68,12 @@ class WorkflowController:
             return None
         workflow = read(raw, Workflow)
         children = {kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN}
-        snapshot = self._snapshot(workflow, children, _Rabbits(self._informers.of(kinds.STORAGE)))
+        named = [
+            Key(key.namespace, name) for name in persistent.named_in(workflow.spec.dw_directives)
+        ]
+        instances = {each.name: self._instances.seen(each) for each in named}
+        rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
+        snapshot = self._snapshot(workflow, children, rabbits, instances)
         live = driver.needs_live_read(snapshot)
         writes = [] if live else driver.decide(snapshot)
         if not live and not driver.reports_error(workflow, writes):
@@ -72,9 +81,22 @@ class WorkflowController:
             return None
         own = labels.of_workflow(workflow)
         children = {kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN}
-        rabbits = snapshot.rabbits if live else await self._rabbits(children[kinds.SERVERS])
-        await perform(self._client, driver.decide(self._snapshot(workflow, children, rabbits)))
+        instances = {each.name: await self._instances.read(each) for each in named}
+        if not live:
+            rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
+        found = self._snapshot(workflow, children, rabbits, instances)
+        await perform(self._client, driver.decide(found))
         return REQUEUE_DELAY if self._unseen(children) else None
+
+    def _instance_changed(self, instance: str) -> None:
+        """Wake the Workflows that an instance may keep waiting: not all its users."""
+        for each in self._informers.of(kinds.WORKFLOW).by("instance", instance):
+            if not (each.get("status") or {}).get("ready"):
+                self.reconciler.add(key_of(each))
+
+    def _part_changed(self, obj: Object) -> None:
+        for instance in labels.persistent_of(obj):
+            self._instance_changed(instance)
 
     def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
         return any(
@@ -83,12 +105,16 @@ class WorkflowController:
             for obj in objects
         )
 
-    async def _rabbits(self, assigned: Sequence[Object]) -> Mapping[str, Storage]:
+    async def _rabbits(
+        self, assigned: Sequence[Object], instances: Iterable[persistent.Instance | None]
+    ) -> "_Rabbits":
         """Return the rabbits: those that are assigned as they are by now."""
+        all_servers = [read(servers, Servers) for servers in assigned]
+        all_servers += [each.servers for each in instances if each and each.servers]
         names = {
             share.name
-            for servers in assigned
-            for each in read(servers, Servers).spec.allocation_sets
+            for servers in all_servers
+            for each in servers.spec.allocation_sets
             for share in each.storage
         }
         live = {}
@@ -103,6 +129,7 @@ class WorkflowController:
         workflow: Workflow,
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
+        instances: Mapping[str, persistent.Instance | None],
     ) -> driver.WorkflowSnapshot:
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
@@ -119,6 +146,7 @@ class WorkflowController:
                 read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
             ],
             rabbits=rabbits,
+            instances={name: each for name, each in instances.items() if each is not None},
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),

@@ -13,6 +13,7 @@ from warren.conductor.conductor import Conductor
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.machine import Machine
+from warren.controllers.persistent import PersistentController
 from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
 from warren.controllers.workflow import WorkflowController
@@ -108,6 +109,7 @@ def controllers(
     return [
         WorkflowController(client(), informers, clock, mount_prefix).reconciler,
         BreakdownController(client(), informers).reconciler,
+        PersistentController(client(), informers).reconciler,
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,

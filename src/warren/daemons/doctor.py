@@ -45,7 +45,7 @@ class Doctor:
         before = self._resources()
         objects = {
             kind: (await self._client.list(kind)).items
-            for kind in (kinds.WORKFLOW, *audit.DEPENDENTS)
+            for kind in (kinds.WORKFLOW, kinds.PERSISTENT, *audit.DEPENDENTS)
         }
         active = await self._active()
         there = before.still(self._resources())

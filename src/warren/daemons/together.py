@@ -5,11 +5,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.dws import labels
+from warren.dws import access, labels, persistent
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
-INDEXES = {"workflow": labels.workflow_of, "owner": labels.owner_of}
+INDEXES = {
+    "workflow": labels.workflow_of,
+    "owner": labels.owner_of,
+    "instance": persistent.users_of,
+    "consumer": persistent.consumers_of,
+    "storage": access.storage_of,
+}
 
 Part = Callable[[], Awaitable[None]]
 """Something that lives until it is cancelled."""

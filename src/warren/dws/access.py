@@ -83,6 +83,13 @@ def child(
     return {"metadata": metadata, "spec": spec}
 
 
+def storage_of(obj: Object) -> tuple[str, ...]:
+    """Index NnfAccesses by their NnfStorage: `namespace/name`."""
+    spec = obj.get("spec")
+    reference = spec.get("storageReference") if isinstance(spec, Mapping) else None
+    return (f"{reference.get('namespace', '')}/{reference['name']}",) if reference else ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class AccessSnapshot:
     """An NnfAccess, and what it refers to."""

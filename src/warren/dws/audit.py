@@ -111,10 +111,18 @@ def unowned(
         if job not in active
     ]
     workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
+    instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT]}
     for kind in DEPENDENTS:
         for each in objects[kind]:
             carried = each["metadata"].get("labels") or {}
-            if carried.get(labels.WORKFLOW_UID) not in workflows:
+            instance = labels.persistent_of(each)
+            if instance and labels.WORKFLOW_UID not in carried:
+                if instance[0] not in instances:
+                    why = f"the persistent storage {instance[0]} does not exist"
+                    found.append(
+                        Finding(sort=Sort.OBJECT, where=kind.name, name=str(key_of(each)), why=why)
+                    )
+            elif carried.get(labels.WORKFLOW_UID) not in workflows:
                 name = carried.get(labels.WORKFLOW_NAME, "that it names")
                 found.append(
                     Finding(

@@ -5,7 +5,7 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import msgspec
 
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro
+from warren.base.words import plural
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import (
@@ -22,6 +23,7 @@ from warren.dws import (
     kinds,
     labels,
     movement,
+    persistent,
     rabbits,
     reports,
     servers,
@@ -45,6 +47,7 @@ from warren.dws.objects import (
     Storage,
     Workflow,
 )
+from warren.dws.persistent import Instance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ class WorkflowSnapshot:
     file_systems: Sequence[LustreFileSystem]
     rabbits: Mapping[str, Storage]
     """All of them: each is read when it is looked at."""
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    """The persistent storage that the directives name, by name: what there is of it."""
     dependents: Sequence[tuple[Kind, Key]]
     """Everything that is labelled as the Workflow's, of whatever kind."""
     mount_prefix: str
@@ -176,18 +181,20 @@ def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
     if labels.WORKFLOW_FINALIZER not in workflow.metadata.finalizers:
         return []
     outcomes = [_left(snapshot, index) for index in range(len(workflow.spec.dw_directives))]
+    writes = _distinct(outcomes)
     if any(outcome.waiting for outcome in outcomes):
-        return _distinct(outcomes)
+        return writes
     if snapshot.dependents:
-        return [Remove(kind=kind, key=key) for kind, key in snapshot.dependents]
+        return [*writes, *(Remove(kind=kind, key=key) for kind, key in snapshot.dependents)]
     if set(workflow.metadata.finalizers) != {labels.WORKFLOW_FINALIZER}:
-        return []  # ours is taken off last
-    return [reports.finalized(kinds.WORKFLOW, workflow.metadata, labels.WORKFLOW_FINALIZER)]
+        return writes  # ours is taken off last
+    finalizer = labels.WORKFLOW_FINALIZER
+    return [*writes, reports.finalized(kinds.WORKFLOW, workflow.metadata, finalizer)]
 
 
 def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:
     try:
-        return _tear_down(snapshot, index, None)
+        return _release(snapshot, index, None)
     except Fault as fault:  # told to nobody any more
         return Outcome(waiting=fault.shown)
 
@@ -349,6 +356,48 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     return _DONE if found.status.ready else Outcome(waiting="allocation set not ready")
 
 
+def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Make the storage of an instance, which owns it: what is made here outlives the Workflow."""
+    name = directive.values["name"]
+    found = persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
+    raise_for(found.object.status.error)
+    if found.storage is None:
+        need = snapshot.breakdowns.get(snapshot.child(index))
+        own = found.servers is not None and found.has(found.servers.metadata)
+        if need is None or need.status.storage is None or found.servers is None or not own:
+            return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
+        servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
+        made = storage.child(
+            persistent.owner(found.object, children.of_directive(snapshot.workflow, index)),
+            name,
+            need.status.storage.allocation_sets[0].label,
+            found.servers,
+        )
+        return Outcome(
+            writes=[Create(kind=kinds.NNF_STORAGE, object=made)],
+            waiting="allocation set not ready",
+        )
+    done = found.object.status.state in persistent.USABLE
+    return _DONE if done else Outcome(waiting="allocation set not ready")
+
+
+def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    name = directive.values["name"]
+    persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
+    return _propose(snapshot, index, directive)
+
+
+def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Enter the Workflow into the instance, which cannot be destroyed from then on."""
+    name = directive.values["name"]
+    found = persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
+    claim = persistent.claimed(found.object, persistent.consumer(snapshot.workflow, index))
+    if claim is not None:
+        return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
+    ready = found.storage is not None and found.storage.status.ready
+    return _DONE if ready else Outcome(waiting="allocation set not ready")
+
+
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
     rabbits = _unmount_rabbits(snapshot, index)
@@ -359,6 +408,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     found = snapshot.accesses.get(name)
     if found is None:
         made = access.child(snapshot.workflow, index, access.COMPUTES, path)
+        made = merged(made, _storage_of(directive))
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     raise_for(found.status.error)
     if not (found.status.ready and found.status.state == "mounted"):
@@ -369,15 +419,28 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
     """Return what names the job's storage to the job (dws-spec section 9)."""
     env: dict[str, str] = {}
-    listed = []
-    for name, index in staging.job_storage(snapshot.directives).items():
-        path = snapshot.mount_path(index)
-        env[f"DW_JOB_{name.replace('-', '_')}"] = path
-        kind = snapshot.directives[index].values["type"].upper()
-        env.setdefault(f"DW_JOB_{kind}", path)
-        listed.append(f"{name}:{path}")
-    env["DW_JOBS"] = ",".join(listed)
-    return env
+    listed: dict[str, list[str]] = {}
+    for index, directive in enumerate(snapshot.directives):
+        name, path = directive.values.get("name", ""), snapshot.mount_path(index)
+        lifetime = _LIFETIMES.get(directive.command.text)
+        if lifetime is None:
+            continue
+        env[f"DW_{lifetime}_{name.replace('-', '_')}"] = path
+        listed.setdefault(f"DW_{lifetime}S", []).append(f"{name}:{path}")
+        if "type" in directive.values:
+            # HPE's controllers make `DW_PERSISTENT_` of the type that a persistentdw does not have.
+            env.setdefault(f"DW_{lifetime}_{directive.values['type'].upper()}", path)
+    return {**env, **{name: ",".join(places) for name, places in listed.items()}}
+
+
+_LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
+
+
+def _storage_of(directive: Directive) -> Object:
+    """Return what a mount of persistent storage says otherwise than one of the job's own."""
+    if directive.command.text != "persistentdw":
+        return {}
+    return {"spec": {"storageReference": {"name": directive.values["name"]}}}
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -492,6 +555,53 @@ def _tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | No
     return _DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
 
 
+def _release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
+    """Unmount, then let go of persistent storage: it may be destroyed from then on."""
+    outcome = _tear_down(snapshot, index, directive)
+    if outcome.waiting is not None:
+        return outcome
+    own = persistent.consumer(snapshot.workflow, index)
+    # No news of it would come here: it is written before what depends on it, and not waited for.
+    return Outcome(
+        writes=[
+            persistent.without(each.object, [own])
+            for each in snapshot.instances.values()
+            if own in each.object.spec.consumer_references
+        ]
+    )
+
+
+def _leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Let an instance live on its own, if it has become one; else it goes."""
+    found = snapshot.instances.get(directive.values["name"])
+    made_by = snapshot.breakdowns.get(snapshot.child(index))
+    if found is None or not persistent.made_by(found.object, made_by):
+        return _DONE
+    complete = all(
+        driver.completed
+        for driver in workflowstates.drivers_of(snapshot.workflow)
+        if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
+    )
+    if complete and not found.going:
+        return Outcome(writes=[persistent.disowned(found.object)])
+    return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
+
+
+def _destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    found = snapshot.instances.get(directive.values["name"])
+    if found is None:
+        return _DONE
+    return _destroying(found, persistent.destroyed(found.object, snapshot.workflow))
+
+
+def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:
+    if not found.object.metadata.deleting:
+        return Outcome(writes=writes, waiting="delete")
+    raise_for(found.object.status.error)
+    users = len(found.object.spec.consumer_references)
+    return Outcome(waiting=f"delete, once {plural(users, 'user')} let go" if users else "delete")
+
+
 def _unmount_rabbits(snapshot: WorkflowSnapshot, index: int) -> Outcome | None:
     found = snapshot.accesses.get(f"{snapshot.child(index)}-{access.SERVERS}")
     if found is None:
@@ -517,14 +627,25 @@ def _removing(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
 
 HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "jobdw"): _propose,
+    (State.PROPOSAL, "create_persistent"): _propose,
+    (State.PROPOSAL, "persistentdw"): _propose_use,
+    (State.PROPOSAL, "destroy_persistent"): _validate,
+    (State.PROPOSAL, "container"): _validate,
     (State.PROPOSAL, "copy_in"): _validate,
     (State.PROPOSAL, "copy_out"): _validate,
     (State.SETUP, "jobdw"): _set_up,
+    (State.SETUP, "create_persistent"): _set_up_instance,
+    (State.SETUP, "persistentdw"): _claim,
     (State.DATA_IN, "copy_in"): _copy,
     (State.PRE_RUN, "jobdw"): _mount,
+    (State.PRE_RUN, "persistentdw"): _mount,
     (State.POST_RUN, "jobdw"): _unmount,
+    (State.POST_RUN, "persistentdw"): _unmount,
     (State.DATA_OUT, "copy_out"): _copy,
     (State.TEARDOWN, "jobdw"): _tear_down,
+    (State.TEARDOWN, "create_persistent"): _leave_behind,
+    (State.TEARDOWN, "persistentdw"): _release,
+    (State.TEARDOWN, "destroy_persistent"): _destroy,
     (State.TEARDOWN, "copy_in"): _tear_down,
     (State.TEARDOWN, "copy_out"): _tear_down,
 }

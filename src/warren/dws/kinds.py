@@ -14,6 +14,9 @@ COMPUTES: Final = Kind(*_DWS, "Computes", "computes")
 RULE: Final = Kind(*_DWS, "DWDirectiveRule", "dwdirectiverules")
 BREAKDOWN: Final = Kind(*_DWS, "DirectiveBreakdown", "directivebreakdowns", status=True)
 SERVERS: Final = Kind(*_DWS, "Servers", "servers", status=True)
+PERSISTENT: Final = Kind(
+    *_DWS, "PersistentStorageInstance", "persistentstorageinstances", status=True
+)
 STORAGE: Final = Kind(*_DWS, "Storage", "storages", status=True)
 CLIENT_MOUNT: Final = Kind(*_DWS, "ClientMount", "clientmounts", status=True)
 SYSTEM_CONFIGURATION: Final = Kind(
@@ -38,6 +41,7 @@ ALL: Final = (
     RULE,
     BREAKDOWN,
     SERVERS,
+    PERSISTENT,
     STORAGE,
     CLIENT_MOUNT,
     SYSTEM_CONFIGURATION,

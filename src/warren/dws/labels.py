@@ -11,6 +11,10 @@ _PREFIX: Final = "dataworkflowservices.github.io"
 WORKFLOW_NAME: Final = f"{_PREFIX}/workflow.name"
 WORKFLOW_NAMESPACE: Final = f"{_PREFIX}/workflow.namespace"
 WORKFLOW_UID: Final = f"{_PREFIX}/workflow.uid"
+PERSISTENT_NAME: Final = f"{_PREFIX}/persistentstorage.name"
+PERSISTENT_NAMESPACE: Final = f"{_PREFIX}/persistentstorage.namespace"
+IGNORE_UID: Final = f"{_PREFIX}/ignore-uid"
+"""Annotates a PersistentStorageInstance that other users than its own may use, too."""
 STORAGE_TYPE: Final = f"{_PREFIX}/storage"
 DIRECTIVE_INDEX: Final = "nnf.cray.hpe.com/directive_index"
 PINNED_PROFILE_NAME: Final = "nnf.cray.hpe.com/pinned_storage_profile_name"
@@ -25,6 +29,7 @@ RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 INITIATOR: Final = "dm.cray.hpe.com/initiator"
 
 WORKFLOW_FINALIZER: Final = f"{_PREFIX}/workflow"
+PERSISTENT_FINALIZER: Final = "nnf.cray.hpe.com/persistentStorage"
 STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_storage"
 NODE_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_node_storage"
 NODE_BLOCK_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_node_block_storage"
@@ -94,6 +99,14 @@ def owner_of(obj: Object) -> tuple[str, ...]:
         return ()
     kind = labels.get(f"{_PREFIX}/owner.kind", "")
     return (f"{kind} {labels.get(f'{_PREFIX}/owner.namespace', '')}/{name}",)
+
+
+def persistent_of(obj: Object) -> tuple[str, ...]:
+    """Return which persistent storage an object is part of, `namespace/name`, if of any."""
+    labels = obj["metadata"].get("labels") or {}
+    if PERSISTENT_NAME not in labels:
+        return ()
+    return (f"{labels.get(PERSISTENT_NAMESPACE, '')}/{labels[PERSISTENT_NAME]}",)
 
 
 def controller(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:

@@ -173,10 +173,16 @@ class Computes(_Struct, frozen=True):
     data: tuple[Compute, ...] = ()
 
 
+class Colocation(_Struct, frozen=True):
+    type: str = "exclusive"
+    key: str = ""
+
+
 class Constraints(_Struct, frozen=True):
     labels: tuple[str, ...] = ()
     count: int | None = None
     scale: int | None = None
+    colocation: tuple[Colocation, ...] = ()
 
 
 class AllocationNeed(_Struct, frozen=True):
@@ -235,6 +241,28 @@ class Servers(_Struct, frozen=True):
     metadata: Meta
     spec: ServersSpec = ServersSpec()
     status: ServersStatus = ServersStatus()
+
+
+class PersistentSpec(_Struct, frozen=True):
+    name: str
+    fs_type: str
+    user_id: int = msgspec.field(name="userID", default=0)
+    state: str = "Active"
+    consumer_references: tuple[Reference, ...] = ()
+
+
+class PersistentStatus(_Struct, frozen=True):
+    state: str = ""
+    servers: Reference | None = None
+    error: Error | None = None
+
+
+class PersistentStorageInstance(_Struct, frozen=True):
+    """Storage that outlives the Workflow that has made it."""
+
+    metadata: Meta
+    spec: PersistentSpec
+    status: PersistentStatus = PersistentStatus()
 
 
 class ComputeLink(_Struct, frozen=True):
@@ -323,6 +351,7 @@ class NnfStorageSpec(_Struct, frozen=True):
 
 class NnfStorageStatus(_Struct, frozen=True):
     ready: bool = False
+    health: str = ""
     error: Error | None = None
 
 

@@ -1,0 +1,129 @@
+"""PersistentStorageInstances (decided in `dws.persistent`)."""
+
+from typing import Final, TypeVar
+
+from warren.base.objects import Key, Kind, Object, key_of
+from warren.controllers.live import REQUEUE_DELAY
+from warren.dws import kinds, persistent
+from warren.dws.objects import (
+    Meta,
+    NnfStorage,
+    PersistentStorageInstance,
+    Reference,
+    Servers,
+    read,
+)
+from warren.dws.persistent import Instance
+from warren.kube.client import Client, NotFound
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+T = TypeVar("T")
+
+PARTS: Final = (kinds.SERVERS, kinds.NNF_STORAGE, kinds.NNF_STORAGE_PROFILE)
+"""What has the name of its instance."""
+
+
+class Instances:
+    """Instances with what has their names: as it was seen, or as the API has it now."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT, *PARTS)}
+
+    def seen(self, key: Key) -> Instance | None:
+        """Return an instance as it was seen, and None where none was."""
+        return _instance({kind: each.get(key) for kind, each in self._informers.items()})
+
+    async def read(self, key: Key) -> Instance | None:
+        """Return an instance as it is, and None where there is none."""
+        found = {kinds.PERSISTENT: await self._get(kinds.PERSISTENT, key)}
+        if found[kinds.PERSISTENT] is not None:
+            found |= {kind: await self._get(kind, key) for kind in PARTS}
+        return _instance(found)
+
+    async def _get(self, kind: Kind, key: Key) -> Object | None:
+        try:
+            return await self._client.get(kind, key)
+        except NotFound:
+            return None
+
+
+def _instance(found: dict[Kind, Object | None]) -> Instance | None:
+    raw, profile = found[kinds.PERSISTENT], found.get(kinds.NNF_STORAGE_PROFILE)
+    if raw is None:
+        return None
+
+    def part(kind: Kind, type_: type[T]) -> T | None:
+        obj = found.get(kind)
+        return None if obj is None else read(obj, type_)
+
+    return Instance(
+        object=read(raw, PersistentStorageInstance),
+        servers=part(kinds.SERVERS, Servers),
+        storage=part(kinds.NNF_STORAGE, NnfStorage),
+        profile=None if profile is None else read(profile["metadata"], Meta),
+    )
+
+
+class PersistentController:
+    """Reconciles every PersistentStorageInstance."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._all = informers.of(kinds.PERSISTENT)
+        self._workflows = informers.of(kinds.WORKFLOW)
+        self._instances = Instances(client, informers)
+        self.reconciler: Reconciler[Key] = Reconciler("persistent", self.reconcile)
+        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._workflows.listen(self._workflow_changed)
+        for kind in PARTS:
+            informers.of(kind).listen(self._part_changed)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Reconcile a PersistentStorageInstance."""
+        again = None
+        found = self._instances.seen(key)
+        if found is None:
+            return None
+        lost = await self._lost(found.object)
+        if lost:
+            await perform(self._client, [persistent.without(found.object, lost)])
+            return None
+        if persistent.leaves(found):
+            # About to let go: what was just made may not have been seen yet.
+            found = await self._instances.read(key)
+            if found is None:
+                return None
+            again = REQUEUE_DELAY if found.parts else None
+        await perform(self._client, persistent.decide(found))
+        return again
+
+    async def _lost(self, obj: PersistentStorageInstance) -> list[Reference]:
+        """Return the consumers that are gone.
+
+        A Workflow takes itself off before it goes. One is left over when the request that
+        adds it arrives late, after its maker has given it up.
+        """
+        lost = []
+        for each in obj.spec.consumer_references:
+            workflow = persistent.workflow_of(each)
+            if workflow is None or self._workflows.get(workflow) is not None:
+                continue
+            try:
+                await self._client.get(kinds.WORKFLOW, workflow)
+            except NotFound:
+                lost.append(each)
+        return lost
+
+    def _workflow_changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        if self._workflows.get(key) is None:
+            for each in self._all.by("consumer", str(key)):
+                self.reconciler.add(key_of(each))
+
+    def _part_changed(self, obj: Object) -> None:
+        # By name, whoever owns it: that a name is free again is news, too.
+        if self._all.get(key_of(obj)) is not None:
+            self.reconciler.add(key_of(obj))

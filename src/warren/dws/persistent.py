@@ -1,0 +1,334 @@
+"""Persistent storage: instances that outlive the Workflows which make and use them.
+
+An instance, its Servers, its NnfStorage and its pinned profile have one name (dws-spec
+section 7). Names are users' choice: what has the name of an instance and is not its own is
+told as a mistake, and never taken for its own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
+from warren.dws import children, kinds, labels, reports
+from warren.dws.faults import Fault
+from warren.dws.objects import (
+    DirectiveBreakdown,
+    Error,
+    Meta,
+    NnfStorage,
+    PersistentStorageInstance,
+    Reference,
+    Servers,
+    Workflow,
+)
+
+COMMANDS: Final = ("create_persistent", "persistentdw", "destroy_persistent")
+"""The directives that name an instance."""
+
+USABLE: Final = ("Active", "Degraded")
+"""The states in which all of an instance's storage is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A PersistentStorageInstance, and what has its name."""
+
+    object: PersistentStorageInstance
+    servers: Servers | None = None
+    storage: NnfStorage | None = None
+    profile: Meta | None = None
+    """The pinned profile."""
+
+    @property
+    def key(self) -> Key:
+        return self.object.metadata.key
+
+    @property
+    def going(self) -> bool:
+        return self.object.metadata.deleting or self.object.spec.state == "Destroying"
+
+    def has(self, meta: Meta) -> bool:
+        """Return whether an object is part of this instance, and of no other that had its name."""
+        return _marks(kinds.PERSISTENT, self.object.metadata, meta)
+
+    @property
+    def parts(self) -> Mapping[Kind, Meta]:
+        """What is its own, in the order in which it goes: flash first, the record of it later."""
+        named = {
+            kinds.NNF_STORAGE: self.storage.metadata if self.storage else None,
+            kinds.SERVERS: self.servers.metadata if self.servers else None,
+            kinds.NNF_STORAGE_PROFILE: self.profile,
+        }
+        return {kind: meta for kind, meta in named.items() if meta is not None and self.has(meta)}
+
+
+def named_in(texts: Iterable[str]) -> list[str]:
+    """Return the names of the instances that directives name, each once."""
+    found: dict[str, None] = {}
+    for text in texts:
+        words = text.split()
+        if len(words) > 1 and words[1] in COMMANDS:
+            found.update(
+                (word.partition("=")[2], None) for word in words[2:] if word.startswith("name=")
+            )
+    return list(found)
+
+
+def users_of(obj: Object) -> list[str]:
+    """Index Workflows by the instances that they name: `namespace/name`."""
+    spec = obj.get("spec")
+    texts = spec.get("dwDirectives") if isinstance(spec, Mapping) else None
+    return [f"{obj['metadata'].get('namespace', '')}/{name}" for name in named_in(texts or ())]
+
+
+def consumers_of(obj: Object) -> list[str]:
+    """Index instances by the Workflows that use them: `namespace/name`."""
+    spec = obj.get("spec")
+    references = spec.get("consumerReferences") if isinstance(spec, Mapping) else None
+    return [
+        f"{each.get('namespace', '')}/{each['name'].rpartition('-')[0]}"
+        for each in references or ()
+        if each.get("kind") == kinds.WORKFLOW.name
+    ]
+
+
+def consumer(workflow: Workflow, index: int) -> Reference:
+    """Return what stands in an instance for the persistentdw at `index` that uses it."""
+    meta = workflow.metadata
+    return Reference(
+        kind=kinds.WORKFLOW.name, name=f"{meta.name}-{index}", namespace=meta.namespace
+    )
+
+
+def workflow_of(reference: Reference) -> Key | None:
+    """Return the Workflow that a consumer is, if it is one's."""
+    if reference.kind != kinds.WORKFLOW.name:
+        return None
+    return Key(reference.namespace, reference.name.rpartition("-")[0])
+
+
+# An instance's own life
+
+
+def decide(instance: Instance) -> Sequence[Write]:
+    """Make the Servers, and say how far the storage is; in deletion, give all of it back."""
+    obj = instance.object
+    if obj.metadata.deleting:
+        return _give_back(instance)
+    if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
+        # First of all: without it the instance may be gone before its storage is.
+        finalizers = [*obj.metadata.finalizers, labels.PERSISTENT_FINALIZER]
+        return [_changed(obj, {"metadata": {"finalizers": finalizers}})]
+    writes: list[Write] = []
+    if instance.servers is None:
+        writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))
+    return [*writes, *_reported(instance)]
+
+
+def leaves(instance: Instance) -> bool:
+    """Return whether `decide` is about to say that nothing is left of the instance.
+
+    What was seen of others may be older than the instance, so that must be read from the API.
+    """
+    obj = instance.object
+    return obj.metadata.deleting and not (obj.spec.consumer_references or instance.parts)
+
+
+def without(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
+    """Return the write that takes consumers off."""
+    left = [each for each in obj.spec.consumer_references if each not in gone]
+    return _with_consumers(obj, left)
+
+
+def _give_back(instance: Instance) -> Sequence[Write]:
+    obj = instance.object
+    if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
+        return []
+    if obj.spec.consumer_references:
+        return _reported(instance)  # its users have it mounted
+    # One kind after the other: while there is storage, its Servers say where.
+    for kind, meta in instance.parts.items():
+        removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
+        return [*removal, *_reported(instance)]
+    return [reports.finalized(kinds.PERSISTENT, obj.metadata, labels.PERSISTENT_FINALIZER)]
+
+
+def _servers(obj: PersistentStorageInstance) -> Object:
+    meta = obj.metadata
+    return {
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT, meta)},
+            "ownerReferences": labels.controller(kinds.PERSISTENT, meta),
+        },
+        "spec": {},
+    }
+
+
+def owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
+    """Return the owner of an instance's storage, which the directive `maker` makes."""
+    return replace(maker, kind=kinds.PERSISTENT, meta=obj.metadata, labels=_labels(obj))
+
+
+def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
+    # No Workflow is named, other than by HPE's controllers: what is labelled as a Workflow's
+    # goes with it here.
+    return {
+        labels.PERSISTENT_NAME: obj.metadata.name,
+        labels.PERSISTENT_NAMESPACE: obj.metadata.namespace,
+    }
+
+
+def _reported(instance: Instance) -> Sequence[Change]:
+    obj, meta = instance.object, instance.object.metadata
+    fault = _taken(instance)
+    error = fault.as_status() if fault else _written(_error(instance))
+    reference = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
+    state = _state(instance)
+    known = obj.status
+    if known.state == state and known.servers and reports.same_error(known.error, error):
+        return ()
+    told = {"servers": reference, "state": state, "error": error}
+    return [reports.status(kinds.PERSISTENT, meta, told)]
+
+
+def _state(instance: Instance) -> str:
+    if instance.going:
+        return "Destroying"
+    storage = instance.storage
+    ready = storage is not None and instance.has(storage.metadata) and storage.status.ready
+    if not ready:
+        # What was there once has failed since, and is not being made.
+        return "Degraded" if instance.object.status.state in USABLE else "Creating"
+    assert storage is not None
+    return "Active" if storage.status.health in ("", "Healthy") else "Degraded"
+
+
+def _taken(instance: Instance) -> Fault | None:
+    """Say that something else has the name of an instance, or of what it consists of."""
+    servers, storage = instance.servers, instance.storage
+    named = {
+        kinds.SERVERS: servers.metadata if servers else None,
+        kinds.NNF_STORAGE: storage.metadata if storage else None,
+    }
+    for kind, meta in named.items():
+        if meta is not None and not instance.has(meta):
+            return Fault(
+                f"the name {meta.name} is taken: there is a {kind.name} of that name which is not "
+                "this storage's; choose another name",
+                type="User",
+            )
+    return None
+
+
+def _error(instance: Instance) -> Error | None:
+    return instance.storage.status.error if instance.storage else None
+
+
+def _written(error: Error | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {
+        "userMessage": error.user_message,
+        "debugMessage": error.debug_message,
+        "type": error.type,
+        "severity": error.severity,
+    }
+
+
+# What Workflows do with instances
+
+
+def demand_own(obj: PersistentStorageInstance, workflow: Workflow) -> None:
+    """Raise the Fault of a Workflow whose user may not use an instance."""
+    ignored = obj.metadata.annotations.get(labels.IGNORE_UID, "").lower() == "true"
+    if obj.spec.user_id != workflow.spec.user_id and not ignored:
+        raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
+
+
+def found(instance: Instance | None, name: str, workflow: Workflow) -> Instance:
+    """Return the instance that a persistentdw names. Raises Fault where it cannot be used."""
+    if instance is None:
+        raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
+    demand_own(instance.object, workflow)
+    if instance.going:
+        raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
+    return instance
+
+
+def claimed(obj: PersistentStorageInstance, reference: Reference) -> Change | None:
+    """Add a consumer to an instance that is Active; None if it is one. Raises Fault."""
+    if obj.status.state != "Active":
+        state = obj.status.state or "Creating"
+        raise Fault(f"PersistentStorage is not active: {obj.metadata.name} is {state}", type="User")
+    if reference in obj.spec.consumer_references:
+        return None
+    return _with_consumers(obj, [*obj.spec.consumer_references, reference])
+
+
+def destroyed(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Write]:
+    """Have an instance destroyed; nothing if that is under way. Raises Fault.
+
+    It becomes the Workflow's before it is deleted, so that it goes even if the Workflow does first.
+    """
+    meta = obj.metadata
+    if obj.spec.user_id != workflow.spec.user_id:
+        raise _of_another_user("user ID does not match existing persistent storage", obj, workflow)
+    if obj.spec.consumer_references:
+        count = len(obj.spec.consumer_references)
+        raise Fault(
+            "persistent storage cannot be deleted while in use",
+            type="User",
+            debug=f"persistent storage {meta.name} cannot be deleted with {count} consumers",
+        )
+    if meta.deleting:
+        return []
+    if obj.spec.state != "Destroying" or not _marks(kinds.WORKFLOW, workflow.metadata, meta):
+        owned = {
+            "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
+            "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
+        }
+        return [_changed(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
+    return [Remove(kind=kinds.PERSISTENT, key=meta.key)]
+
+
+def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
+    """Return whether an instance still goes with the directive that has made it."""
+    return breakdown is not None and _marks(kinds.BREAKDOWN, breakdown.metadata, obj.metadata)
+
+
+def disowned(obj: PersistentStorageInstance) -> Change:
+    """Return the write that lets an instance stay when what has made it goes."""
+    gone = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, obj.metadata))
+    return _changed(obj, {"metadata": {"labels": gone, "ownerReferences": None}})
+
+
+def _with_consumers(obj: PersistentStorageInstance, references: Sequence[Reference]) -> Change:
+    written = [
+        {"kind": each.kind, "name": each.name, "namespace": each.namespace} for each in references
+    ]
+    return _changed(obj, {"spec": {"consumerReferences": written}})
+
+
+def _changed(obj: PersistentStorageInstance, patch: Object) -> Change:
+    """Change what was seen and nothing else: others add and remove consumers at the same time."""
+    return Change(
+        kind=kinds.PERSISTENT,
+        key=obj.metadata.key,
+        patch=patch,
+        resource_version=obj.metadata.resource_version,
+    )
+
+
+def _marks(kind: Kind, owner: Meta, meta: Meta) -> bool:
+    return labels.of_owner(kind, owner).items() <= meta.labels.items()
+
+
+def _of_another_user(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
+    debug = (
+        f"existing persistent storage user ID {obj.spec.user_id} does not match user ID "
+        f"{workflow.spec.user_id}"
+    )
+    return Fault(words, type="User", debug=debug)

@@ -1,0 +1,287 @@
+"""PersistentStorageInstances: what their controller sees; Workflows beside them (dws-spec 7)."""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.dws.builders import meta, need, raw_workflow
+from tests.dws.test_persistent import CREATE, DESTROY, KEY, USE
+from warren.base.objects import Change, Key, Kind
+from warren.controllers.persistent import PersistentController
+from warren.controllers.workflow import WorkflowController
+from warren.dws import kinds, labels
+
+PERS = Key("default", "pers")
+Story = Callable[[Api, PersistentController], Awaitable[None]]
+
+
+def with_controller(story: Story, hidden: Collection[Kind] = ()) -> None:
+    async def main(api: Api) -> None:
+        await story(api, PersistentController(api, api.informers))
+
+    alone(main, hidden=hidden)
+
+
+async def instance(api: Api, *users: str, state: str = "", userid: int = 1001, **more: Any) -> Any:
+    references = [{"kind": "Workflow", "name": each, "namespace": "default"} for each in users]
+    found = {
+        "metadata": meta("pers", **{"finalizers": [labels.PERSISTENT_FINALIZER], **more}),
+        "spec": {
+            "name": "pers",
+            "fsType": "xfs",
+            "dwDirective": CREATE,
+            "userID": userid,
+            "state": "Active",
+            "consumerReferences": references,
+        },
+    }
+    if state:
+        servers = {"kind": "Servers", "name": "pers", "namespace": "default"}
+        found["status"] = {"state": state, "servers": servers}
+    return await api.add(kinds.PERSISTENT, found)
+
+
+async def part(api: Api, kind: Kind, owner: Any, **rest: Any) -> None:
+    """Make what has the name of an instance, and is its own."""
+    own = {
+        "dataworkflowservices.github.io/owner.kind": "PersistentStorageInstance",
+        "dataworkflowservices.github.io/owner.name": "pers",
+        "dataworkflowservices.github.io/owner.namespace": "default",
+        "dataworkflowservices.github.io/owner.uid": owner["metadata"]["uid"],
+        labels.PERSISTENT_NAME: "pers",
+        labels.PERSISTENT_NAMESPACE: "default",
+    }
+    found = meta("pers", labels=own, finalizers=rest.pop("finalizers", []))
+    await api.add(kind, {"metadata": found, **rest})
+
+
+async def storage(api: Api, owner: Any, ready: bool = True, **rest: Any) -> None:
+    spec = {"fileSystemType": "xfs", "allocationSets": []}
+    await part(api, kinds.NNF_STORAGE, owner, spec=spec, status={"ready": ready}, **rest)
+
+
+def state(api: Api) -> Any:
+    return api.find(kinds.PERSISTENT, PERS)["status"]["state"]
+
+
+def users(api: Api) -> list[str]:
+    found = api.find(kinds.PERSISTENT, PERS)["spec"].get("consumerReferences", [])
+    return sorted(each["name"] for each in found)
+
+
+# Its own life
+
+
+def test_an_instance_lives_from_creating_through_active_to_its_end() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        async with running(api, controller.reconciler.run()):
+            made = await instance(api, finalizers=[])
+            assert api.keys(kinds.SERVERS) == [KEY]
+            assert state(api) == "Creating"
+
+            await storage(api, made, ready=False, finalizers=["controller"])
+            assert state(api) == "Creating"
+            await api.change(kinds.NNF_STORAGE, PERS, {"status": {"ready": True}}, status=True)
+            assert state(api) == "Active"
+
+            await api.remove(kinds.PERSISTENT, PERS)
+            assert state(api) == "Destroying"
+            assert api.find(kinds.NNF_STORAGE, PERS)["metadata"]["deletionTimestamp"]
+            assert api.keys(kinds.SERVERS) == [KEY]
+            await api.change(kinds.NNF_STORAGE, PERS, {"metadata": {"finalizers": []}})
+            assert api.keys(kinds.SERVERS) == []
+            assert api.find(kinds.PERSISTENT, PERS) is None
+
+    with_controller(story)
+
+
+def test_what_is_about_to_go_is_looked_for_past_the_informers() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        made = await instance(api, state="Active")
+        await storage(api, made, finalizers=["controller"])
+        await api.remove(kinds.PERSISTENT, PERS)
+        async with informed(api):
+            assert await controller.reconcile(PERS) == 5
+            assert api.find(kinds.NNF_STORAGE, PERS)["metadata"]["deletionTimestamp"]
+            assert api.find(kinds.PERSISTENT, PERS) is not None
+
+    with_controller(story, hidden=[kinds.NNF_STORAGE])
+
+
+def test_a_user_that_is_gone_without_a_word_is_taken_off() -> None:
+    """The request that enters it may arrive late, after its Workflow has gone."""
+
+    async def story(api: Api, controller: PersistentController) -> None:
+        await api.add(kinds.WORKFLOW, raw_workflow(USE, state="Setup"))
+        async with running(api, controller.reconciler.run()):
+            await instance(api, "wf-0", "gone-0", state="Active")
+            assert users(api) == ["wf-0"]
+            await api.change(kinds.WORKFLOW, Key("default", "wf"), {"metadata": {"finalizers": []}})
+            await api.remove(kinds.WORKFLOW, Key("default", "wf"))
+            assert users(api) == []
+
+    with_controller(story)
+
+
+def test_a_user_that_was_not_seen_yet_is_not_taken_off() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        await api.add(kinds.WORKFLOW, raw_workflow(USE, state="Setup"))
+        async with running(api, controller.reconciler.run()):
+            await instance(api, "wf-0", state="Active")
+            assert users(api) == ["wf-0"]
+
+    with_controller(story, hidden=[kinds.WORKFLOW])
+
+
+# Workflows beside it
+
+
+def beside(story: Callable[[Api], Awaitable[None]]) -> None:
+    """Tell a story of instances and Workflows, each with its controller."""
+
+    async def main(api: Api) -> None:
+        workflows = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        instances = PersistentController(api, api.informers)
+        async with running(api, workflows.reconciler.run(), instances.reconciler.run()):
+            await story(api)
+
+    alone(main)
+
+
+async def workflow(api: Api, name: str, directive: str, at: str, userid: int = 1001) -> None:
+    found = raw_workflow(directive, state=at, spec={"userID": userid})
+    await api.add(kinds.WORKFLOW, {**found, "metadata": {**found["metadata"], "name": name}})
+
+
+def status(api: Api, name: str) -> Any:
+    return api.find(kinds.WORKFLOW, Key("default", name))["status"]
+
+
+def test_users_that_come_and_go_at_the_same_time_do_not_lose_each_other() -> None:
+    names = [f"user{number}" for number in range(5)]
+
+    async def story(api: Api) -> None:
+        await storage(api, await instance(api, state="Active"))
+        for name in names:
+            found = raw_workflow(USE, state="Setup")
+            metadata = {**found["metadata"], "name": name}
+            metadata.pop("resourceVersion")
+            # Without waiting: all of them see the instance as it is before the first is entered.
+            await api.store.create(kinds.WORKFLOW, {**found, "metadata": metadata})
+        for _ in range(30):
+            await caught_up()
+        assert users(api) == [f"{name}-0" for name in names]
+        assert all(status(api, name)["ready"] for name in names)
+
+        for name in names:
+            await api.store.patch(_asking(name, "Teardown"))
+        for _ in range(30):
+            await caught_up()
+        assert users(api) == []
+        assert all(status(api, name)["ready"] for name in names)
+
+    beside(story)
+
+
+def _asking(name: str, desired: str) -> Any:
+    key = Key("default", name)
+    return Change(kind=kinds.WORKFLOW, key=key, patch={"spec": {"desiredState": desired}})
+
+
+def test_who_waits_for_an_instance_to_be_ready_hears_of_it() -> None:
+    async def story(api: Api) -> None:
+        made = await instance(api)
+        await storage(api, made, ready=False)
+        await workflow(api, "wf", USE, "Setup")
+        assert "is not active" in status(api, "wf")["message"]
+        await api.change(kinds.NNF_STORAGE, PERS, {"status": {"ready": True}}, status=True)
+        assert status(api, "wf")["ready"]
+
+    beside(story)
+
+
+def test_an_instance_in_use_is_destroyed_once_it_is_not() -> None:
+    """12-destroy-in-use: Error, and not the end."""
+
+    async def story(api: Api) -> None:
+        await workflow(api, "user", USE, "PostRun")
+        await storage(api, await instance(api, "user-0", state="Active"), finalizers=["controller"])
+        await workflow(api, "destroyer", DESTROY, "Teardown")
+        assert status(api, "destroyer")["message"] == (
+            "DW Directive 0: User error: persistent storage cannot be deleted while in use"
+        )
+        assert state(api) == "Active"
+
+        await api.store.patch(_asking("user", "Teardown"))
+        await caught_up()
+        assert status(api, "user")["ready"]
+        assert state(api) == "Destroying"
+        assert not status(api, "destroyer")["ready"]
+        await api.change(kinds.NNF_STORAGE, PERS, {"metadata": {"finalizers": []}})
+        assert api.find(kinds.PERSISTENT, PERS) is None
+        assert status(api, "destroyer")["ready"]
+
+    beside(story)
+
+
+def test_an_instance_that_was_not_seen_yet_is_not_taken_for_gone() -> None:
+    async def story(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        await instance(api, state="Active")
+        await workflow(api, "wf", DESTROY, "Teardown")
+        async with informed(api):
+            await controller.reconcile(Key("default", "wf"))
+        assert not status(api, "wf")["ready"]
+        assert api.find(kinds.PERSISTENT, PERS)["spec"]["state"] == "Destroying"
+
+    alone(story, hidden=[kinds.PERSISTENT])
+
+
+def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> None:
+    """12-filled-late: Servers unfilled are an Error, and Completed once they are filled."""
+
+    async def story(api: Api) -> None:
+        told = {"metadata": meta("r0"), "spec": {}, "status": {"status": "Ready"}}
+        await api.add(kinds.STORAGE, told)
+        made = await instance(api, state="Creating")
+        await workflow(api, "wf", CREATE, "Setup")
+        reference = {"kind": "Servers", "name": "pers", "namespace": "default"}
+        one = need(size=10)
+        sets = [
+            {
+                "label": one.label,
+                "allocationStrategy": one.allocation_strategy,
+                "minimumCapacity": 10,
+                "constraints": {"labels": []},
+            }
+        ]
+        found = api.find(kinds.WORKFLOW, Key("default", "wf"))["metadata"]
+        own = {
+            labels.WORKFLOW_NAME: "wf",
+            labels.WORKFLOW_NAMESPACE: "default",
+            labels.WORKFLOW_UID: found["uid"],
+        }
+        await api.add(
+            kinds.BREAKDOWN,
+            {
+                "metadata": meta("wf-0", labels=own),
+                "spec": {"directive": CREATE, "userID": 1001},
+                "status": {
+                    "ready": True,
+                    "storage": {
+                        "lifetime": "persistent",
+                        "reference": reference,
+                        "allocationSets": sets,
+                    },
+                },
+            },
+        )
+        assert status(api, "wf")["status"] == "Error"
+        storages = [{"name": "r0", "allocationCount": 1}]
+        filled = [{"label": "xfs", "allocationSize": 10, "storage": storages}]
+        await api.change(kinds.SERVERS, PERS, {"spec": {"allocationSets": filled}})
+        assert api.keys(kinds.NNF_STORAGE) == [KEY]
+        (owner,) = api.find(kinds.NNF_STORAGE, PERS)["metadata"]["ownerReferences"]
+        assert owner["uid"] == made["metadata"]["uid"]
+
+    beside(story)

@@ -1,0 +1,514 @@
+"""Persistent storage: an instance's life, and what Workflows do with it (dws-spec 1.6, 7)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import (
+    DELETING,
+    NOW,
+    after,
+    breakdown,
+    changes,
+    computes,
+    error,
+    made,
+    meta,
+    need,
+    nnf_access,
+    rabbit,
+    removed,
+    share_of,
+    workflow,
+)
+from warren.base.objects import Change, Key, key_of
+from warren.dws import kinds, labels, persistent
+from warren.dws.driver import WorkflowSnapshot, decide
+from warren.dws.objects import (
+    DirectiveBreakdown,
+    Meta,
+    NnfStorage,
+    PersistentStorageInstance,
+    Servers,
+    Workflow,
+    read,
+)
+from warren.dws.persistent import Instance
+
+CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
+USE = "#DW persistentdw name=pers"
+DESTROY = "#DW destroy_persistent name=pers"
+KEY = "default/pers"
+USER = {"kind": "Workflow", "name": "wf-0", "namespace": "default"}
+OTHER = {"kind": "Workflow", "name": "other-0", "namespace": "default"}
+
+
+def psi(
+    state: str = "",
+    *users: Any,
+    deleting: bool = False,
+    spec: Any = None,
+    metadata: Any = None,
+    **status: Any,
+) -> PersistentStorageInstance:
+    """Make an instance; `state` is that of its status."""
+    more = {"finalizers": [labels.PERSISTENT_FINALIZER], **(metadata or {})}
+    told = {"state": state, "servers": {"kind": "Servers", "name": "pers"}} if state else {}
+    return read(
+        {
+            "metadata": meta("pers", **more, **(DELETING if deleting else {})),
+            "spec": {
+                "name": "pers",
+                "fsType": "xfs",
+                "dwDirective": CREATE,
+                "userID": 1001,
+                "state": "Active",
+                "consumerReferences": list(users),
+                **(spec or {}),
+            },
+            "status": {**told, **status},
+        },
+        PersistentStorageInstance,
+    )
+
+
+OWN = labels.of_owner(kinds.PERSISTENT, psi().metadata)
+
+
+def the_servers(**metadata: Any) -> Servers:
+    found = {"labels": OWN, **metadata}
+    spec = {"allocationSets": [share_of(r0=1)]}
+    return read({"metadata": meta("pers", **found), "spec": spec}, Servers)
+
+
+def the_storage(metadata: Any = None, **status: Any) -> NnfStorage:
+    spec = {"fileSystemType": "xfs", "allocationSets": []}
+    found = meta("pers", **{"labels": OWN, **(metadata or {})})
+    return read({"metadata": found, "spec": spec, "status": status}, NnfStorage)
+
+
+def whole(state: str = "Active", *users: Any, **options: Any) -> Instance:
+    """Make an instance with all that it has."""
+    return Instance(
+        object=psi(state, *users, **options), servers=the_servers(), storage=the_storage(ready=True)
+    )
+
+
+# An instance's own life
+
+
+def test_an_instance_is_held_before_it_has_anything() -> None:
+    """dws-spec 0.2: its finalizer."""
+    new = psi(metadata={"finalizers": ["theirs"]})
+
+    (patch,) = changes(persistent.decide(Instance(object=new)), kinds.PERSISTENT)
+
+    assert patch == {"metadata": {"finalizers": ["theirs", labels.PERSISTENT_FINALIZER]}}
+
+
+def test_an_instance_makes_its_servers_and_is_being_created() -> None:
+    writes = persistent.decide(Instance(object=psi()))
+
+    (servers,) = made(writes, kinds.SERVERS)
+    assert key_of(servers) == Key("default", "pers")
+    assert servers["metadata"]["ownerReferences"][0]["kind"] == "PersistentStorageInstance"
+    assert servers["metadata"]["labels"] == {
+        **OWN,
+        labels.PERSISTENT_NAME: "pers",
+        labels.PERSISTENT_NAMESPACE: "default",
+    }
+    (patch,) = changes(writes, kinds.PERSISTENT)
+    assert patch["status"]["state"] == "Creating"
+    assert patch["status"]["servers"] == {"kind": "Servers", "name": "pers", "namespace": "default"}
+
+
+@pytest.mark.parametrize(
+    ("before", "storage", "state"),
+    [
+        ("", None, "Creating"),
+        ("Creating", the_storage(ready=False), "Creating"),
+        ("Creating", the_storage(ready=True), "Active"),
+        ("Creating", the_storage(ready=True, health="Healthy"), "Active"),
+        ("Active", the_storage(ready=True, health="Degraded"), "Degraded"),
+        ("Active", the_storage(ready=False), "Degraded"),
+        ("Degraded", the_storage(ready=False), "Degraded"),
+        ("Degraded", the_storage(ready=True), "Active"),
+    ],
+)
+def test_an_instance_is_as_its_storage_is(
+    before: str, storage: NnfStorage | None, state: str
+) -> None:
+    seen = Instance(object=psi(before), servers=the_servers(), storage=storage)
+
+    writes = persistent.decide(seen)
+
+    told = after(seen.object, writes)
+    assert told.status.state == state
+    assert not persistent.decide(replace(seen, object=told))
+
+
+def test_an_error_of_the_storage_is_the_instances() -> None:
+    failed = the_storage(error=error("r0: broke"))
+    seen = Instance(object=psi("Creating"), servers=the_servers(), storage=failed)
+
+    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+
+    assert patch["status"]["error"]["debugMessage"] == "r0: broke"
+
+
+@pytest.mark.parametrize("kind", [kinds.SERVERS, kinds.NNF_STORAGE])
+def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind: Any) -> None:
+    """A user may name an instance as another user's job names its storage."""
+    theirs = {"labels": labels.of_owner(kinds.BREAKDOWN, Meta(name="job-0", uid="uid-job"))}
+    seen = Instance(
+        object=psi("Creating"),
+        servers=the_servers(**(theirs if kind is kinds.SERVERS else {})),
+        storage=the_storage(theirs, ready=True) if kind is kinds.NNF_STORAGE else None,
+    )
+
+    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+
+    assert patch["status"]["state"] == "Creating"
+    assert patch["status"]["error"]["type"] == "User"
+    assert (
+        f"the name pers is taken: there is a {kind.name}"
+        in (patch["status"]["error"]["userMessage"])
+    )
+    # Nor is it removed with the instance.
+    going = replace(seen, object=psi("Destroying", deleting=True))
+    assert kind not in going.parts
+
+
+def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
+    """dws-spec 0.2: the finalizer is kept while consumerReferences is non-empty."""
+    writes = persistent.decide(whole("Active", USER, deleting=True))
+
+    (patch,) = changes(writes, kinds.PERSISTENT)
+    assert patch["status"]["state"] == "Destroying"
+    assert len(writes) == 1
+
+
+def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
+    going = psi("Destroying", deleting=True)
+    profile = read(meta("pers", labels=OWN), Meta)
+    seen = Instance(
+        object=going, servers=the_servers(), storage=the_storage(ready=True), profile=profile
+    )
+
+    assert removed(persistent.decide(seen), kinds.NNF_STORAGE) == [KEY]
+    seen = replace(seen, storage=the_storage(DELETING))
+    assert persistent.decide(seen) == []
+    seen = replace(seen, storage=None)
+    assert removed(persistent.decide(seen), kinds.SERVERS) == [KEY]
+    seen = replace(seen, servers=None)
+    assert removed(persistent.decide(seen), kinds.NNF_STORAGE_PROFILE) == [KEY]
+    assert not persistent.leaves(seen)
+    seen = replace(seen, profile=None)
+    assert persistent.leaves(seen)
+    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+    assert patch == {"metadata": {"finalizers": []}}
+
+
+def test_what_keeps_an_instance_from_going_is_told() -> None:
+    kept = the_storage(DELETING, error=error("r0: a process keeps it"))
+    seen = Instance(object=psi("Destroying", deleting=True), storage=kept)
+
+    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+
+    assert patch["status"]["error"]["debugMessage"] == "r0: a process keeps it"
+
+
+def test_only_directives_that_name_instances_have_them_looked_up() -> None:
+    texts = [
+        "#DW jobdw type=xfs capacity=1GiB name=scratch",
+        "#DW persistentdw name=one requires=copy-offload",
+        "#DW  destroy_persistent   name=two",
+        "#DW persistentdw name=one",
+        "#DW",
+    ]
+    assert persistent.named_in(texts) == ["one", "two"]
+
+
+# What Workflows do with instances
+
+
+def seen(wf: Workflow, instance: Instance | None = None, **more: Any) -> WorkflowSnapshot:
+    named = {
+        kind: {each.metadata.name: each for each in more.pop(kind, ())}
+        for kind in ("breakdowns", "accesses")
+    }
+    return WorkflowSnapshot(
+        workflow=wf,
+        **named,
+        servers={},
+        storages={},
+        movements=(),
+        computes=computes("n0"),
+        file_systems=(),
+        rabbits={"r0": rabbit("r0")},
+        instances={"pers": instance} if instance else {},
+        dependents=more.pop("dependents", ()),
+        mount_prefix="/mnt/nnf",
+        now=NOW,
+    )
+
+
+def told(writes: Any) -> tuple[str, str]:
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    return patch["status"]["status"], patch["status"].get("message", "")
+
+
+def is_ready(writes: Any) -> bool:
+    return any(patch["status"].get("ready") for patch in changes(writes, kinds.WORKFLOW))
+
+
+def broken_down(directive: str = CREATE) -> DirectiveBreakdown:
+    return breakdown(0, need(), directive=directive)
+
+
+def test_an_instances_storage_is_made_for_it_in_setup() -> None:
+    """dws-spec 0.3, 1.6: named as the instance and owned by it, not by the Workflow."""
+    here = Instance(object=psi("Creating"), servers=the_servers())
+
+    writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
+
+    (storage,) = made(writes, kinds.NNF_STORAGE)
+    assert key_of(storage) == Key("default", "pers")
+    assert storage["metadata"]["ownerReferences"][0]["kind"] == "PersistentStorageInstance"
+    assert OWN.items() <= storage["metadata"]["labels"].items()
+    assert labels.WORKFLOW_UID not in storage["metadata"]["labels"]
+    assert storage["spec"]["userID"] == 1001
+    assert not is_ready(writes)
+
+
+@pytest.mark.parametrize(("state", "ready"), [("Creating", False), ("Active", True)])
+def test_setup_waits_until_the_instance_is_active(state: str, ready: bool) -> None:
+    writes = decide(seen(workflow(CREATE, state="Setup"), whole(state), breakdowns=[broken_down()]))
+
+    assert is_ready(writes) is ready
+    assert not made(writes, kinds.NNF_STORAGE)
+
+
+def test_servers_of_another_owner_are_not_taken_for_the_instances() -> None:
+    here = Instance(object=psi("Creating"), servers=the_servers(labels={}))
+
+    writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
+
+    assert not made(writes, kinds.NNF_STORAGE)
+
+
+def test_what_is_wrong_with_an_instance_is_told_in_setup() -> None:
+    here = Instance(object=psi("Creating", error=error("taken", "Fatal", "User")))
+
+    writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
+
+    assert told(writes) == ("Error", "DW Directive 0: User error: taken")
+
+
+# Who may use one
+
+
+@pytest.mark.parametrize(
+    ("here", "message"),
+    [
+        (None, "PersistentStorageInstance 'pers' not found"),
+        (whole(spec={"userID": 7}), "User ID does not match existing persistent storage"),
+        (whole(spec={"state": "Destroying"}), "PersistentStorageInstance 'pers' is being deleted"),
+        (whole(deleting=True), "PersistentStorageInstance 'pers' is being deleted"),
+    ],
+)
+@pytest.mark.parametrize("state", ["Proposal", "Setup"])
+def test_who_may_not_use_an_instance_is_told_why(
+    here: Instance | None, message: str, state: str
+) -> None:
+    """dws-spec 2.2, 17."""
+    writes = decide(seen(workflow(USE, state=state), here))
+
+    assert told(writes) == ("Error", f"DW Directive 0: User error: {message}")
+    assert not made(writes, kinds.BREAKDOWN)
+
+
+def test_an_instance_may_be_said_to_be_for_all_users() -> None:
+    """dws-spec 0.1: ignore-uid, in any case."""
+    shared = whole(spec={"userID": 7}, metadata={"annotations": {labels.IGNORE_UID: "True"}})
+
+    assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT)
+
+
+@pytest.mark.parametrize("state", ["", "Creating", "Degraded"])
+def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
+    writes = decide(seen(workflow(USE, state="Setup"), whole(state)))
+
+    assert not changes(writes, kinds.PERSISTENT)
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: User error: PersistentStorage is not active: pers is "
+        f"{state or 'Creating'}",
+    )
+
+
+def test_a_user_enters_itself_and_then_has_the_storage() -> None:
+    """dws-spec 7: consumerReferences, added in Setup, with what was seen as a condition."""
+    wf = workflow(USE, state="Setup")
+
+    writes = decide(seen(wf, whole("Active", OTHER)))
+
+    (change,) = [each for each in writes if isinstance(each, Change)][:1]
+    assert change.patch == {"spec": {"consumerReferences": [OTHER, USER]}}
+    assert change.resource_version == "7"
+    assert not is_ready(writes)
+    assert is_ready(decide(seen(wf, whole("Active", OTHER, USER))))
+
+
+def test_nodes_mount_the_instances_storage_at_a_place_of_the_job() -> None:
+    """dws-spec 8, 9: the mount path is the Workflow's; no DW_PERSISTENT_ without a name."""
+    wf = workflow(USE, state="PreRun")
+
+    (access,) = made(decide(seen(wf, whole("Active", USER))), kinds.NNF_ACCESS)
+    assert access["metadata"]["name"] == "wf-0-computes"
+    assert access["spec"]["storageReference"] == {
+        "kind": "NnfStorage",
+        "name": "pers",
+        "namespace": "default",
+    }
+    assert access["spec"]["mountPath"] == "/mnt/nnf/uid-wf-0"
+
+    mounted = nnf_access(state="mounted", ready=True)
+    (patch,) = changes(decide(seen(wf, whole(), accesses=[mounted])), kinds.WORKFLOW)
+    assert patch["status"]["env"] == {
+        "DW_PERSISTENT_pers": "/mnt/nnf/uid-wf-0",
+        "DW_PERSISTENTS": "pers:/mnt/nnf/uid-wf-0",
+    }
+
+
+def test_a_user_leaves_after_its_mounts_and_before_it_is_done() -> None:
+    wf = workflow(USE, state="Teardown")
+    here = whole("Active", OTHER, USER)
+
+    first = decide(seen(wf, here, accesses=[nnf_access()]))
+    assert removed(first, kinds.NNF_ACCESS) == ["default/wf-0-computes"]
+    assert not changes(first, kinds.PERSISTENT)
+
+    writes = decide(seen(wf, here))
+    assert [each.kind for each in writes] == [kinds.PERSISTENT, kinds.WORKFLOW]
+    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": [OTHER]}}]
+    assert is_ready(writes)
+
+
+@pytest.mark.parametrize("state", ["Setup", "PreRun", "PostRun"])
+def test_a_workflow_that_is_deleted_in_any_state_leaves_the_instance(state: str) -> None:
+    """dws-spec 7: removed in Teardown or on Workflow deletion."""
+    wf = workflow(USE, state=state, metadata=DELETING)
+
+    writes = decide(
+        seen(wf, whole("Active", USER), dependents=[(kinds.BREAKDOWN, wf.metadata.key)])
+    )
+
+    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": []}}]
+    assert removed(writes, kinds.BREAKDOWN) == ["default/wf"]
+
+
+# What becomes of an instance when its maker goes
+
+
+def owned(by: DirectiveBreakdown, **more: Any) -> Any:
+    return {"labels": labels.of_owner(kinds.BREAKDOWN, by.metadata) | more}
+
+
+def test_an_instance_that_is_complete_is_its_own_from_then_on() -> None:
+    """dws-spec 17: no labels, no ownerReferences, status Active."""
+    by = broken_down()
+    here = whole("Active", metadata=owned(by, kept="yes"))
+
+    writes = decide(seen(workflow(CREATE, state="Teardown"), here, breakdowns=[by]))
+
+    (patch,) = changes(writes, kinds.PERSISTENT)
+    assert patch["metadata"]["ownerReferences"] is None
+    assert after(here.object, writes).metadata.labels == {"kept": "yes"}
+    assert is_ready(writes)
+
+
+def test_an_instance_whose_making_failed_goes() -> None:
+    """dws-spec 7: it stays owned and is deleted."""
+    by = broken_down()
+    wf = workflow(CREATE, state="Teardown")
+    drivers = [dict(each) for each in wf.status.drivers]
+    drivers[1] |= {"completed": False, "status": "Error"}
+    wf = workflow(CREATE, state="Teardown", status={"drivers": drivers})
+
+    writes = decide(seen(wf, whole("Creating", metadata=owned(by)), breakdowns=[by]))
+    assert removed(writes, kinds.PERSISTENT) == [KEY]
+    assert not is_ready(writes)
+
+    going = whole("Destroying", OTHER, deleting=True, metadata=owned(by))
+    writes = decide(seen(wf, going, breakdowns=[by]))
+    assert not removed(writes, kinds.PERSISTENT)
+    assert told(writes)[1] == "DW Directive 0: delete, once 1 user let go"
+
+    assert is_ready(decide(seen(wf, None, breakdowns=[by])))
+
+
+def test_an_instance_that_was_there_before_is_not_taken_away() -> None:
+    """It belongs to no directive any more: a second create_persistent of its name owns nothing."""
+    writes = decide(
+        seen(workflow(CREATE, state="Teardown"), whole("Active"), breakdowns=[broken_down()])
+    )
+
+    assert not changes(writes, kinds.PERSISTENT)
+    assert is_ready(writes)
+
+
+# Destroying
+
+
+def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
+    """dws-spec 7: spec.state Destroying, owner the Workflow, deleted; waited for."""
+    wf = workflow(DESTROY, state="Teardown")
+    here = whole("Active")
+
+    writes = decide(seen(wf, here))
+    (patch,) = changes(writes, kinds.PERSISTENT)
+    assert patch["spec"] == {"state": "Destroying"}
+    assert patch["metadata"]["labels"] == labels.of_owner(kinds.WORKFLOW, wf.metadata)
+    assert patch["metadata"]["ownerReferences"][0]["uid"] == "uid-wf"
+    assert not is_ready(writes)
+
+    here = replace(here, object=after(here.object, writes))
+    writes = decide(seen(wf, here))
+    assert removed(writes, kinds.PERSISTENT) == [KEY]
+    assert not is_ready(writes)
+
+    assert not is_ready(decide(seen(wf, whole("Destroying", deleting=True))))
+    assert is_ready(decide(seen(wf, None)))
+
+
+@pytest.mark.parametrize(
+    ("here", "message"),
+    [
+        (whole("Active", USER), "persistent storage cannot be deleted while in use"),
+        (whole(spec={"userID": 7}), "user ID does not match existing persistent storage"),
+        (
+            whole(spec={"userID": 7}, metadata={"annotations": {labels.IGNORE_UID: "true"}}),
+            "user ID does not match existing persistent storage",
+        ),
+    ],
+)
+def test_an_instance_in_use_or_of_another_user_is_not_destroyed(
+    here: Instance, message: str
+) -> None:
+    """dws-spec 7: ignore-uid does not apply."""
+    writes = decide(seen(workflow(DESTROY, state="Teardown"), here))
+
+    assert told(writes) == ("Error", f"DW Directive 0: User error: {message}")
+    assert not changes(writes, kinds.PERSISTENT)
+    assert not removed(writes, kinds.PERSISTENT)
+
+
+def test_what_keeps_an_instance_from_being_destroyed_is_told() -> None:
+    kept = whole("Destroying", deleting=True, error=error("r0: in use", "Major"))
+
+    assert told(decide(seen(workflow(DESTROY, state="Teardown"), kept))) == (
+        "TransientCondition",
+        "DW Directive 0: Internal error: r0: in use",
+    )
