@@ -17,6 +17,7 @@ import structlog
 import yaml
 
 from tests.harness import virtual
+from tests.harness.workloads import Workloads
 from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
@@ -24,6 +25,7 @@ from warren.conductor.conductor import Conductor
 from warren.conductor.port import WorkloadManager
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
+from warren.controllers.persistent import PersistentController
 from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
 from warren.controllers.workflow import WorkflowController
@@ -33,6 +35,7 @@ from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds, labels, rabbits
 from warren.dws.node import Copy, NodeTrouble, Progress
+from warren.dws.objects import Meta, read
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
@@ -67,7 +70,7 @@ class Told:
     """What agents have asked for outside of their node's namespace."""
 
 
-REPORTERS = ("workflow", "breakdown", "storage", "access", "system")
+REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system")
 AGENTS = ("mounts", "rabbit", "rabbit node", "movement")
 
 
@@ -205,6 +208,28 @@ async def loses_a_label(world: World, control: Control) -> None:
     )
 
 
+async def outlives_its_job(world: World, control: Control) -> None:
+    """Persistent storage with a profile of its own, through all of its life."""
+    workloads, nodes = Workloads(world), [world.site.chassis()[0].hosts[0]]
+    await workloads.make(control, "maker", "#DW create_persistent type=xfs capacity=1GiB name=pers")
+    await workloads.finish(control, "maker", nodes)
+    key = Key("default", "pers")
+    own = read(control.api.store.get(kinds.PERSISTENT, key)["metadata"], Meta)
+    profile = {
+        "metadata": {
+            "name": "pers",
+            "namespace": "default",
+            "labels": labels.of_owner(kinds.PERSISTENT, own),
+        },
+        "data": {"pinned": True},
+    }
+    await control.api.store.create(kinds.NNF_STORAGE_PROFILE, profile)
+    await workloads.make(control, "user", "#DW persistentdw name=pers")
+    await workloads.finish(control, "user", nodes)
+    await workloads.make(control, "destroyer", "#DW destroy_persistent name=pers")
+    await workloads.finish(control, "destroyer")
+
+
 XFS, COPY_IN, COPY_OUT = DIRECTIVES
 EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
 RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
@@ -219,6 +244,7 @@ STORIES: Sequence[Action] = (
     is_cancelled,
     is_in_error_and_deleted,
     loses_a_label,
+    outlives_its_job,
 )
 
 
@@ -632,7 +658,12 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     informers = Informers(nothing)
     WorkflowController(nothing, informers, SystemClock(), "")
     StorageController(nothing, informers, SystemClock())
-    for controller in (BreakdownController, AccessController, SystemController):
+    for controller in (
+        BreakdownController,
+        PersistentController,
+        AccessController,
+        SystemController,
+    ):
         controller(nothing, informers)
 
     actions = told.actions["warren-controllers"]

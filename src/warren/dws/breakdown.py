@@ -42,10 +42,15 @@ def decide(breakdown: DirectiveBreakdown, profiles: Sequence[NnfStorageProfile])
     meta = breakdown.metadata
     if breakdown.status.ready or meta.deleting:
         return ()
+    directive = parse(breakdown.spec.directive)
+    if directive.command.text == "persistentdw":
+        return [reports.status(kinds.BREAKDOWN, meta, {"ready": True, "error": None})]
     try:
-        needs = needs_of(parse(breakdown.spec.directive), profiles)
+        needs = needs_of(directive, profiles)
     except Fault as fault:
         return _failed(breakdown, fault)
+    if directive.command.text == "create_persistent":
+        return _persistent(breakdown, directive, needs)
     reference: dict[str, Any] = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
     servers = {
         "metadata": {
@@ -82,6 +87,42 @@ def decide(breakdown: DirectiveBreakdown, profiles: Sequence[NnfStorageProfile])
     return [
         Create(kind=kinds.SERVERS, object=servers),
         reports.status(kinds.BREAKDOWN, breakdown.metadata, status),
+    ]
+
+
+def _persistent(
+    breakdown: DirectiveBreakdown, directive: Directive, needs: Sequence[AllocationNeed]
+) -> Sequence[Write]:
+    """Make an instance, which makes its own Servers (dws-spec section 7)."""
+    meta, name = breakdown.metadata, directive.values["name"]
+    instance = {
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": labels.of_owner(kinds.BREAKDOWN, meta),
+            "ownerReferences": labels.controller(kinds.BREAKDOWN, meta),
+            "finalizers": [labels.PERSISTENT_FINALIZER],
+        },
+        "spec": {
+            "name": name,
+            "fsType": directive.values["type"],
+            "dwDirective": breakdown.spec.directive,
+            "userID": breakdown.spec.user_id,
+            "state": "Active",
+        },
+    }
+    status: dict[str, Any] = {
+        "ready": True,
+        "error": None,
+        "storage": {
+            "lifetime": "persistent",
+            "reference": {"kind": "Servers", "name": name, "namespace": meta.namespace},
+            "allocationSets": [_need(need) for need in needs],
+        },
+    }
+    return [
+        Create(kind=kinds.PERSISTENT, object=instance),
+        reports.status(kinds.BREAKDOWN, meta, status),
     ]
 
 

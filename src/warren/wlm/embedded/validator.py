@@ -12,7 +12,7 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import did_you_mean, listed
 from warren.directives.parse import Directive, parse
 from warren.directives.rules import Rule
-from warren.dws import breakdown, rabbits, resources, validation
+from warren.dws import breakdown, persistent, rabbits, resources, validation
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
 from warren.scheduling.graph import Refusal
@@ -55,6 +55,7 @@ class StorageValidator:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
         directive_rules.check(directives, self._rules())
+        _refuse_persistent(directives)
         if directives:
             raw = rabbits.raw_volumes(self._rabbits())
             validation.check(directives, self._file_systems(), raw=raw, userid=userid)
@@ -105,6 +106,20 @@ def _demand_few(texts: Sequence[str]) -> None:
             f"The job's directives have {sum(map(len, texts))} characters together, and {LONGEST} "
             "at most: use shorter names, such as that of a link."
         )
+
+
+def _refuse_persistent(directives: Sequence[Directive]) -> None:
+    """Raise Mistake where a directive is about persistent storage."""
+    for directive in directives:
+        if directive.command.text in persistent.COMMANDS:
+            # Its flash is counted with no job once its maker is over, a user would run on any
+            # nodes, and what cannot be destroyed would keep a job from its end.
+            raise directive.mistake(
+                directive.command,
+                "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
+                "scheduler neither counts its flash nor places jobs beside it.",
+                "A Workflow that is made through the Kubernetes API can.",
+            )
 
 
 def _sentence(fault: Fault) -> str:
