@@ -462,7 +462,8 @@ def test_servers_that_are_filled_in_wrongly_are_the_workload_managers_error() ->
     assert not made(writes, kinds.NNF_STORAGE)
     assert told(writes) == (
         "Error",
-        "DW Directive 0: WLM error: set xfs has 5 bytes, and 1388314624 are needed",
+        "DW Directive 0: WLM error: Servers wf-0: an allocation of set xfs has 5 bytes, and "
+        "1388314624 are needed",
     )
 
 
@@ -636,3 +637,39 @@ def test_entries_keep_the_fields_that_are_not_known_here() -> None:
     assert driver(writes, 1)["novel"] is True
     assert driver(writes, 1)["taskID"] == "42"
     assert driver(writes, 0) == wf.status.drivers[0]
+
+
+# Computes
+
+
+WIRING = {"n0": "r0", "n1": "r0", "login": ""}
+
+
+def with_nodes(wf: Workflow, *nodes: str, **others: Any) -> WorkflowSnapshot:
+    return replace(seen(wf, **others), computes=computes(*nodes), wiring=WIRING)
+
+
+def test_nodes_that_the_system_does_not_have_are_named_before_anything_is_mounted() -> None:
+    """dws-spec 4: names must be in the SystemConfiguration."""
+    wf = workflow(JOBDW, state="PreRun")
+
+    writes = decide(with_nodes(wf, "n0", "nope", "login", *(f"x{number}" for number in range(11))))
+
+    assert not made(writes, kinds.NNF_ACCESS)
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: WLM error: Computes wf names nodes that are not in the "
+        "SystemConfiguration: nope, x0, x1, x2, x3, x4, x5, x6, x7, x8 and 2 more",
+    )
+    assert made(decide(with_nodes(wf, "n0", "login")), kinds.NNF_ACCESS)
+    assert made(decide(replace(with_nodes(wf, "nope"), wiring=None)), kinds.NNF_ACCESS)
+
+
+def test_computes_that_are_known_in_setup_need_allocations_on_their_rabbits() -> None:
+    wf = workflow(JOBDW, state="Setup")
+    given = {"breakdowns": [breakdown(0, need())], "servers": [servers(share_of(r0=1))]}
+
+    assert made(decide(with_nodes(wf, "n0", "login", **given)), kinds.NNF_STORAGE)
+    writes = decide(with_nodes(wf, "n0", "n1", **given))
+    assert not made(writes, kinds.NNF_STORAGE)
+    assert "r0 has 1 allocation of set xfs for 2 compute nodes" in told(writes)[1]

@@ -37,7 +37,9 @@ from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
     AllocationNeed,
+    Colocation,
     ComputeAccess,
+    Constraints,
     NnfNode,
     NnfNodeBlockStorage,
     NnfNodeStorage,
@@ -382,18 +384,18 @@ def test_what_is_filled_in_passes_the_check_of_setup(
 @pytest.mark.parametrize(
     ("needs", "given_", "fault"),
     [
-        ([need()], servers(), "has 0 allocation sets, and 1 are needed"),
+        ([need()], servers(), "it has 0 allocation sets, and 1 are needed"),
         ([need()], servers(share_of("gfs2", r0=1)), "lacks the set xfs"),
         ([need(), need("ost")], servers(share_of(r0=1), share_of(r0=1)), "lacks the set ost"),
         (
             [need()],
             servers(share_of(size=SIZE - 1, r0=2)),
-            "set xfs has 1388314623 bytes, and 1388314624 are needed",
+            "an allocation of set xfs has 1388314623 bytes, and 1388314624 are needed",
         ),
         (
             [need("ost", 10, ACROSS)],
             servers(share_of("ost", 3, r0=2, r1=1)),
-            "set ost has 9 bytes, and 10 are needed",
+            r"set ost has 9 bytes \(3 times 3\), and 10 are needed",
         ),
         (
             [need("mgt", 1, SINGLE)],
@@ -432,10 +434,89 @@ def test_flash_of_a_rabbit_that_is_not_ready_is_not_taken_for_new_storage(
     late: Storage, word: str
 ) -> None:
     rabbits = {"r0": rabbit("r0"), "r1": late}
-    with pytest.raises(Fault, match=f"^r1 is {word}, and only rabbits that are Ready take") as told:
+    with pytest.raises(
+        Fault, match=f"^Servers wf-0: r1 is {word}, and only rabbits that are Ready take"
+    ) as told:
         check([need()], servers(share_of(r0=1, r1=1)), rabbits)
     assert (told.value.type, told.value.severity) == ("WLM", "Fatal")
     check([need()], servers(share_of(r0=1)), rabbits)
+
+
+def exclusive(label: str, key: str, type: str = "exclusive") -> AllocationNeed:
+    made = need(label, 1, ACROSS)
+    apart = Constraints(colocation=(Colocation(type=type, key=key),))
+    return msgspec.structs.replace(made, constraints=apart)
+
+
+MGT_AND_MDT = servers(share_of("mgt", 1, r0=1), share_of("mdt", 1, r0=1, r1=1))
+
+
+@pytest.mark.parametrize(
+    ("needs", "given_", "fault"),
+    [
+        ([need()], servers(share_of(r0=1), share_of(r0=1)), "it has the set xfs 2 times"),
+        (
+            [need()],
+            servers(share_of(r0=1), share_of("foo", r0=1)),
+            "it has 2 allocation sets, and 1 are needed; there is no need of a set foo",
+        ),
+        ([need()], servers(share_of(r0=1, r1=0)), "r1 has 0 allocations of set xfs"),
+        (
+            [exclusive("mgt", "lustre-mgt"), exclusive("mdt", "lustre-mgt")],
+            MGT_AND_MDT,
+            "r0 has the sets mgt and mdt, which must not be together",
+        ),
+        (
+            [need()],
+            servers(share_of(size=1, elsewhere=1, r0=0)),
+            "Servers wf-0: r0 has 0 allocations of set xfs; an allocation of set xfs has 1 bytes, "
+            f"and {SIZE} are needed; there is no Storage elsewhere",
+        ),
+    ],
+)
+def test_every_mistake_in_servers_is_told_at_once(
+    needs: list[AllocationNeed], given_: Servers, fault: str
+) -> None:
+    """dws-spec 5, and what is asked of allocation sets in 3.3."""
+    with pytest.raises(Fault) as raised:
+        check(needs, given_, {"r0": rabbit("r0"), "r1": rabbit("r1")})
+    assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        [exclusive("mgt", "lustre-mgt"), exclusive("mdt", "")],
+        [exclusive("mgt", "a", "other"), exclusive("mdt", "a", "other")],
+    ],
+)
+def test_sets_that_need_not_be_apart_may_share_a_rabbit(needs: list[AllocationNeed]) -> None:
+    check(needs, MGT_AND_MDT, {"r0": rabbit("r0"), "r1": rabbit("r1")})
+
+
+def test_a_rabbit_has_all_labels_that_a_set_asks_for() -> None:
+    """dws-spec 3.3: labels are key=value that must all be on the Storage."""
+    asked = Constraints(labels=("fast=yes", "site=a"))
+    wants = msgspec.structs.replace(need(), constraints=asked)
+    some = msgspec.structs.replace(rabbit("r0").metadata, labels={"fast": "yes"})
+    labelled = msgspec.structs.replace(rabbit("r0"), metadata=some)
+    with pytest.raises(Fault, match="r0 lacks site=a, which set xfs asks for"):
+        check([wants], servers(share_of(r0=1)), {"r0": labelled})
+    both = msgspec.structs.replace(labelled.metadata, labels={"fast": "yes", "site": "a"})
+    labelled = msgspec.structs.replace(labelled, metadata=both)
+    check([wants], servers(share_of(r0=1)), {"r0": labelled})
+
+
+def test_each_compute_node_that_is_known_already_has_an_allocation_on_its_rabbit() -> None:
+    rabbits = {"r0": rabbit("r0"), "r1": rabbit("r1")}
+    with pytest.raises(Fault) as raised:
+        check([need()], servers(share_of(r0=1)), rabbits, {"r0": 2, "r1": 1})
+    assert str(raised.value) == (
+        "Servers wf-0: r0 has 1 allocation of set xfs for 2 compute nodes; "
+        "r1 has 0 allocations of set xfs for 1 compute node"
+    )
+    check([need()], servers(share_of(r0=2, r1=1)), rabbits, {"r0": 2, "r1": 1})
+    check([need("ost", 1, ACROSS)], servers(share_of("ost", 1, r0=1)), rabbits, {"r0": 2})
 
 
 # Servers, reported

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
+from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.persistent import Instances
 from warren.dws import driver, kinds, labels, persistent
@@ -18,6 +19,7 @@ from warren.dws.objects import (
     NnfStorage,
     Servers,
     Storage,
+    SystemConfiguration,
     Workflow,
     read,
 )
@@ -46,11 +48,14 @@ class WorkflowController:
         self._informers = informers
         self._clock = clock
         self._mount_prefix = mount_prefix
+        self._configuration: Object | None = None
+        self._wired: Mapping[str, str] | None = None
         self.reconciler: Reconciler[Key] = Reconciler("workflow", self.reconcile)
         add = self.reconciler.add
         informers.of(kinds.WORKFLOW).listen(lambda obj: add(key_of(obj)))
         informers.of(kinds.LUSTRE)
         informers.of(kinds.STORAGE)
+        informers.of(kinds.SYSTEM_CONFIGURATION)
         for kind in _CHILDREN:
             informers.of(kind).listen(_of_workflow(add))
         self._instances = Instances(client, informers)
@@ -97,6 +102,15 @@ class WorkflowController:
     def _part_changed(self, obj: Object) -> None:
         for instance in labels.persistent_of(obj):
             self._instance_changed(instance)
+
+    def _wiring(self) -> Mapping[str, str] | None:
+        """Return the rabbits of the compute nodes: made once for a configuration, not a job."""
+        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(CONFIGURATION)
+        if raw is not self._configuration:
+            self._configuration = raw
+            found = read(raw, SystemConfiguration) if raw else None
+            self._wired = found.wiring() if found else None
+        return self._wired
 
     def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
         return any(
@@ -148,6 +162,7 @@ class WorkflowController:
             rabbits=rabbits,
             instances={name: each for name, each in instances.items() if each is not None},
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
+            wiring=self._wiring(),
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),
         )

@@ -4,6 +4,7 @@
 table `HANDLERS` says what handles a command in a state; a pair that is not there needs nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,6 +69,8 @@ class WorkflowSnapshot:
     """The persistent storage that the directives name, by name: what there is of it."""
     dependents: Sequence[tuple[Kind, Key]]
     """Everything that is labelled as the Workflow's, of whatever kind."""
+    wiring: Mapping[str, str] | None = None
+    """The rabbit of each compute node, empty for one without; None while that is not known."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float
@@ -341,7 +344,8 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
         assigned = snapshot.servers.get(snapshot.child(index))
         if need is None or need.status.storage is None or assigned is None:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
-        servers.check(need.status.storage.allocation_sets, assigned, snapshot.rabbits)
+        sets = need.status.storage.allocation_sets
+        servers.check(sets, assigned, snapshot.rabbits, _placed(snapshot))
         made = storage.child(
             children.of_directive(snapshot.workflow, index),
             snapshot.child(index),
@@ -398,6 +402,32 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     return _DONE if ready else Outcome(waiting="allocation set not ready")
 
 
+def _placed(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
+    """Count the job's compute nodes by their rabbits, as far as they are known already."""
+    wiring = snapshot.wiring or {}
+    nodes = snapshot.computes.data if snapshot.computes else ()
+    return Counter(wiring[node.name] for node in nodes if wiring.get(node.name))
+
+
+def _check_computes(snapshot: WorkflowSnapshot) -> None:
+    """Raise Fault where nodes are named that the system does not have (dws-spec section 4)."""
+    if snapshot.wiring is None or snapshot.computes is None:
+        return
+    unknown = [node.name for node in snapshot.computes.data if node.name not in snapshot.wiring]
+    if unknown:
+        rest = len(unknown) - _NAMED
+        more = f" and {rest} more" if rest > 0 else ""
+        raise Fault(
+            f"Computes {snapshot.computes.metadata.name} names nodes that are not in the "
+            f"SystemConfiguration: {', '.join(unknown[:_NAMED])}{more}",
+            type="WLM",
+        )
+
+
+_NAMED: Final = 10
+"""How many of many nodes a message names."""
+
+
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
     rabbits = _unmount_rabbits(snapshot, index)
@@ -407,6 +437,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     name = f"{snapshot.child(index)}-{access.COMPUTES}"
     found = snapshot.accesses.get(name)
     if found is None:
+        _check_computes(snapshot)
         made = access.child(snapshot.workflow, index, access.COMPUTES, path)
         made = merged(made, _storage_of(directive))
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")

@@ -308,12 +308,18 @@ class StorageNode(_Struct, frozen=True):
     computes_access: tuple[ComputeAccess, ...] = ()
 
 
+class ExternalCompute(_Struct, frozen=True):
+    name: str
+
+
 class SystemConfigurationSpec(_Struct, frozen=True):
     storage_nodes: tuple[StorageNode, ...] = ()
+    external_compute_nodes: tuple[ExternalCompute, ...] = ()
 
 
 class SystemConfigurationStatus(_Struct, frozen=True):
     ready: bool = False
+    error: Error | None = None
 
 
 class SystemConfiguration(_Struct, frozen=True):
@@ -328,6 +334,11 @@ class SystemConfiguration(_Struct, frozen=True):
             for node in self.spec.storage_nodes
             for compute in node.computes_access
         }
+
+    def wiring(self) -> dict[str, str]:
+        """Return each compute node's rabbit; empty for nodes that are wired to none."""
+        external = {node.name: "" for node in self.spec.external_compute_nodes}
+        return external | self.rabbits_of_computes()
 
 
 class NodeCount(_Struct, frozen=True):

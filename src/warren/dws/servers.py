@@ -5,71 +5,145 @@ name of a file system: what is needed is what the breakdown says.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from warren.base.objects import Change, Object
 from warren.base.times import rfc3339_micro
 from warren.base.words import plural
 from warren.dws import kinds, reports
-from warren.dws.breakdown import ACROSS_SERVERS, SINGLE_SERVER
+from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
 from warren.dws.rabbits import standing, usable
 
 
 def check(
-    needs: Sequence[AllocationNeed], servers: Servers, rabbits: Mapping[str, Storage]
+    needs: Sequence[AllocationNeed],
+    servers: Servers,
+    rabbits: Mapping[str, Storage],
+    placed: Mapping[str, int] | None = None,
 ) -> None:
     """Raise the Fault of a workload manager that has filled in the Servers wrongly.
 
-    Only the rabbits that are assigned are looked up.
+    All mistakes are told at once, for each of them takes a round of its own to repair
+    (dws-spec section 5). `placed` counts the job's compute nodes by their rabbits, where they
+    are known. Only the rabbits that are assigned are looked up.
     """
-    sets = {each.label: each for each in servers.spec.allocation_sets}
-    if len(servers.spec.allocation_sets) != len(needs):
-        raise Fault(
-            f"Servers {servers.metadata.name} has {len(servers.spec.allocation_sets)} allocation "
-            f"sets, and {len(needs)} are needed",
-            type="WLM",
-        )
-    for need in needs:
-        found = sets.get(need.label)
-        if found is None:
-            raise Fault(f"Servers {servers.metadata.name} lacks the set {need.label}", type="WLM")
-        _check_set(need, found)
-        for share in found.storage:
-            _check_rabbit(share.name, rabbits.get(share.name))
+    mistakes = [
+        *_wrong_sets(needs, servers.spec.allocation_sets),
+        *_wrong_rabbits(needs, servers.spec.allocation_sets, rabbits),
+        *_crowded(needs, servers.spec.allocation_sets),
+        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}),
+    ]
+    if mistakes:
+        raise Fault(f"Servers {servers.metadata.name}: {'; '.join(mistakes)}", type="WLM")
 
 
-def _check_rabbit(name: str, rabbit: Storage | None) -> None:
-    if rabbit is None:
-        raise Fault(f"there is no Storage {name}", type="WLM")
-    if not usable(rabbit):
-        raise Fault(
-            f"{name} is {standing(rabbit)}, and only rabbits that are Ready take new storage: "
-            "submit the job again",
-            type="WLM",
-        )
+Sets = Sequence[ServersSet]
 
 
-def _check_set(need: AllocationNeed, given: ServersSet) -> None:
+def _wrong_sets(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
+    if len(given) != len(needs):
+        yield f"it has {plural(len(given), 'allocation set')}, and {len(needs)} are needed"
+    found = Counter(each.label for each in given)
+    wanted = Counter(need.label for need in needs)
+    for label, count in wanted.items():
+        if not found[label]:
+            yield f"it lacks the set {label}"
+        elif found[label] > count:
+            yield f"it has the set {label} {found[label]} times"
+    for label in found:
+        if label not in wanted:
+            yield f"there is no need of a set {label}"
+    for need, each in _pairs(needs, given):
+        yield from _wrong_set(need, each)
+
+
+def _pairs(
+    needs: Sequence[AllocationNeed], given: Sets
+) -> Iterator[tuple[AllocationNeed, ServersSet]]:
+    by_label = {each.label: each for each in given}
+    return ((need, by_label[need.label]) for need in needs if need.label in by_label)
+
+
+def _wrong_set(need: AllocationNeed, given: ServersSet) -> Iterator[str]:
+    name, size = f"set {need.label}", given.allocation_size
+    for share in given.storage:
+        if share.allocation_count < 1:
+            yield f"{share.name} has {plural(share.allocation_count, 'allocation')} of {name}"
     counts = [share.allocation_count for share in given.storage]
     if need.allocation_strategy == SINGLE_SERVER and counts != [1]:
-        raise Fault(f"set {need.label} needs one allocation on one rabbit", type="WLM")
-    wanted = need.constraints.count
-    if need.allocation_strategy == ACROSS_SERVERS and wanted not in (None, sum(counts)):
-        raise Fault(
-            f"set {need.label} has {plural(sum(counts), 'allocation')}, and {wanted} are needed",
-            type="WLM",
-        )
-    size = given.allocation_size
+        there = f"{plural(sum(counts), 'allocation')} on {plural(len(counts), 'rabbit')}"
+        yield f"{name} needs one allocation on one rabbit, and has {there}"
     if need.allocation_strategy == ACROSS_SERVERS:
-        size *= sum(counts)
-    if size < need.minimum_capacity:
-        raise Fault(
-            f"set {need.label} has {size} bytes, and {need.minimum_capacity} are needed",
-            type="WLM",
-        )
+        wanted = need.constraints.count
+        if wanted not in (None, sum(counts)):
+            yield f"{name} has {plural(sum(counts), 'allocation')}, and {wanted} are needed"
+        if size * sum(counts) < need.minimum_capacity:
+            yield (
+                f"{name} has {size * sum(counts)} bytes ({sum(counts)} times {size}), and "
+                f"{need.minimum_capacity} are needed"
+            )
+    elif size < need.minimum_capacity:
+        yield (f"an allocation of {name} has {size} bytes, and {need.minimum_capacity} are needed")
+
+
+def _wrong_rabbits(
+    needs: Sequence[AllocationNeed], given: Sets, rabbits: Mapping[str, Storage]
+) -> Iterator[str]:
+    names = dict.fromkeys(share.name for each in given for share in each.storage)
+    found = {name: rabbits.get(name) for name in names}
+    for name, rabbit in found.items():
+        if rabbit is None:
+            yield f"there is no Storage {name}"
+        elif not usable(rabbit):
+            yield (
+                f"{name} is {standing(rabbit)}, and only rabbits that are Ready take new storage: "
+                "submit the job again"
+            )
+    for need, each in _pairs(needs, given):
+        for name in dict.fromkeys(share.name for share in each.storage):
+            rabbit = found[name]
+            carried = rabbit.metadata.labels if rabbit else {}
+            lacking = [
+                label
+                for label in need.constraints.labels
+                if carried.get(label.partition("=")[0]) != label.partition("=")[2]
+            ]
+            if rabbit is not None and lacking:
+                yield f"{name} lacks {', '.join(lacking)}, which set {need.label} asks for"
+
+
+def _crowded(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
+    """Tell of rabbits with several of the sets that must be on rabbits of their own."""
+    apart: dict[str, dict[str, list[str]]] = {}
+    for need, each in _pairs(needs, given):
+        for one in need.constraints.colocation:
+            if one.type == "exclusive":
+                for name in dict.fromkeys(share.name for share in each.storage):
+                    apart.setdefault(one.key, {}).setdefault(name, []).append(need.label)
+    for by_rabbit in apart.values():
+        for name, together in by_rabbit.items():
+            if len(together) > 1:
+                yield f"{name} has the sets {' and '.join(together)}, which must not be together"
+
+
+def _without_allocation(
+    needs: Sequence[AllocationNeed], given: Sets, placed: Mapping[str, int]
+) -> Iterator[str]:
+    for need, each in _pairs(needs, given):
+        if need.allocation_strategy != PER_COMPUTE:
+            continue
+        counts: Counter[str] = Counter()
+        for share in each.storage:
+            counts[share.name] += share.allocation_count
+        for name, nodes in placed.items():
+            if counts[name] < nodes:
+                yield (
+                    f"{name} has {plural(counts[name], 'allocation')} of set {need.label} for "
+                    f"{plural(nodes, 'compute node')}"
+                )
 
 
 def report(
