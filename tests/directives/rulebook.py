@@ -1,8 +1,10 @@
 """The rules of NNF, as facts (dws-spec section 2.1)."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from warren.directives.rules import Rule, from_object
+from warren.directives.parse import Directive
+from warren.directives.rules import Rule, checked, from_object
 
 WORD = "^[a-z][a-z0-9-]+$"
 KINDS = "^(raw|xfs|gfs2|lustre)$"
@@ -78,3 +80,9 @@ NNF = {
 }
 
 RULES: list[Rule] = from_object(NNF)
+
+
+def check(directives: Sequence[Directive], rules: Sequence[Rule]) -> None:
+    """Raise the first mistake of some directives."""
+    for found in checked([each.text for each in directives], rules).findings:
+        raise found.mistake

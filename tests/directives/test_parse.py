@@ -39,8 +39,23 @@ def test_every_token_stands_where_it_says(arguments: list[str], gap: str) -> Non
     [
         ("", "\n^\nA directive starts with #DW and a space."),
         ("jobdw a=b", "jobdw a=b\n^^^^^\nA directive starts with #DW and a space."),
-        ("#DWjobdw", "#DWjobdw\n^^^^^^^^\nA directive starts with #DW and a space."),
-        ("  #dw jobdw", "  #dw jobdw\n^^^^^\nA directive starts with #DW and a space."),
+        (
+            "#DWjobdw",
+            "#DWjobdw\n^^^^^^^^\nA directive starts with #DW and a space. Try #DW jobdw.",
+        ),
+        (
+            "  #dw jobdw",
+            "  #dw jobdw\n  ^^^\nA directive starts with #DW and a space. Try #DW, in capitals.",
+        ),
+        (
+            "#DW jobdw command=a",
+            "#DW jobdw command=a\n          ^^^^^^^^^\n"
+            "No argument is named command: the command is the word after #DW.",
+        ),
+        (
+            "\t#DW jobdw =x",
+            "\t#DW jobdw =x\n\t          ^^\nAn argument has a name before its '='.",
+        ),
         ("#DW", "#DW\n^^^\nA command is missing after #DW. Try jobdw."),
         ("#DW ", "#DW \n^^^\nA command is missing after #DW. Try jobdw."),
         ("#DW jobdw =x", "#DW jobdw =x\n          ^^\nAn argument has a name before its '='."),

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from tests.dws.builders import COPY_IN, COPY_OUT, JOBDW, lustre, nnf_storage, workflow
 from warren.base.objects import Key, key_of
 from warren.directives.diagnostics import Mistake
-from warren.directives.parse import parse
+from warren.directives.parse import Directive, parse
 from warren.dws import labels
 from warren.dws.movement import children
 from warren.dws.node import RawVolumes
+from warren.dws.objects import LustreFileSystem
 from warren.dws.staging import Plan, StagingPath, file_system_of, inside, job_storage, plan
 from warren.dws.staging import parse as parse_path
-from warren.dws.validation import check
+from warren.dws.validation import Facts, findings
 
 # What a path names
 
@@ -193,12 +194,22 @@ def test_a_movement_says_whose_it_is_and_what_each_end_is() -> None:
 # What directives mean together
 
 
+def facts(*file_systems: LustreFileSystem) -> Facts:
+    return Facts(userid=7, file_systems=file_systems, raw=RawVolumes.NONE)
+
+
+def check(directives: list[Directive], known: Facts) -> None:
+    """Raise the first mistake of some directives."""
+    for found in findings(directives, known):
+        raise found.mistake
+
+
 @pytest.mark.parametrize(
     "directives",
     [[], [JOBDW], [JOBDW, COPY_IN, COPY_OUT], [COPY_IN, JOBDW], ["#DW copy_in source=/lus", JOBDW]],
 )
 def test_directives_that_fit_each_other_pass(directives: list[str]) -> None:
-    check([parse(each) for each in directives], [lustre()], raw=RawVolumes.NONE, userid=7)
+    check([parse(each) for each in directives], facts(lustre()))
 
 
 MISTAKES = [
@@ -215,7 +226,7 @@ MISTAKES = [
     (
         "#DW copy_in source=/lus/in destination=$DW_PERSISTENT_keep/a",
         "                                       ^^^^^^^^^^^^^^^^^^^",
-        "Persistent storage cannot be copied to or from: this cluster has none.",
+        "This job has no persistentdw named 'keep'. Add #DW persistentdw name=keep.",
     ),
     (
         "#DW copy_in source=/lus/in destination=/lus/out",
@@ -261,24 +272,14 @@ def test_directives_that_do_not_fit_are_shown_with_carets_and_a_sentence(
     directive: str, carets: str, sentence: str
 ) -> None:
     with pytest.raises(Mistake) as made:
-        check([parse(JOBDW), parse(directive)], [lustre()], raw=RawVolumes.NONE, userid=7)
+        check([parse(JOBDW), parse(directive)], facts(lustre()))
     assert made.value.shown == f"{directive}\n{carets}\n{sentence}"
 
 
 def test_without_storage_or_file_systems_nothing_is_suggested_that_is_not_there() -> None:
     with pytest.raises(Mistake) as made:
-        check(
-            [parse("#DW copy_in source=/lus/in destination=/b")],
-            [],
-            raw=RawVolumes.FOR_USERS,
-            userid=1001,
-        )
+        check([parse("#DW copy_in source=/lus/in destination=/b")], facts())
     assert str(made.value).endswith("'/lus/in'. It has no global one.")
     with pytest.raises(Mistake) as made:
-        check(
-            [parse("#DW copy_out source=/a destination=/b")],
-            [],
-            raw=RawVolumes.FOR_USERS,
-            userid=1001,
-        )
+        check([parse("#DW copy_out source=/a destination=/b")], facts())
     assert str(made.value).endswith("write $DW_JOB_ and the name of a jobdw.")

@@ -38,7 +38,7 @@ def refused(directive: str, *profiles: Any) -> str:
         (
             JOBDW.replace("1GiB", "0GiB"),
             "                            ^^^^",
-            "'capacity' must be a non-zero value.",
+            "'capacity' must be a non-zero value. Try 100GiB.",
         ),
         (
             JOBDW.replace("1GiB", "8388608TiB"),
@@ -58,7 +58,8 @@ def refused(directive: str, *profiles: Any) -> str:
         (
             JOBDW.replace("xfs", "lustre"),
             "               ^^^^^^",
-            "File systems of type lustre are not made by this cluster.",
+            "File systems of type lustre are not made by this cluster: its rabbits make raw, xfs "
+            "or ext4. Try type=xfs, of which each compute node has its own.",
         ),
     ],
 )
@@ -68,9 +69,9 @@ def test_what_cannot_be_made_is_shown_with_a_caret(
     assert refused(directive) == f"{directive}\n{carets}\n{sentence}"
 
 
-def test_what_is_no_arguments_fault_is_a_sentence() -> None:
+def test_what_is_no_arguments_fault_is_told_at_the_command() -> None:
     assert refused(JOBDW, profile("a"), profile("b")) == (
-        "2 NnfStorageProfiles are the default, and one must be."
+        f"{JOBDW}\n    ^^^^^\n2 NnfStorageProfiles are the default, and one must be."
     )
 
 

@@ -1,11 +1,11 @@
 """The rules of `warren.dws`, in the shape that an API server asks them."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from warren.base.objects import Object
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import Mistake
-from warren.directives.parse import parse
+from warren.directives.diagnostics import SHOWN, Finding
 from warren.directives.rules import Rule
 from warren.dws import kinds, workflowstates
 from warren.kube.admission import Denied, Operation, Reader, Review
@@ -37,11 +37,8 @@ class WorkflowAdmission:
     def _created(self, obj: Object) -> Object:
         _allow(workflowstates.create_refusal(obj))
         rules = self._rules()
-        try:
-            directives = [parse(text) for text in obj["spec"].get("dwDirectives") or ()]
-            directive_rules.check(directives, rules)
-        except Mistake as mistake:
-            raise Denied(str(mistake), WEBHOOK) from mistake
+        findings = directive_rules.checked(obj["spec"].get("dwDirectives") or (), rules).findings
+        _allow(_told(findings) if findings else None)
         return workflowstates.admitted(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
@@ -51,6 +48,24 @@ class WorkflowAdmission:
             if obj["metadata"]["namespace"] == kinds.RULES_NAMESPACE
         ]
         return directive_rules.rules_of(found)
+
+
+def _told(findings: Sequence[Finding]) -> str:
+    """Return a line for each mistake, with the directive that it is in."""
+    lines = [
+        f"DW Directive {found.directive}: {found.mistake} In {_short(found.mistake.text)}"
+        for found in findings[:SHOWN]
+    ]
+    left = len(findings) - len(lines)
+    return "\n".join([*lines, *([f"And {left} more."] if left else [])])
+
+
+def _short(directive: str) -> str:
+    return repr(directive if len(directive) <= _WIDE else f"{directive[: _WIDE - 1]}…")
+
+
+_WIDE: Final = 200
+"""Characters of a directive that are told again."""
 
 
 def _allow(why_not: str | None) -> None:

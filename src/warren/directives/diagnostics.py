@@ -1,9 +1,15 @@
 """A mistake in a directive: where it is, what it is, what would be right."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final
 
 from warren.base.errors import UserMistake
+
+SHOWN: Final = 20
+"""Mistakes that are told at once where an answer has to stay small."""
 
 
 class Mistake(UserMistake):
@@ -19,17 +25,57 @@ class Mistake(UserMistake):
         self.text = text
         self.start = start
         self.end = max(end, start + 1)
+        self.sentence = sentence
+        self.suggestion = suggestion
 
     @property
     def shown(self) -> str:
         """Three lines for a person: the directive, carets under the mistake, the sentence."""
-        carets = " " * self.start + "^" * (self.end - self.start)
-        return f"{self.text}\n{carets}\n{self}"
+        # A tab is as wide above as below.
+        before = "".join("\t" if each == "\t" else " " for each in self.text[: self.start])
+        return f"{self.text}\n{before.ljust(self.start)}{'^' * (self.end - self.start)}\n{self}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake, and the index of the directive that it is in."""
+
+    directive: int
+    mistake: Mistake
+
+    def overlaps(self, other: "Finding") -> bool:
+        """Return whether both are in the same words of one directive."""
+        mine, its = self.mistake, other.mistake
+        return self.directive == other.directive and mine.start < its.end and its.start < mine.end
+
+
+class Mistakes(UserMistake):
+    """All mistakes of a job's directives, as far as `SHOWN`; `str()` is a sentence on each line."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        told = [found.mistake for found in findings[:SHOWN]]
+        left = len(findings) - len(told)
+        more = [f"There {'is' if left == 1 else 'are'} {left} more."] if left else []
+        super().__init__("\n".join([*map(str, told), *more]))
+        self.shown = "\n".join([*(mistake.shown for mistake in told), *more])
+
+
+_NEAR: Final = 64
+"""Known words among which a near one is looked for: each costs as much as the rest of a check."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Suggest the known word that is nearest, if one is near."""
-    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    """Suggest the known word that is nearest, if one is near. Of many, the first are tried."""
+    return _nearest(word, tuple(known)[:_NEAR]) if len(word) <= _LONGEST else None
+
+
+_LONGEST: Final = 128
+"""Characters of a word for which a near one is looked for."""
+
+
+@lru_cache(maxsize=1024)
+def _nearest(word: str, known: tuple[str, ...]) -> str | None:
+    near = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}?" if near else None
 
 

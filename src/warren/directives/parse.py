@@ -76,40 +76,90 @@ class Directive:
         return Mistake(self.text, start, at.end, sentence, suggestion)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A text as a directive, with every mistake of its form.
+
+    The directive is None where too little of it can be told; where it is there, its mistakes do
+    not make others.
+    """
+
+    directive: Directive | None
+    mistakes: tuple[Mistake, ...] = ()
+
+
+LONGEST_WORD: Final = 4096
+"""Characters of an argument, about as many as a path may have (PATH_MAX).
+
+Together with patterns that take linear time it bounds what a check may cost.
+"""
+
+
 def parse(text: str) -> Directive:
-    """Take one directive apart. Raises Mistake where it is none."""
+    """Take one directive apart. Raises the first Mistake where it is none."""
+    reading = read(text)
+    if reading.mistakes:
+        raise reading.mistakes[0]
+    assert reading.directive is not None
+    return reading.directive
+
+
+def read(text: str) -> Reading:
+    """Take one directive apart, and find all that is wrong with its form."""
     words = [Token(match[0], match.start()) for match in _WORD.finditer(text)]
-    if not words or words[0].text != "#DW":
-        end = words[0].end if words else 0
-        raise Mistake(text, 0, end, "A directive starts with #DW and a space.")
-    if len(words) == 1:
-        raise Mistake(
-            text, words[0].start, words[0].end, "A command is missing after #DW.", "Try jobdw."
-        )
-    _demand_no_quoting(text, words)
+    unreadable = _unreadable(text, words)
+    if unreadable is not None:
+        return Reading(None, (unreadable,))
     arguments: dict[str, Argument] = {}
+    mistakes: list[Mistake] = []
     for word in words[2:]:
         argument = _argument(word)
         key = argument.key.text
         if not key:
-            raise Mistake(text, word.start, word.end, "An argument has a name before its '='.")
-        if key in arguments:
-            raise Mistake(text, word.start, word.end, f"The argument {key} is repeated.")
-        arguments[key] = argument
-    return Directive(text, words[1], tuple(arguments.values()))
+            sentence = "An argument has a name before its '='."
+        elif key in arguments:
+            sentence = f"The argument {key} is repeated."
+        elif key == "command":
+            sentence = "No argument is named command: the command is the word after #DW."
+        else:
+            arguments[key] = argument
+            continue
+        mistakes.append(Mistake(text, word.start, word.end, sentence))
+    directive = Directive(text, words[1], tuple(arguments.values()))
+    return Reading(directive, tuple(mistakes))
 
 
-def _demand_no_quoting(text: str, words: Sequence[Token]) -> None:
-    """Raise Mistake where a space was meant to be part of a value."""
+def _unreadable(text: str, words: Sequence[Token]) -> Mistake | None:
+    """Say why a text cannot be told apart into a command and its arguments."""
+    if not words or words[0].text != "#DW":
+        start, end = (words[0].start, words[0].end) if words else (0, 0)
+        sentence = "A directive starts with #DW and a space."
+        return Mistake(text, start, end, sentence, _begun(words))
+    if len(words) == 1:
+        sentence = "A command is missing after #DW."
+        return Mistake(text, words[0].start, words[0].end, sentence, "Try jobdw.")
+    for word in words:
+        if len(word.text) > LONGEST_WORD:
+            sentence = f"A word has {LONGEST_WORD} characters at most, as a path has."
+            return Mistake(text, word.start, word.start + 1, sentence, "Use a shorter path.")
     for word, following in pairwise(words):
         _, equals, value = word.text.partition("=")
         quote = value[:1] if value[:1] in ("'", '"') else ""
         if word.text.endswith("\\") or (equals and quote and not value[1:].endswith(quote)):
-            raise Mistake(
+            return Mistake(
                 text, word.start, following.end,
                 "A directive knows no quotes, and a value ends at the first space.",
                 "Use a path without spaces, such as that of a link.",
             )  # fmt: skip
+    return None
+
+
+def _begun(words: Sequence[Token]) -> str | None:
+    """Suggest how a text begins that is nearly a directive."""
+    first = words[0].text if words else ""
+    if first[:3].upper() != "#DW":
+        return None
+    return f"Try #DW {first[3:]}." if first[3:] else "Try #DW, in capitals."
 
 
 def _argument(word: Token) -> Argument:

@@ -5,13 +5,17 @@ name; what is said of a mistake is read from the rule that it breaks.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from warren.directives import capacity
-from warren.directives.diagnostics import did_you_mean, listed
-from warren.directives.parse import Argument, Directive
+from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
+from warren.directives.parse import Argument, Directive, read
+from warren.directives.patterns import BadPattern, found
 
 
 class ArgumentRule(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,120 +59,218 @@ def from_object(obj: Mapping[str, object]) -> list[Rule]:
     ]
 
 
-_Taken = dict[tuple[str, str], tuple[Directive, Argument]]
-"""Who has a value, by scope and value."""
+@dataclass(frozen=True)
+class Checked:
+    """Directives that were read and held against the rules."""
+
+    directives: tuple[Directive | None, ...]
+    """None where a text is none."""
+    findings: tuple[Finding, ...]
+    """In the order of the directives, and of the words of each."""
 
 
-def check(directives: Sequence[Directive], rules: Sequence[Rule]) -> None:
-    """Raise the first Mistake that any of the directives makes against the rules."""
-    taken: _Taken = {}
-    for directive in directives:
-        for rule in matching(directive, rules):
-            _check(directive, rule, taken)
+def checked(texts: Iterable[str], rules: Sequence[Rule]) -> Checked:
+    """Read directives, and find every mistake that they make in form and against the rules."""
+    book = _Book(rules)
+    directives: list[Directive | None] = []
+    findings: list[Finding] = []
+    for index, text in enumerate(texts):
+        reading = read(text)
+        directives.append(reading.directive)
+        found = [*reading.mistakes]
+        if reading.directive is not None:
+            found += book.mistakes(reading.directive)
+        findings += [Finding(index, mistake) for mistake in _distinct(found)]
+    return Checked(tuple(directives), tuple(findings))
 
 
-def matching(directive: Directive, rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules for a directive's command. Raises Mistake where there is none."""
-    command = directive.command.text
-    found = [rule for rule in rules if rule.command == command]
-    if not found:
-        known = sorted({rule.command for rule in rules})
+def _distinct(mistakes: Iterable[Mistake]) -> Iterable[Mistake]:
+    """Drop what a second rule for the same command says once more."""
+    return {(each.start, each.end, str(each)): each for each in mistakes}.values()
+
+
+class _Book:
+    """The rules by command, and the values that the directives so far have taken."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules: dict[str, list[Rule]] = {}
+        for rule in rules:
+            self._rules.setdefault(rule.command, []).append(rule)
+        self._taken: dict[tuple[str, str], tuple[Directive, Argument]] = {}
+
+    def mistakes(self, directive: Directive) -> Iterator[Mistake]:
+        """Find what is wrong with one directive; those before it were asked for before."""
+        rules = self._rules.get(directive.command.text)
+        if rules is None:
+            yield self._unknown(directive)
+            return
+        for rule in rules:
+            yield from self._against(directive, rule)
+
+    def _unknown(self, directive: Directive) -> Mistake:
+        command = directive.command.text
+        known = sorted(self._rules)
         words = f"it is one of {listed(known)}" if known else "no directive rules are installed"
-        raise directive.mistake(
+        return directive.mistake(
             directive.command,
             f"Unknown command {command!r}: {words}.",
             did_you_mean(command, known),
         )
-    return found
 
-
-def _check(directive: Directive, rule: Rule, taken: _Taken) -> None:
-    met: set[str] = set()
-    for argument in directive.arguments:
-        definition = _definition(directive, rule, argument)
-        met.add(definition.key)
-        _check_value(directive, definition, argument)
-        if definition.unique_within and argument.value:
-            scope = (definition.unique_within, argument.value.text)
-            holder, first = taken.setdefault(scope, (directive, argument))
-            if first is not argument:  # it is, when a second rule looks at it
-                raise directive.mistake(
-                    argument,
-                    f"The name {argument.value.text!r} is taken by an earlier "
-                    f"{holder.command.text} of this job.",
+    def _against(self, directive: Directive, rule: Rule) -> Iterator[Mistake]:
+        met: set[str] = set()
+        unknown: list[str] = []
+        for argument in directive.arguments:
+            try:
+                definition = _definition(rule, argument)
+                if definition is None:
+                    unknown.append(argument.key.text)
+                    yield _unsupported(directive, rule, argument)
+                    continue
+                met.add(definition.key)
+                yield from _value_mistakes(directive, definition, argument)
+            except BadPattern as bad:
+                yield _broken(directive, argument, bad)
+                return  # whatever else the rule says may be as wrong
+            yield from self._taken_before(directive, definition, argument)
+        for definition in rule.rule_defs:
+            if definition.is_required and definition.key not in met:
+                key = _literal(definition.key) or definition.key
+                if any(did_you_mean(word, [key]) for word in unknown):
+                    continue  # it is there, and misspelled
+                yield directive.mistake(
+                    directive.command,
+                    f"{rule.command} needs {key}=…{_choices_of(definition)}.",
                 )
-    for definition in rule.rule_defs:
-        if definition.is_required and definition.key not in met:
-            key = _literal(definition.key) or definition.key
-            raise directive.mistake(
-                directive.command,
-                f"{rule.command} needs {key}=…{_choices_of(definition)}.",
+
+    def _taken_before(
+        self, directive: Directive, definition: ArgumentRule, argument: Argument
+    ) -> Iterator[Mistake]:
+        if not definition.unique_within or not argument.value:
+            return
+        scope = (definition.unique_within, argument.value.text)
+        holder, first = self._taken.setdefault(scope, (directive, argument))
+        if first is not argument:  # it is, when a second rule looks at it
+            yield directive.mistake(
+                argument,
+                f"The name {argument.value.text!r} is taken by an earlier "
+                f"{holder.command.text} of this job.",
             )
 
 
-def _definition(directive: Directive, rule: Rule, argument: Argument) -> ArgumentRule:
+def _definition(rule: Rule, argument: Argument) -> ArgumentRule | None:
+    """Return the first definition whose key is found in an argument's. Raises BadPattern."""
     key = argument.key.text
-    for definition in rule.rule_defs:
-        if re.search(definition.key, key):
-            return definition
+    return next((each for each in rule.rule_defs if found(each.key, key)), None)
+
+
+def _unsupported(directive: Directive, rule: Rule, argument: Argument) -> Mistake:
     known = [word for word in (_literal(each.key) for each in rule.rule_defs) if word]
-    raise directive.mistake(
+    return directive.mistake(
         argument.key,
-        f"Unknown argument {key!r} for {rule.command}: it takes {listed(known)}.",
-        did_you_mean(key, known),
+        f"Unknown argument {argument.key.text!r} for {rule.command}: it takes {listed(known)}.",
+        did_you_mean(argument.key.text, known),
     )
 
 
-def _check_value(directive: Directive, definition: ArgumentRule, argument: Argument) -> None:
+def _broken(directive: Directive, argument: Argument, bad: BadPattern) -> Mistake:
+    return directive.mistake(
+        argument,
+        f"{argument.key.text} cannot be checked: {str(bad).removesuffix('.')}.",
+        "Tell an admin, who can correct the DWDirectiveRule.",
+    )
+
+
+_ABSENT: Final = "\0"
+"""The value of an argument without one, for patterns: no word that somebody means."""
+
+
+def _value_mistakes(
+    directive: Directive, definition: ArgumentRule, argument: Argument
+) -> Iterator[Mistake]:
+    """Find what is wrong with the value of an argument. Raises BadPattern."""
     key = argument.key.text
-    if argument.value is None or not argument.value.text:
-        if definition.is_value_required or (argument.value is None and definition.type != "bool"):
-            raise directive.mistake(argument, f"{key} needs a value: {key}=…")
+    if argument.value is None and definition.type == "bool" and not definition.is_value_required:
         return
-    text = argument.value.text
+    text = _ABSENT if argument.value is None else argument.value.text
+    fits = not (argument.value is None and definition.is_value_required)
+    if fits:
+        fits = _FITS.get(definition.type, _fits_any)(definition, text)
+    if fits:
+        return
+    if argument.value is None or not argument.value.text:
+        yield directive.mistake(argument, f"{key} needs a value: {key}=…")
+    else:
+        for sentence, suggestion in _misfits(key, definition, text):
+            yield directive.mistake(argument.value, sentence, suggestion)
+
+
+def _fits_any(definition: ArgumentRule, text: str) -> bool:
+    return True
+
+
+def _fits_string(definition: ArgumentRule, text: str) -> bool:
+    return not definition.pattern or found(definition.pattern, text)
+
+
+def _fits_bool(definition: ArgumentRule, text: str) -> bool:
+    return not definition.pattern or text.lower() in ("true", "false")
+
+
+def _fits_integer(definition: ArgumentRule, text: str) -> bool:
+    return not any(_integer_misfits("", definition, text))
+
+
+def _fits_list(definition: ArgumentRule, text: str) -> bool:
+    return not any(_list_misfits("", definition, text))
+
+
+_FITS: Final[Mapping[str, Callable[[ArgumentRule, str], bool]]] = {
+    "string": _fits_string,
+    "bool": _fits_bool,
+    "integer": _fits_integer,
+    "list-of-string": _fits_list,
+}
+
+_Told = Iterator[tuple[str, str | None]]
+"""Sentences, each with its suggestion."""
+
+
+def _misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
     match definition.type:
         case "integer":
-            _check_integer(directive, definition, argument, text)
+            yield from _integer_misfits(key, definition, text)
         case "list-of-string":
-            _check_list(directive, definition, argument, text)
-        case "bool" if definition.pattern and text.lower() not in ("true", "false"):
-            raise directive.mistake(argument.value, f"{key} is true or false, not {text!r}.")
-        case "string" if definition.pattern and not re.search(definition.pattern, text):
-            raise directive.mistake(argument.value, *_misfit(key, definition.pattern, text))
+            yield from _list_misfits(key, definition, text)
+        case "bool":
+            yield f"{key} is true or false, not {text!r}.", None
         case _:
-            pass
+            yield _misfit(key, definition.pattern or "", text)
 
 
-def _check_integer(
-    directive: Directive, definition: ArgumentRule, argument: Argument, text: str
-) -> None:
-    assert argument.value is not None
-    key = argument.key.text
+def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-        raise directive.mistake(argument.value, f"{key} is a whole number, not {text!r}.")
-    number = int(text)
-    if definition.min and number < definition.min:
-        raise directive.mistake(argument.value, f"{key} is at least {definition.min}.")
-    if definition.max and number > definition.max:
-        raise directive.mistake(argument.value, f"{key} is at most {definition.max}.")
+        yield f"{key} is a whole number, not {text!r}.", None
+    elif definition.min and int(text) < definition.min:
+        yield f"{key} is at least {definition.min}.", None
+    elif definition.max and int(text) > definition.max:
+        yield f"{key} is at most {definition.max}.", None
 
 
-def _check_list(
-    directive: Directive, definition: ArgumentRule, argument: Argument, text: str
-) -> None:
-    assert argument.value is not None
-    key = argument.key.text
+def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
     seen: set[str] = set()
+    repeated: set[str] = set()
     for word in text.split(","):
-        if definition.patterns and not any(re.search(each, word) for each in definition.patterns):
+        if word in seen:
+            if word not in repeated:
+                repeated.add(word)
+                yield f"{word!r} is repeated in {key}.", None
+        elif definition.patterns and not any(found(each, word) for each in definition.patterns):
             known = [word for word in map(_literal, definition.patterns) if word]
-            raise directive.mistake(
-                argument.value,
+            yield (
                 f"Unknown word {word!r} in {key}: it takes {listed(known or definition.patterns)}.",
                 did_you_mean(word, known),
             )
-        if word in seen:
-            raise directive.mistake(argument.value, f"{word!r} is repeated in {key}.")
         seen.add(word)
 
 
@@ -197,6 +299,7 @@ def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
     return f"{text!r} is not a {key}: it must match {pattern}.", None
 
 
+@lru_cache(maxsize=256)
 def _alternatives(pattern: str) -> list[str]:
     """Return the words of a pattern such as `^(raw|xfs)$`; empty for other patterns."""
     match = re.fullmatch(r"\^\(([\w-]+(?:\|[\w-]+)*)\)\$", pattern)
@@ -208,6 +311,7 @@ def _choices_of(definition: ArgumentRule) -> str:
     return f", which is {'one of ' if len(words) > 1 else ''}{listed(words)}" if words else ""
 
 
+@lru_cache(maxsize=256)
 def _literal(pattern: str) -> str | None:
     """Return the one word that a pattern such as `^type$` matches; None for other patterns."""
     match = re.fullmatch(r"\^([\w-]+)\$", pattern)
@@ -218,16 +322,13 @@ def watchers(
     directives: Sequence[Directive], rules: Sequence[Rule]
 ) -> Iterator[tuple[int, str, str]]:
     """Return (directive index, driver, state) for each piece of work that the rules foresee."""
-    seen: set[tuple[int, str, str]] = set()
     for index, directive in enumerate(directives):
-        for rule in rules:
-            if rule.command != directive.command.text:
-                continue
-            for state in rule.states:
-                entry = (index, rule.driver_label or "", state)
-                if entry not in seen:
-                    seen.add(entry)
-                    yield entry
+        yield from dict.fromkeys(
+            (index, rule.driver_label or "", state)
+            for rule in rules
+            if rule.command == directive.command.text
+            for state in rule.states
+        )
 
 
 def rules_of(objects: Iterable[Mapping[str, object]]) -> list[Rule]:

@@ -34,7 +34,6 @@ from warren.dws import (
     workflowstates,
 )
 from warren.dws.faults import STATUS, Fault, raise_for
-from warren.dws.node import RawVolumes
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -86,6 +85,20 @@ class WorkflowSnapshot:
     @cached_property
     def directives(self) -> Sequence[Directive]:
         return [parse(text) for text in self.workflow.spec.dw_directives]
+
+    @cached_property
+    def mistakes(self) -> Mapping[int, Mistake]:
+        """The first mistake of each directive that has one, by the directive's index."""
+        wanted = any(each.values.get("type") == "raw" for each in self.directives)
+        facts = validation.Facts(
+            userid=self.workflow.spec.user_id,
+            file_systems=self.file_systems,
+            raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
+        )
+        first: dict[int, Mistake] = {}
+        for found in validation.findings(self.directives, facts):
+            first.setdefault(found.directive, found.mistake)
+        return first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,15 +337,8 @@ def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Ou
 
 
 def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    try:
-        wanted = any(each.values.get("type") == "raw" for each in snapshot.directives)
-        validation.check(
-            snapshot.directives,
-            snapshot.file_systems,
-            raw=rabbits.raw_volumes(snapshot.rabbits.values()) if wanted else RawVolumes.FOR_USERS,
-            userid=snapshot.workflow.spec.user_id,
-        )
-    except Mistake as mistake:
+    mistake = snapshot.mistakes.get(index)
+    if mistake is not None:
         raise Fault(str(mistake), type="User") from mistake
     return _DONE
 
@@ -664,6 +670,7 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "container"): _validate,
     (State.PROPOSAL, "copy_in"): _validate,
     (State.PROPOSAL, "copy_out"): _validate,
+    (State.PROPOSAL, "container"): _validate,
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,

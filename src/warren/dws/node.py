@@ -42,6 +42,10 @@ class CopyFailed(NodeTrouble):
     """A copier has come to its end, and tells what it could not copy."""
 
 
+MAKES: Final = ("raw", "xfs", "ext4")
+"""The types of file systems that agents make."""
+
+
 class RawVolumes(StrEnum):
     """Whom a rabbit gives volumes as bare devices, as its label says it (ADR 027)."""
 

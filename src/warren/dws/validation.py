@@ -1,60 +1,357 @@
-"""What directives mean together: whether each names storage that this job has.
+"""What directives mean together, and on their cluster: whether each can be carried out.
 
-Asked twice: before a job is accepted, so that its author hears at once, with
-the place of the mistake; and in Proposal, where a real cluster would ask.
+Asked before a job is accepted, so that its author hears at once, with the place of each mistake;
+in Proposal, where a real cluster asks; and by `warren check` (dws-spec sections 2.2 and 2.3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from warren.directives.diagnostics import did_you_mean
+from warren.base.errors import UserMistake
+from warren.directives import capacity
+from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import staging
-from warren.dws.node import RawVolumes
-from warren.dws.objects import LustreFileSystem
+from warren.dws import breakdown, staging
+from warren.dws.faults import Fault
+from warren.dws.node import MAKES, RawVolumes
+from warren.dws.objects import LustreFileSystem, NnfStorageProfile
+
+_SHARED: Final = "dataworkflowservices.github.io/ignore-uid"
 
 
-def check(
-    directives: Sequence[Directive],
-    file_systems: Sequence[LustreFileSystem],
-    *,
-    raw: RawVolumes,
-    userid: int,
-) -> None:
-    """Raise the first Mistake that the directives make among each other.
+@dataclass(frozen=True, kw_only=True)
+class Persistent:
+    """A PersistentStorageInstance, as far as directives may name it."""
 
-    `raw` says who may have raw volumes (`system.raw_volumes`), `userid` whose directives these are.
+    name: str
+    file_system: str
+    userid: int
+    shared: bool = False
+    """Whether other users than its own may use it, though not destroy it."""
+    deleting: bool = False
+    in_use: bool = False
+
+
+def persistent_of(obj: Mapping[str, Any]) -> Persistent:
+    """Read a PersistentStorageInstance (dws-spec section 7)."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    return Persistent(
+        name=metadata["name"],
+        file_system=spec.get("fsType", ""),
+        userid=spec.get("userID", 0),
+        shared=(metadata.get("annotations") or {}).get(_SHARED) == "true",
+        deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
+        in_use=bool(spec.get("consumerReferences")),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of the cluster that is to carry directives out.
+
+    What is None is not known, and what depends on it is not checked.
     """
-    for directive in directives:
-        _check_raw(directive, raw, userid)
-        if directive.command.text in staging.COMMANDS:
-            _check_copy(directive, directives, file_systems)
+
+    userid: int | None
+    """Whose directives these are."""
+    file_systems: Sequence[LustreFileSystem] | None
+    raw: RawVolumes | None
+    """Who may have raw volumes (`rabbits.raw_volumes`)."""
+    persistent: Mapping[str, Persistent] | None = None
+    """The instances of the Workflow's namespace by name."""
+    profiles: Sequence[NnfStorageProfile] | None = None
+    makes: Sequence[str] | None = MAKES
+    """The types of file systems that its rabbits make."""
+    daemons: frozenset[str] | None = frozenset()
+    """The words of `requires` that it has a daemon for."""
+    containers: bool | None = False
+    """Whether it runs containers."""
 
 
-def _check_raw(directive: Directive, raw: RawVolumes, userid: int) -> None:
-    argument = directive.argument("type")
-    if argument is None or argument.value is None or argument.value.text != "raw":
+UNKNOWN: Final = Facts(
+    userid=None, file_systems=None, raw=None, makes=None, daemons=None, containers=None
+)
+"""What is known where there is no cluster to ask."""
+
+
+def findings(
+    directives: Sequence[Directive | None], facts: Facts, known: Sequence[Finding] = ()
+) -> list[Finding]:
+    """Return the mistakes of directives in order: those that are known, and all of their meaning.
+
+    What follows from a mistake that is known is left out.
+    """
+    told: dict[int, list[Finding]] = {}
+    for found in known:
+        told.setdefault(found.directive, []).append(found)
+    job = _Job.of(directives, told)
+    all_of_them: list[Finding] = []
+    for index, directive in enumerate(directives):
+        own = told.get(index, [])
+        all_of_them += own
+        if directive is None:
+            continue
+        for mistake in _meaning(directive, index, job, facts, faultless=not own):
+            found = Finding(index, mistake)
+            whole = mistake.start == directive.command.start
+            if whole or not any(found.overlaps(other) for other in own):
+                all_of_them.append(found)
+    return all_of_them
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What the directives of one job have between them. Names are those of `name=`."""
+
+    size: int
+    storage: Mapping[str, Directive]
+    """Each jobdw."""
+    persistent: Mapping[str, int]
+    """Each persistentdw, the first one of its name."""
+    doubtful: bool
+    """Whether there may be storage whose name is not known."""
+    container: int | None
+    """The first one."""
+
+    @classmethod
+    def of(
+        cls, directives: Sequence[Directive | None], told: Mapping[int, Sequence[Finding]]
+    ) -> "_Job":
+        storage: dict[str, Directive] = {}
+        persistent: dict[str, int] = {}
+        doubtful = False
+        container = None
+        for index, directive in enumerate(directives):
+            if directive is None:
+                doubtful = True
+                continue
+            command, name = directive.command, _value(directive, "name")
+            wrong = told.get(index, ())
+            unknown = command.text not in _MEANINGS and bool(wrong)
+            if unknown or command.text in ("jobdw", "persistentdw"):
+                doubtful |= unknown or name is None
+                doubtful |= name is not None and any(_within(found, name) for found in wrong)
+            if name is not None and command.text == "jobdw":
+                storage.setdefault(name.text, directive)
+            if name is not None and command.text == "persistentdw":
+                persistent.setdefault(name.text, index)
+            if command.text == "container" and container is None:
+                container = index
+        return cls(
+            size=len(directives),
+            storage=storage,
+            persistent=persistent,
+            doubtful=doubtful,
+            container=container,
+        )
+
+
+def _within(found: Finding, token: Token) -> bool:
+    return found.mistake.start <= token.start < found.mistake.end
+
+
+def _value(directive: Directive, key: str) -> Token | None:
+    argument = directive.argument(key)
+    return None if argument is None else argument.value
+
+
+def _meaning(
+    directive: Directive, index: int, job: _Job, facts: Facts, *, faultless: bool
+) -> Iterator[Mistake]:
+    meaning = _MEANINGS.get(directive.command.text)
+    if meaning is None:
         return
-    if raw is RawVolumes.NONE:
-        raise directive.mistake(
-            argument.value,
+    wrong = list(meaning(directive, index, job, facts))
+    yield from wrong
+    if faultless and not wrong and facts.profiles is not None:
+        yield from _need(directive, facts.profiles)
+
+
+# Storage that is made
+
+
+def _job_storage(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    yield from _kind(directive, facts)
+    yield from _size(directive)
+    yield from _daemons(directive, facts)
+
+
+def _create(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    yield from _alone(directive, job)
+    yield from _kind(directive, facts)
+    if directive.argument("capacity") is None and directive.values.get("type") != "lustre":
+        yield directive.mistake(
+            directive.command,
+            "Creating persistent storage requires a capacity.",
+            "Add capacity=100GiB, or what you need.",
+        )
+    yield from _size(directive)
+    name = _value(directive, "name")
+    found = None if name is None else (facts.persistent or {}).get(name.text)
+    if name is not None and found is not None:
+        if found.deleting:
+            yield directive.mistake(
+                name,
+                f"The persistent storage {name.text!r} is being destroyed.",
+                "Wait until it is gone, or choose another name.",
+            )
+        elif not _his(found, facts) and not found.shared:
+            yield directive.mistake(
+                name,
+                f"The persistent storage {name.text!r} exists, and is another user's.",
+                "Choose another name.",
+            )
+
+
+def _destroy(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    yield from _alone(directive, job)
+    name = _value(directive, "name")
+    found = None if name is None else (facts.persistent or {}).get(name.text)
+    if name is None or found is None or found.deleting:
+        return  # what is not there is destroyed
+    if not _his(found, facts):
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is another user's, and only that user can "
+            "destroy it.",
+        )
+    elif found.in_use:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} cannot be destroyed while jobs use it.",
+            "Submit this when they have ended, such as with --dependency=afterany:JOBID.",
+        )
+
+
+def _his(found: Persistent, facts: Facts) -> bool:
+    return facts.userid is None or found.userid == facts.userid
+
+
+def _alone(directive: Directive, job: _Job) -> Iterator[Mistake]:
+    if job.size > 1:
+        yield directive.mistake(
+            directive.command,
+            f"A {directive.command.text} is the only directive of its job.",
+            "Submit a job of its own for it.",
+        )
+
+
+def _kind(directive: Directive, facts: Facts) -> Iterator[Mistake]:
+    kind = _value(directive, "type")
+    if kind is None:
+        return
+    if facts.makes is not None and kind.text not in facts.makes:
+        yield directive.mistake(
+            kind,
+            f"File systems of type {kind.text} are not made by this cluster: its rabbits make "
+            f"{listed(facts.makes)}.",
+            "Try type=xfs, of which each compute node has its own.",
+        )
+    elif kind.text == "raw" and facts.raw is RawVolumes.NONE:
+        yield directive.mistake(
+            kind,
             "Volumes of type raw cannot be made here: a raw volume is a block device, "
             "and the rabbits' volumes are directories.",
             "Try type=xfs, or ask an admin for rabbits with block devices.",
         )
-    if raw is RawVolumes.FOR_ROOT and userid != 0:
-        raise directive.mistake(
-            argument.value,
+    elif kind.text == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
+        yield directive.mistake(
+            kind,
             "Volumes of type raw are for root alone here: the rabbits make them as loop devices, "
             "and who holds one reaches the storage of others.",
             "Try type=xfs, or ask an admin for rabbits with volume groups.",
         )
 
 
-def _check_copy(
-    directive: Directive,
-    directives: Sequence[Directive],
-    file_systems: Sequence[LustreFileSystem],
-) -> None:
+def _size(directive: Directive) -> Iterator[Mistake]:
+    size = _value(directive, "capacity")
+    if size is None:
+        return
+    try:
+        if capacity.parse(size.text) == 0:
+            yield directive.mistake(size, "'capacity' must be a non-zero value.", "Try 100GiB.")
+    except UserMistake as mistake:
+        yield directive.mistake(size, str(mistake))
+
+
+def _need(directive: Directive, profiles: Sequence[NnfStorageProfile]) -> Iterator[Mistake]:
+    """Find what the profile says against a directive that makes storage."""
+    if directive.command.text not in _MAKING or directive.argument("type") is None:
+        return
+    try:
+        breakdown.needs_of(directive, profiles)
+    except Fault as fault:
+        value = _value(directive, fault.argument)
+        remedy = None
+        if fault.argument == "profile" and value is not None:
+            known = sorted(profile.metadata.name for profile in profiles)
+            remedy = did_you_mean(value.text, known) or f"Take {listed(known)}."
+        sentence = f"{str(fault)[:1].upper()}{str(fault)[1:]}."
+        yield directive.mistake(value or directive.command, sentence, remedy)
+
+
+def _daemons(directive: Directive, facts: Facts) -> Iterator[Mistake]:
+    wanted = _value(directive, "requires")
+    if wanted is None or facts.daemons is None:
+        return
+    at = wanted.start
+    for word in wanted.text.split(","):
+        if word not in facts.daemons:
+            yield directive.mistake(
+                Token(word, at),
+                f"The daemon {word!r} is not offered by this cluster.",
+                "Leave it out, or ask an admin for it.",
+            )
+        at += len(word) + 1
+
+
+# Storage that is there
+
+
+def _use(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    yield from _daemons(directive, facts)
+    name = _value(directive, "name")
+    if name is None:
+        return
+    if job.persistent.get(name.text) != index:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is named by an earlier persistentdw of this "
+            "job.",
+            "Once is enough.",
+        )
+    elif facts.persistent is not None:
+        yield from _usable(directive, name, facts.persistent, facts)
+
+
+def _usable(
+    directive: Directive, name: Token, persistent: Mapping[str, Persistent], facts: Facts
+) -> Iterator[Mistake]:
+    found = persistent.get(name.text)
+    if found is None:
+        own = [each.name for each in persistent.values() if _his(each, facts) or each.shared]
+        yield directive.mistake(
+            name,
+            f"There is no persistent storage named {name.text!r}.",
+            did_you_mean(name.text, sorted(own)) or "Make it first, with create_persistent.",
+        )
+    elif found.deleting:
+        yield directive.mistake(
+            name, f"The persistent storage {name.text!r} is being destroyed.", "Make another."
+        )
+    elif not _his(found, facts) and not found.shared:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is another user's.",
+            f"Its user, or an admin, may share it: annotate it with {_SHARED}=true.",
+        )
+
+
+# Copies
+
+
+def _copy(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
     own = {"copy_in": "destination", "copy_out": "source"}[directive.command.text]
     for key in ("source", "destination"):
         argument = directive.argument(key)
@@ -62,65 +359,145 @@ def _check_copy(
             continue
         path = staging.parse(argument.value.text)
         if path.storage is not None:
-            _check_storage(directive, argument, path, directives)
-            if key != own:
-                raise directive.mistake(
+            wrong = list(_end(directive, argument.value, path, job, facts))
+            yield from wrong
+            if key != own and not wrong:
+                yield directive.mistake(
                     argument.value,
                     f"The {key} of {directive.command.text} is a path in a global file system: "
                     "within its own storage a job copies by itself.",
                 )
         elif key == own:
-            raise directive.mistake(
+            yield directive.mistake(
                 argument.value,
                 f"The {own} of {directive.command.text} is storage of the job: "
                 f"write $DW_JOB_ and the name of a jobdw.",
-                _first_storage(directives),
+                _first(job),
             )
         else:
-            _check_global(directive, argument.value, path.path, file_systems)
+            yield from _global(directive, argument, path.path, facts)
 
 
-def _check_storage(
-    directive: Directive,
-    argument: Argument,
-    path: staging.StagingPath,
-    directives: Sequence[Directive],
-) -> None:
-    assert argument.value is not None
-    place = Token(argument.value.text.partition("/")[0], argument.value.start)
-    names = staging.job_storage(directives)
-    if path.lifetime != "job":
-        raise directive.mistake(
-            place, "Persistent storage cannot be copied to or from: this cluster has none."
+def _end(
+    directive: Directive, value: Token, path: staging.StagingPath, job: _Job, facts: Facts
+) -> Iterator[Mistake]:
+    """Find what is wrong with the storage in which a path lies."""
+    place = Token(value.text.partition("/")[0], value.start)
+    name = path.storage or ""
+    command = {"job": "jobdw", "persistent": "persistentdw"}[path.lifetime]
+    names: Mapping[str, object] = job.storage if path.lifetime == "job" else job.persistent
+    if name not in names:
+        if not job.doubtful:
+            variables = [_variable(path.lifetime, each) for each in names]
+            yield directive.mistake(
+                place,
+                f"This job has no {command} named {name!r}.",
+                did_you_mean(place.text, variables)
+                or (f"Add #DW persistentdw name={name}." if path.lifetime != "job" else None)
+                or _first(job),
+            )
+    elif _type_of(path.lifetime, name, job, facts) == "raw":
+        yield directive.mistake(place, f"Data movement cannot be used with {name!r}, which is raw.")
+
+
+def _type_of(lifetime: str, name: str, job: _Job, facts: Facts) -> str | None:
+    """Return the type of a storage that directives of the job name, if it is known."""
+    if lifetime == "job":
+        return job.storage[name].values.get("type")
+    found = (facts.persistent or {}).get(name)
+    return found.file_system if found is not None else None
+
+
+def _global(directive: Directive, argument: Argument, path: str, facts: Facts) -> Iterator[Mistake]:
+    value = argument.value
+    assert value is not None
+    if not path.startswith("/"):
+        yield directive.mistake(
+            value if value.text else argument.key,
+            f"{path!r} is no path of a global file system: it begins with '/'.",
+            "$DW_JOB_ begins a path in the job's storage." if path.startswith("$") else None,
         )
-    if path.storage not in names:
-        known = [f"$DW_JOB_{name.replace('-', '_')}" for name in names]
-        raise directive.mistake(
-            place,
-            f"This job has no jobdw named {path.storage!r}.",
-            did_you_mean(place.text, known) or _first_storage(directives),
-        )
-    if directives[names[path.storage]].values.get("type") == "raw":
-        raise directive.mistake(
-            place, f"Data movement cannot be used with {path.storage!r}, which is raw."
-        )
-
-
-def _check_global(
-    directive: Directive,
-    value: Token,
-    path: str,
-    file_systems: Sequence[LustreFileSystem],
-) -> None:
-    if staging.file_system_of(path, file_systems) is None:
-        roots = ", ".join(each.spec.mount_root for each in file_systems)
+    elif facts.file_systems is not None and not staging.file_system_of(path, facts.file_systems):
+        roots = ", ".join(each.spec.mount_root for each in facts.file_systems)
         known = f"Its global file systems are {roots}." if roots else "It has no global one."
-        raise directive.mistake(
+        yield directive.mistake(
             value, f"No global file system of this cluster contains {path!r}.", known
         )
 
 
-def _first_storage(directives: Sequence[Directive]) -> str | None:
-    for name in staging.job_storage(directives):
-        return f"Try $DW_JOB_{name.replace('-', '_')}/."
+def _first(job: _Job) -> str | None:
+    for name in job.storage:
+        return f"Try {_variable('job', name)}/."
     return None
+
+
+def _variable(lifetime: str, name: str) -> str:
+    return f"$DW_{lifetime.upper()}_{name.replace('-', '_')}"
+
+
+# Containers
+
+_NOT_FOR_CONTAINERS: Final = ("xfs", "ext4")
+"""Only one computer at a time may mount these, and the container's is not the job's."""
+
+
+def _container(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    if facts.containers is False:
+        yield directive.mistake(
+            directive.command,
+            "Containers cannot run here: this cluster has nothing that would start them.",
+            "Take the directive out, and start the program in the job.",
+        )
+        return
+    if job.container != index:
+        yield directive.mistake(
+            directive.command, "Only one container directive is supported for each job."
+        )
+    for argument in directive.arguments:
+        if argument.value is None:
+            continue
+        key = argument.key.text
+        if key.startswith("DW_JOB_"):
+            yield from _contained(directive, argument.value, "job", job, facts)
+        elif key.startswith("DW_PERSISTENT_"):
+            yield from _contained(directive, argument.value, "persistent", job, facts)
+        elif key.startswith("DW_GLOBAL_"):
+            yield from _global(directive, argument, argument.value.text, facts)
+
+
+def _contained(
+    directive: Directive, value: Token, lifetime: str, job: _Job, facts: Facts
+) -> Iterator[Mistake]:
+    names: Mapping[str, object] = job.storage if lifetime == "job" else job.persistent
+    if value.text not in names:
+        command = "jobdw" if lifetime == "job" else "persistentdw"
+        if not job.doubtful:
+            yield directive.mistake(
+                value,
+                f"This job has no {command} named {value.text!r}.",
+                did_you_mean(value.text, names),
+            )
+        return
+    kind = _type_of(lifetime, value.text, job, facts)
+    if kind in _NOT_FOR_CONTAINERS:
+        yield directive.mistake(
+            value,
+            f"Containers cannot use {value.text!r}, which is {kind}.",
+            "Make it of type gfs2, lustre or raw.",
+        )
+
+
+_Meaning = Callable[[Directive, int, _Job, Facts], Iterator[Mistake]]
+
+_MAKING: Final = ("jobdw", "create_persistent")
+
+_MEANINGS: Final[Mapping[str, _Meaning]] = {
+    "jobdw": _job_storage,
+    "create_persistent": _create,
+    "destroy_persistent": _destroy,
+    "persistentdw": _use,
+    "copy_in": _copy,
+    "copy_out": _copy,
+    "container": _container,
+}
+"""What each command means. One that is not here is a site's own, and its driver's."""

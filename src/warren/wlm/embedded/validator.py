@@ -4,17 +4,18 @@ Everything that Proposal would refuse is refused here, with the place of the
 mistake; and a job that could never fit is not left to wait for ever.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import did_you_mean, listed
-from warren.directives.parse import Directive, parse
+from warren.directives.diagnostics import Finding, Mistakes
+from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import breakdown, persistent, rabbits, resources, validation
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.validation import Persistent
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
@@ -36,6 +37,7 @@ class StorageValidator:
         file_systems: Callable[[], Sequence[LustreFileSystem]],
         profiles: Callable[[], Sequence[NnfStorageProfile]],
         rabbits: Callable[[], Iterable[Storage]],
+        persistent: Callable[[], Mapping[str, Persistent]] | None = None,
         feasible: Callable[[Request], Refusal | None],
         floor: int,
     ) -> None:
@@ -43,25 +45,43 @@ class StorageValidator:
         self._file_systems = file_systems
         self._profiles = profiles
         self._rabbits = rabbits
+        self._persistent = persistent
         self._feasible = feasible
         self._floor = floor
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
         texts = view.directives(spec)
-        _demand_few(texts or ())
-        directives = [parse(text) for text in texts or ()]
-        if texts is not None and not directives:
+        demand_few(texts or ())
+        if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
-        directive_rules.check(directives, self._rules())
-        _refuse_persistent(directives)
-        if directives:
-            raw = rabbits.raw_volumes(self._rabbits())
-            validation.check(directives, self._file_systems(), raw=raw, userid=userid)
+        directives = self._checked(texts, userid) if texts else ()
         refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))
         if refusal is not None:
             raise UserMistake(refusal.reason)
+
+    def _checked(self, texts: Sequence[str], userid: int) -> Sequence[Directive]:
+        """Return the directives. Raises Mistakes, or the only Mistake."""
+        words = " ".join(texts)
+        instances = self._persistent if "persistent" in words.lower() else None
+        facts = validation.Facts(
+            userid=userid,
+            file_systems=self._file_systems(),
+            # All rabbits, and all instances, are looked at only where that can matter.
+            raw=rabbits.raw_volumes(self._rabbits()) if "raw" in words else None,
+            profiles=self._profiles(),
+            persistent=None if instances is None else instances(),
+        )
+        checked = directive_rules.checked(texts, self._rules())
+        findings = validation.findings(checked.directives, facts, checked.findings)
+        findings += _unserved(checked.directives)
+        findings.sort(key=lambda found: found.directive)
+        if len(findings) == 1:
+            raise findings[0].mistake
+        if findings:
+            raise Mistakes(findings)
+        return [each for each in checked.directives if each is not None]
 
     def _rewritten(
         self, spec: Mapping[str, Any], directives: Sequence[Directive]
@@ -72,30 +92,16 @@ class StorageValidator:
                 need
                 for directive in directives
                 if directive.command.text == "jobdw"
-                for need in self._needs(directive)
+                for need in breakdown.needs_of(directive, self._profiles())
             ]
             changed = resources.rewritten(spec["resources"], needs, self._floor)
         except Fault as fault:
-            raise UserMistake(_sentence(fault)) from fault
+            raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         return {**spec, "resources": changed} if changed is not None else spec
 
-    def _needs(self, directive: Directive) -> Sequence[AllocationNeed]:
-        """Return what a jobdw needs. Raises Mistake where an argument is wrong, and Fault."""
-        profiles = self._profiles()
-        try:
-            return breakdown.needs_of(directive, profiles)
-        except Fault as fault:
-            argument = directive.argument(fault.argument)
-            if argument is None or argument.value is None:
-                raise
-            remedy = None
-            if fault.argument == "profile":
-                known = sorted(profile.metadata.name for profile in profiles)
-                remedy = did_you_mean(argument.value.text, known) or f"Take {listed(known)}."
-            raise directive.mistake(argument.value, _sentence(fault), remedy) from fault
 
-
-def _demand_few(texts: Sequence[str]) -> None:
+def demand_few(texts: Sequence[str]) -> None:
+    """Raise UserMistake for more directives than one job may have."""
     if len(texts) > MOST:
         raise UserMistake(
             f"The job has {len(texts)} directives, and one has {MOST} at most: "
@@ -108,19 +114,18 @@ def _demand_few(texts: Sequence[str]) -> None:
         )
 
 
-def _refuse_persistent(directives: Sequence[Directive]) -> None:
-    """Raise Mistake where a directive is about persistent storage."""
-    for directive in directives:
-        if directive.command.text in persistent.COMMANDS:
-            # Its flash is counted with no job once its maker is over, a user would run on any
-            # nodes, and what cannot be destroyed would keep a job from its end.
-            raise directive.mistake(
+def _unserved(directives: Iterable[Directive | None]) -> Iterator[Finding]:
+    """Find what is about persistent storage.
+
+    Its flash is counted with no job once its maker is over, a user would run on any nodes, and
+    what cannot be destroyed would keep a job from its end.
+    """
+    for index, directive in enumerate(directives):
+        if directive is not None and directive.command.text in persistent.COMMANDS:
+            mistake = directive.mistake(
                 directive.command,
                 "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
                 "scheduler neither counts its flash nor places jobs beside it.",
                 "A Workflow that is made through the Kubernetes API can.",
             )
-
-
-def _sentence(fault: Fault) -> str:
-    return f"{str(fault)[:1].upper()}{str(fault)[1:]}."
+            yield Finding(index, mistake)

@@ -1,0 +1,268 @@
+r"""Regular expressions of a site's rules, matched in time that is linear in the text.
+
+Rules are written for Go, whose expressions have no look-around and no back references, and never
+backtrack. Python's do: `^(\w+-?)+$` takes years over a value of forty letters and a comma. So a
+pattern is stepped through with the set of all places where it may be (Thompson's construction). A
+pattern with one repetition at most, of what has no choice in it, is left to Python, which takes
+no longer than the square of the text and is quicker.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from warren.base.errors import UserMistake
+
+LARGEST: Final = 2000
+"""Steps of a program: a counted repetition, such as `x{500}`, is written out."""
+
+_FLAGS: Final = re.ASCII  # as Go means \d and \w
+
+
+class BadPattern(UserMistake):
+    """A pattern that is none, or one that Go does not know."""
+
+
+def found(pattern: str, text: str) -> bool:
+    """Return whether a pattern is found anywhere in a text. Raises BadPattern."""
+    return _searcher(pattern)(text)
+
+
+@lru_cache(maxsize=1024)
+def _searcher(pattern: str) -> Callable[[str], bool]:
+    parser = _Parser(pattern)
+    program = (*parser.program(), _Matched())
+    if parser.simple:
+        with suppress(re.error):
+            compiled = _compiled(pattern, _FLAGS)
+            return lambda text: compiled.search(text) is not None
+    return lambda text: _search(program, text)
+
+
+def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        # Of what Python may read in another way one day.
+        warnings.simplefilter("ignore")
+        return re.compile(pattern, flags)
+
+
+@dataclass(frozen=True)
+class _Letter:
+    """One letter that the expression matches."""
+
+    expression: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class _At:
+    """A place between letters: `^`, `$`, and those of words."""
+
+    place: str
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """Go on at any of these steps, counted from this one."""
+
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """The end of the pattern."""
+
+
+_Step = _Letter | _At | _Fork | _Matched
+_Program = tuple[_Step, ...]
+
+
+def _search(program: _Program, text: str) -> bool:
+    places: set[int] = set()
+    for at in range(len(text) + 1):
+        # A match may begin at every letter.
+        reached = _reached(program, [*places, 0], text, at)
+        if len(program) - 1 in reached:
+            return True
+        if at < len(text):
+            letter = text[at]
+            places = {
+                place + 1
+                for place in reached
+                if isinstance(step := program[place], _Letter) and step.expression.match(letter)
+            }
+    return False
+
+
+def _reached(program: _Program, begun: list[int], text: str, at: int) -> set[int]:
+    """Return all steps to which those that were begun lead without a letter."""
+    reached: set[int] = set()
+    while begun:
+        place = begun.pop()
+        if place in reached:
+            continue
+        reached.add(place)
+        match program[place]:
+            case _Fork(steps):
+                begun += [place + each for each in steps]
+            case _At(kind) if _PLACES[kind](text, at):
+                begun.append(place + 1)
+            case _:
+                pass
+    return reached
+
+
+def _boundary(text: str, at: int) -> bool:
+    before, after = text[at - 1 : at] if at else "", text[at : at + 1]
+    return bool(re.match(r"\w", before, _FLAGS)) != bool(re.match(r"\w", after, _FLAGS))
+
+
+_PLACES: Final[dict[str, Callable[[str, int], bool]]] = {
+    "^": lambda text, at: at == 0,
+    "\\A": lambda text, at: at == 0,
+    "$": lambda text, at: at == len(text),
+    "\\z": lambda text, at: at == len(text),
+    "\\b": _boundary,
+    "\\B": lambda text, at: not _boundary(text, at),
+}
+
+_COUNT: Final = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
+_CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
+_POSIX: Final = {
+    "[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:lower:]": "a-z",
+    "[:upper:]": "A-Z", "[:word:]": r"\w", "[:space:]": r"\s", "[:xdigit:]": "0-9a-fA-F",
+}  # fmt: skip
+
+
+class _Parser:
+    """Makes a program of a pattern, by recursive descent."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._repetitions = 0
+        self._choices = 0
+        self._flags: int = _FLAGS
+        self.simple = True
+        """Whether Python's own matcher is good enough; known when the program is made."""
+
+    def program(self) -> _Program:
+        """Return the program, without its end. Raises BadPattern."""
+        if self._takes("(?i)"):
+            self._flags |= re.IGNORECASE
+            self.simple = False
+        made = self._choice(0)
+        if self._at < len(self._pattern):
+            raise self._bad("has a ')' too many")
+        self.simple = self.simple and self._repetitions <= 1
+        return made
+
+    def _bad(self, why: str) -> BadPattern:
+        return BadPattern(f"the pattern {self._pattern!r} {why}, at {self._at}")
+
+    def _takes(self, word: str) -> bool:
+        there = self._pattern.startswith(word, self._at)
+        self._at += len(word) if there else 0
+        return there
+
+    def _choice(self, depth: int) -> _Program:
+        if depth > 50:
+            raise self._bad("is more than 50 groups deep")
+        made = self._sequence(depth)
+        while self._takes("|"):
+            self._choices += 1
+            other = self._sequence(depth)
+            # Either of them, and over the other one.
+            made = (_Fork((1, len(made) + 2)), *made, _Fork((len(other) + 1,)), *other)
+            self._demand_small(made)
+        return made
+
+    def _sequence(self, depth: int) -> _Program:
+        made: list[_Step] = []
+        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
+            before = (self._repetitions, self._choices)
+            made += self._repeated(self._atom(depth), before)
+            self._demand_small(made)
+        return tuple(made)
+
+    def _demand_small(self, made: list[_Step] | _Program) -> None:
+        if len(made) > LARGEST:
+            raise self._bad(f"comes to more than {LARGEST} steps")
+
+    def _repeated(self, atom: _Program, before: tuple[int, int]) -> _Program:
+        count = self._count()
+        if count is None:
+            return atom
+        # What has a choice in it may be repeated in more ways than one: Python would try all.
+        self.simple = self.simple and (self._repetitions, self._choices) == before
+        self._repetitions += 1
+        if self._takes("?"):  # a short match first: found or not, it is the same
+            pass
+        if self._count() is not None:
+            raise self._bad("repeats a repetition")
+        least, most = count
+        size = len(atom)
+        if size * max(least, most or 0) > LARGEST:
+            raise self._bad(f"comes to more than {LARGEST} steps")
+        made = list(atom * least)
+        if most is None:
+            made += (_Fork((1, size + 2)), *atom, _Fork((-size - 1,)))
+        else:
+            made += (_Fork((1, size + 1)), *atom) * (most - least)
+        return tuple(made)
+
+    def _count(self) -> tuple[int, int | None] | None:
+        for sign, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._takes(sign):
+                return count
+        match = _COUNT.match(self._pattern, self._at)
+        if match is None:
+            return None
+        self._at = match.end()
+        least = int(match[1])
+        if not match[2]:
+            return least, least
+        return least, int(match[3]) if match[3] else None
+
+    def _atom(self, depth: int) -> _Program:
+        if self._takes("("):
+            if self._takes("?") and not self._takes(":") and not self._named():
+                raise self._bad("has what only Python's expressions have, or Perl's")
+            made = self._choice(depth + 1)
+            if not self._takes(")"):
+                raise self._bad("has a '(' that is not closed")
+            return made
+        if self._pattern[self._at] in "*+?":
+            raise self._bad("repeats nothing")
+        for place in _PLACES:
+            if self._takes(place):
+                self.simple = self.simple and place in "^$"
+                return (_At(place),)
+        return (_Letter(self._letter()),)
+
+    def _named(self) -> bool:
+        match = re.compile(r"P?<\w+>").match(self._pattern, self._at)
+        self._at = match.end() if match else self._at
+        self.simple = False
+        return match is not None
+
+    def _letter(self) -> re.Pattern[str]:
+        start = self._at
+        match = _CLASS.match(self._pattern, start)
+        if match is not None:
+            words = match[0]
+            for name, letters in _POSIX.items():
+                self.simple = self.simple and name not in words
+                words = words.replace(name, letters)
+        else:
+            words = self._pattern[start : start + 2 if self._pattern[start] == "\\" else start + 1]
+        self._at = start + len(match[0] if match else words)
+        if re.fullmatch(r"\\[1-9]", words):
+            raise self._bad("has a back reference")
+        try:
+            return _compiled(re.escape(words) if words in "{}]" else words, self._flags)
+        except re.error as error:
+            raise self._bad(f"is no regular expression ({error})") from error
