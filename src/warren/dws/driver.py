@@ -670,7 +670,6 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "container"): _validate,
     (State.PROPOSAL, "copy_in"): _validate,
     (State.PROPOSAL, "copy_out"): _validate,
-    (State.PROPOSAL, "container"): _validate,
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,
