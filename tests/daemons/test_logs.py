@@ -1,6 +1,9 @@
 """Logs of long-running processes."""
 
 import io
+from contextlib import closing
+from pathlib import Path
+from typing import TextIO, cast
 
 import structlog
 
@@ -19,3 +22,26 @@ def test_a_log_that_cannot_be_written_stops_nobody() -> None:
         structlog.get_logger().info("lost")
     finally:
         structlog.configure(**before)
+
+
+def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_path: Path) -> None:
+    """What users ask for in vain is told there, as often as they ask."""
+    path = tmp_path / "control.log"
+    path.touch(0o644)
+    before = structlog.get_config()
+    try:
+        with closing(logs.Rotating(path, 10_000)) as output:
+            logs.configure(cast(TextIO, output))
+            for number in range(1000):
+                structlog.get_logger().info("in vain", number=number)
+    finally:
+        structlog.configure(**before)
+
+    kept = [path, path.with_suffix(".log.1")]
+    assert set(tmp_path.iterdir()) == set(kept)
+    assert all(each.stat().st_size < 11_000 for each in kept)
+    assert all(each.stat().st_mode & 0o777 == 0o600 for each in kept)
+    numbers = [
+        line.rpartition("=")[2] for each in kept[::-1] for line in each.read_text().splitlines()
+    ]
+    assert numbers == [f"{each}" for each in range(1000 - len(numbers), 1000)]

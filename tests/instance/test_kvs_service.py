@@ -514,7 +514,13 @@ async def test_a_malformed_step_is_refused_with_the_whole_commit(malformed: Any)
 
 
 @pytest.mark.parametrize(
-    "malformed", [{"ops": 5}, {"ops": {"key": "b"}}, {"writer": "w", "sequence": "one"}]
+    "malformed",
+    [
+        {"ops": 5},
+        {"ops": {"key": "b"}},
+        {"writer": "w", "sequence": "one"},
+        {"writer": "w", "sequence": 2**63},
+    ],
 )
 @virtually
 async def test_a_malformed_commit_is_refused(malformed: dict[str, Any]) -> None:

@@ -357,6 +357,7 @@ def r_of(job: JobId, r: Payload) -> Any:
         ({DURATION: -1}, "of at least 0"),
         ({DURATION: 5, "tasks": []}, "tasks is not a list"),
         ({DURATION: 5, "version": 1}, "update of version not supported"),
+        ({"attributes": {}}, "update of attributes not supported"),
         ({"attributes.system.job.name": ""}, "not a name"),
     ],
 )

@@ -209,6 +209,18 @@ async def test_limits_are_the_tasks_and_the_directory_another_one(at: Place) -> 
         assert instance.complaints(job) == [words]
 
 
+@really
+async def test_a_directory_that_no_path_leads_to_is_told_as_one_that_is_not_there(
+    at: Place,
+) -> None:
+    async with at.instance() as instance:
+        job = await ran(instance, "pwd", cwd="/no\0where")
+
+        assert instance.printed(job) == {"0": b"/tmp\n"}
+        words = "working directory /no\0where: embedded null byte; going to /tmp"
+        assert instance.complaints(job) == [words]
+
+
 ALLOWED = ("grep", "Cpus_allowed_list:", "/proc/self/status")
 CPUS = sorted(os.sched_getaffinity(0))
 

@@ -1,10 +1,11 @@
 """Logs of long-running processes: one file each, one line an event, bounded."""
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import BinaryIO, Final, TextIO, cast
 
 import structlog
 
@@ -13,19 +14,60 @@ from warren.base.errors import UserMistake
 _LARGEST: Final = 16 * 2**20
 
 
-def rotated(path: Path) -> Path:
+def rotated(path: Path, largest: int = _LARGEST) -> Path:
     """Return a log's path, after putting a large old log aside, in place of the one before it."""
-    if path.exists() and path.stat().st_size > _LARGEST:
+    if path.exists() and path.stat().st_size > largest:
         path.rename(path.with_suffix(".log.1"))
     return path
 
 
+def opened(path: Path) -> BinaryIO:
+    """Open a log for the output of a process, which is its owner's alone. Raises OSError.
+
+    A shell of a user's has it open for what goes wrong, and may open again what it has open.
+    """
+    return open(rotated(path), "ab", opener=_private)
+
+
+def _private(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
 def configure_file(path: Path) -> None:
-    """Log to a file. Raises UserMistake where it cannot be opened."""
+    """Log to a file, which is put aside when it is large. Raises UserMistake."""
     try:
-        configure(rotated(path).open("a", buffering=1))
+        configure(cast(TextIO, Rotating(path, _LARGEST)))
     except OSError as error:
         raise UserMistake(f"The log {path} cannot be written: {error.strerror}.") from error
+
+
+class Rotating:
+    """A log in two files of bounded size, however long the process runs and whoever it hears."""
+
+    def __init__(self, path: Path, largest: int) -> None:
+        """Raises OSError."""
+        self._path = path
+        self._largest = largest
+        self._output = self._opened()
+
+    def write(self, text: str) -> None:
+        if text == "\n" or self._output.tell() <= self._largest:
+            self._output.write(text)
+            return
+        full, self._output = self._output, self._opened()
+        full.close()
+        self._output.write(text)
+
+    def flush(self) -> None:
+        self._output.flush()
+
+    def close(self) -> None:
+        self._output.close()
+
+    def _opened(self) -> TextIO:
+        return open(rotated(self._path, self._largest), "a", buffering=1, opener=_private)
 
 
 def lossy(output: TextIO) -> TextIO:

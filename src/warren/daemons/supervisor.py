@@ -68,7 +68,7 @@ async def keep_detached(child: Child, lock: Path) -> None:
 
 
 async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subprocess.Process:
-    with logs.rotated(child.log_file).open("ab") as output:
+    with logs.opened(child.log_file) as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             # Not from where the cluster is started, which others may write.

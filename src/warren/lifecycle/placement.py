@@ -21,7 +21,7 @@ CONSTRAINTS: Final = f"{SYSTEM}.constraints"
 
 def queue_of(spec: Mapping[str, Any]) -> str | None:
     """Return the queue that a checked jobspec names."""
-    queue: str | None = spec["attributes"]["system"].get("queue")
+    queue: str | None = spec["attributes"].get("system", {}).get("queue")
     return queue
 
 

@@ -108,7 +108,7 @@ class KvsService:
         writer, sequence = payload.get("writer", ""), payload.get("sequence", 0)
         if not (
             isinstance(entries, list) and isinstance(writer, str)
-            and type(sequence) is int and type(flags) is int
+            and type(sequence) is int and abs(sequence) < 2**63 and type(flags) is int
         ):  # fmt: skip
             raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
         if flags & ~_COMMIT or (flags & _SYNC and name != PRIMARY):

@@ -146,6 +146,8 @@ class ProcessSpawner:
             os.close(os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
             return error.strerror
+        except ValueError as error:  # no text of paths
+            return str(error)
         return None if os.access(directory, os.X_OK) else os.strerror(errno.EACCES)
 
     async def start(
