@@ -464,7 +464,11 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
         b'{"timestamp":1.0,"name":"complete","context":{"status":"soon"}}\n',
         b'{"timestamp":1.0,"name":"complete","context":{"status":65536}}\n',
         b'{"timestamp":1.0,"name":"complete","context":{"status":-1}}\n{"cut off',
+        b'{"timestamp":1.0,"name":"complete","context":{"status":256}}\n'.join(
+            [b"x\n" * 2**20] * 2
+        ),
     ],
+    ids=lambda damage: damage[-70:],
 )
 @pytest.mark.parametrize("all_of_it", [False, True])
 @virtually

@@ -4,6 +4,7 @@ It is the job's user's while the job runs. Its log (RFC 50) tells a later life o
 instance how far an earlier one had come.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,12 @@ from warren.rfc.fluid import JobId
 
 _GREATEST_STATUS: Final = 2**16 - 1
 """Of the wait statuses that there are."""
+
+_END: Final = 2**20
+"""Bytes of either end of a log that are looked at."""
+
+_LINE: Final = re.compile(rb'^\{"timestamp":.{,4000}\}$', re.MULTILINE)
+"""What may be an event of execution's: users may write millions of lines that are none."""
 
 Entry = tuple[str, Mapping[str, Any]]
 """An event that is to be written: its name and its context."""
@@ -56,7 +63,7 @@ class Guest:
         """
         past = Past()
         text = self._kvs.get(keys.of(self._job, "guest.exec.eventlog")) or b""
-        for event in _legible(text.decode(errors="replace")):
+        for event in _legible(text):
             match event.name:
                 case "starting":
                     past.begun = event.timestamp
@@ -110,8 +117,12 @@ class Guest:
         )
 
 
-def _legible(text: str) -> Iterator[Event]:
-    """Return the events of a log, without the lines that are none."""
-    for line in text.split("\n"):
-        with suppress(BadFormat):
-            yield eventlog.decode_line(line)
+def _legible(log: bytes | bytearray) -> Iterator[Event]:
+    """Return the events at both ends of a log, without the lines that are none.
+
+    What is written by execution stands there; between them a user has room for a gigabyte.
+    """
+    ends = [log] if len(log) <= 2 * _END else [log[:_END], log[-_END:]]
+    for line in (each for end in ends for each in _LINE.findall(end)):
+        with suppress(BadFormat, UnicodeDecodeError):
+            yield eventlog.decode_line(line.decode())
