@@ -71,6 +71,8 @@ def test_persistent_storage_outlives_its_maker_and_its_users() -> None:
             "NnfStorage default/pers",
             "NnfNodeStorage rabbit-0/default-pers-xfs-0",
             "NnfNodeStorage rabbit-1/default-pers-xfs-0",
+            "NnfNodeBlockStorage rabbit-0/default-pers-xfs-0",
+            "NnfNodeBlockStorage rabbit-1/default-pers-xfs-0",
         ]
         found = control.api.store.get(kinds.PERSISTENT, PERS)
         assert found["status"]["state"] == "Active"
