@@ -355,6 +355,22 @@ def node(carried: str = "true", **told: Any) -> dict[str, Any]:
     }
 
 
+DRIVE = {"id": "0", "capacity": CAPACITY, "serialNumber": "r0-flash", "status": "Ready"}
+
+
+def test_what_others_say_of_a_rabbits_links_is_left_as_it_is() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        told = [{"hostname": "n0", "status": "Offline"}]
+        await api.add(kinds.NNF_NODE, node(status="Offline", servers=told))
+        async with running(api, rabbit.announcer.run()):
+            found = api.find(kinds.NNF_NODE, NODE)
+
+        assert found["status"]["status"] == "Ready"
+        assert found["status"]["servers"] == told
+
+    with_rabbit(story)
+
+
 def test_a_rabbit_announces_itself_and_what_it_has() -> None:
     async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
         async with running(api, rabbit.announcer.run()):
@@ -362,7 +378,15 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
 
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true"}
         assert found["spec"] == {"name": "r0", "pod": "r0", "state": "Enable"}
-        assert found["status"] == {"status": "Ready", "health": "OK", "capacity": CAPACITY}
+        own = {"id": "0", "status": "Ready", "health": "OK"}
+        drive = {**own, "capacity": CAPACITY, "serialNumber": "r0-flash"}
+        assert found["status"] == {
+            "status": "Ready",
+            "health": "OK",
+            "capacity": CAPACITY,
+            "drives": [drive],
+            "servers": [{**own, "name": "Rabbit", "hostname": "r0"}],
+        }
 
     with_rabbit(story)
 
@@ -370,10 +394,11 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
 @pytest.mark.parametrize(
     ("known", "written"),
     [
-        (node(status="Ready", capacity=CAPACITY), []),
+        (node(status="Ready", capacity=CAPACITY, drives=[DRIVE]), []),
+        (node(status="Ready", capacity=CAPACITY), ["status"]),
         (node(status="Ready", capacity=1), ["status"]),
         (node(status="Offline", capacity=CAPACITY), ["status"]),
-        (node("false", status="Ready", capacity=CAPACITY), ["patch"]),
+        (node("false", status="Ready", capacity=CAPACITY, drives=[DRIVE]), ["patch"]),
         (node("false", status="Ready", capacity=1), ["patch", "status"]),
     ],
 )

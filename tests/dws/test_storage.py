@@ -632,6 +632,20 @@ def test_each_rabbit_of_the_configuration_gets_its_storage() -> None:
     assert found["metadata"]["labels"][labels.STORAGE_TYPE] == "Rabbit"
 
 
+def test_a_storage_shows_its_rabbits_drives_and_of_those_that_are_gone_only_that() -> None:
+    """dws-spec section 6."""
+    drives = [
+        {"id": "0", "capacity": 5, "serialNumber": "a", "status": "Ready"},
+        {"id": "1", "capacity": 5, "serialNumber": "b", "status": "Offline"},
+    ]
+    told = node("r0", **READY, drives=drives)
+    assert status_of(rabbit("r0"), told)["devices"] == [
+        {"serialNumber": "a", "capacity": 5, "status": "Ready"},
+        {"status": "Offline"},
+    ]
+    assert written(settle(rabbit("r0"), told), told) == []
+
+
 @pytest.mark.parametrize(
     ("enabled", "says", "state", "capacity"),
     [

@@ -58,8 +58,8 @@ class RabbitReconciler:
             await perform(self._client, [change])
             return None
         capacity = await self._machine.capacity()
-        if (current.status.status, current.status.capacity) != ("Ready", capacity):
-            status: Object = {"status": "Ready", "health": "OK", "capacity": capacity}
+        status = rabbits.announced(self._rabbit, capacity, current.status)
+        if status is not None:
             change = reports.status(kinds.NNF_NODE, current.metadata, status)
             await perform(self._client, [change])
         return None

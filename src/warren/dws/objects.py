@@ -280,11 +280,18 @@ class StorageSpec(_Struct, frozen=True):
     mode: str = "Live"
 
 
+class StorageDevice(_Struct, frozen=True):
+    capacity: int = 0
+    serial_number: str = ""
+    status: str = ""
+
+
 class StorageStatus(_Struct, frozen=True):
     type: str = ""
     status: str = "Starting"
     capacity: int = 0
     access: StorageAccess = StorageAccess()
+    devices: tuple[StorageDevice, ...] = ()
     message: str = ""
     reboot_required: bool = False
 
@@ -570,11 +577,21 @@ class NnfServer(_Struct, frozen=True):
     status: str = ""
 
 
+class Drive(_Struct, frozen=True):
+    """What a rabbit's flash is on, as its agent knows it."""
+
+    id: str = ""
+    capacity: int = 0
+    serial_number: str = ""
+    status: str = ""
+
+
 class NnfNodeStatus(_Struct, frozen=True):
     status: str = "Starting"
     capacity: int = 0
     fenced: bool = False
     servers: tuple[NnfServer, ...] = ()
+    drives: tuple[Drive, ...] = ()
 
 
 class NnfNode(_Struct, frozen=True):

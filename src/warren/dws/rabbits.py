@@ -8,9 +8,12 @@ from warren.dws import kinds, labels, reports
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
     ComputeLink,
+    Drive,
     Meta,
     NnfNode,
+    NnfNodeStatus,
     Storage,
+    StorageDevice,
     StorageNode,
     SystemConfiguration,
 )
@@ -54,6 +57,35 @@ def decide(
     if _same(storage, status):
         return []
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
+
+
+def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None:
+    """Return what a rabbit is to say of itself; None if it says so already.
+
+    All of its flash is one drive: an image, a device, a volume group or a directory. Nothing is
+    said of a model or of wear, which these do not have.
+    """
+    drive = Drive(id="0", capacity=capacity, serial_number=f"{rabbit}-flash", status="Ready")
+    if (known.status, known.capacity, known.drives) == ("Ready", capacity, (drive,)):
+        return None
+    told: Object = {
+        "status": "Ready",
+        "health": "OK",
+        "capacity": capacity,
+        "drives": [
+            {
+                "id": drive.id,
+                "capacity": drive.capacity,
+                "serialNumber": drive.serial_number,
+                "status": drive.status,
+                "health": "OK",
+            }
+        ],
+    }
+    if known.servers:  # links may be told of by others
+        return told
+    own = {"id": "0", "name": "Rabbit", "hostname": rabbit, "status": "Ready", "health": "OK"}
+    return {**told, "servers": [own]}
 
 
 def finished(configuration: SystemConfiguration) -> Sequence[Write]:
@@ -124,6 +156,7 @@ def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict
         "message": message,
         "capacity": node.status.capacity if node else 0,
         "rebootRequired": node is not None and node.status.fenced,
+        "devices": [_device(each) for each in node.status.drives] if node else [],
     }
     if node is not None:
         # Without the rabbit's word nothing is said of links: workload managers drain the nodes
@@ -135,6 +168,16 @@ def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict
             "computes": [_link(each.name, told) for each in rabbit.computes_access],
         }
     return status
+
+
+def _device(drive: Drive | StorageDevice) -> dict[str, Any]:
+    if drive.status != "Ready":  # then nothing but that is known of it (dws-spec section 6)
+        return {"status": _known(drive.status)}
+    return {
+        "serialNumber": drive.serial_number,
+        "capacity": drive.capacity,
+        "status": drive.status,
+    }
 
 
 def _known(status: str) -> str:
@@ -154,6 +197,7 @@ def _same(storage: Storage, status: Mapping[str, Any]) -> bool:
         "message": known.message or None,
         "capacity": known.capacity,
         "rebootRequired": known.reboot_required,
+        "devices": [_device(each) for each in known.devices],
         "access": {
             "protocol": "PCIe",
             "servers": [_written(link) for link in known.access.servers],
