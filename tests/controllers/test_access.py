@@ -216,6 +216,30 @@ def test_each_rabbit_gets_its_share_and_what_is_ready_is_said_of_storage_and_ser
     alone(story)
 
 
+@pytest.mark.parametrize(("pinned", "capacity"), [(True, 7), (False, 10)])
+def test_the_padding_of_the_profile_that_is_pinned_is_taken_off(
+    pinned: bool, capacity: int
+) -> None:
+    """ADR 046: the user is told what was asked for, and the flash is as large as was assigned."""
+
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        made = storage()
+        if pinned:
+            made["metadata"]["labels"] = WORKFLOW | labels.of_profile("mine", "default")
+        data = {"xfsStorage": {"allocationPadding": "3"}, "pinned": True}
+        await api.add(kinds.NNF_STORAGE_PROFILE, {"metadata": meta("mine"), "data": data})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_STORAGE, made)
+
+        key = Key("r0", "default-wf-0-xfs-0")
+        assert api.find(kinds.NNF_NODE_STORAGE, key)["spec"]["capacity"] == capacity
+        (flash,) = api.find(kinds.NNF_NODE_BLOCK_STORAGE, key)["spec"]["allocations"]
+        assert flash["capacity"] == 10
+
+    alone(story)
+
+
 def test_servers_that_come_late_are_reported_on_when_they_come() -> None:
     async def story(api: Api) -> None:
         controller = StorageController(api, api.informers, api.clock)

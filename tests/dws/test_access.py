@@ -88,6 +88,7 @@ def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
     assert [each[labels.DIRECTIVE_INDEX] for each in carried] == ["0", "1", "2"]
     told = [each.get(labels.TEARDOWN_STATE) for each in carried]
     assert told == [None, "PreRun", "Teardown"]
+    assert {each[labels.PINNED_PROFILE_NAME] for each in carried} == {"wf-0"}
 
 
 def test_each_compute_mounts_the_next_allocation_of_its_own_rabbit() -> None:

@@ -163,6 +163,9 @@ def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
     assert labels.owner_of(given) == ("Storage default/per",)
     assert labels.workflow_of(given) == labels.workflow_of(own) == ("default/wf",)
     assert [each["name"] for each in given["metadata"]["ownerReferences"]] == ["per"]
+    profiles = [each["metadata"]["labels"][labels.PINNED_PROFILE_NAME] for each in (own, given)]
+    assert profiles == ["wf-2", "per"]
+    assert given["metadata"]["labels"][labels.PINNED_PROFILE_NAMESPACE] == "default"
     variables = {
         each["name"]: each["value"]
         for each in given["spec"]["allocationSets"][0]["commandVariables"]

@@ -78,6 +78,7 @@ def child(
         labelled,
         labels.ACCESS_FINALIZER,
     )
+    metadata["labels"] |= labels.of_profile(children.name(workflow, index), meta.namespace)
     if copy is not None:
         metadata["labels"][labels.TEARDOWN_STATE] = state
     return {"metadata": metadata, "spec": spec}

@@ -69,6 +69,11 @@ def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:
     }
 
 
+def of_profile(name: str, namespace: str) -> dict[str, str]:
+    """Return the labels that name the profile which was pinned for storage."""
+    return {PINNED_PROFILE_NAME: name, PINNED_PROFILE_NAMESPACE: namespace}
+
+
 def owner_uid(meta: Meta) -> str:
     """Return the UID of an object's owner, as its labels name it."""
     return meta.labels.get(f"{_PREFIX}/owner.uid", "")

@@ -22,10 +22,15 @@ from warren.dws.objects import (
 
 
 def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
-    """Make an NnfStorage from what the workload manager has assigned."""
+    """Make an NnfStorage from what the workload manager has assigned.
+
+    Its name is that of the profile that was pinned for it, too (dws-spec section 0.3).
+    """
+    metadata = owner.metadata(name, labels.STORAGE_FINALIZER)
+    metadata["labels"] |= labels.of_profile(name, owner.meta.namespace)
     variables = [{"name": name, "value": value} for name, value in owner.variables.items()]
     return {
-        "metadata": owner.metadata(name, labels.STORAGE_FINALIZER),
+        "metadata": metadata,
         "spec": {
             "fileSystemType": file_system,
             "userID": owner.userid,
