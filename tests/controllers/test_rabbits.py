@@ -238,3 +238,40 @@ def test_what_is_ready_is_not_said_to_be_ready_again() -> None:
         assert told(api, "r0")["status"] == "Ready"
 
     with_controller(story)
+
+
+# Mistakes
+
+
+def test_a_wrong_configuration_says_so_and_is_ready_when_it_is_repaired() -> None:
+    """dws-spec 6: status.error."""
+
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration({"r0": ("n0",), "r1": ("n0",)}))
+            error = api.find(kinds.SYSTEM_CONFIGURATION, CONFIGURATION)["status"]["error"]
+            assert error["userMessage"].startswith("n0 is listed more than once")
+            assert not ready(api)
+            # News of a rabbit do not have it said again.
+            before = len(api.written)
+            await api.add(kinds.NNF_NODE, node("r0"))
+            assert {kind for _, kind, _ in api.written[before:]} == {kinds.STORAGE}
+
+            repaired = {"spec": configuration({"r0": ("n0",), "r1": ("n1",)})["spec"]}
+            await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, repaired)
+            assert ready(api)
+
+    with_controller(story)
+
+
+def test_a_configuration_of_another_name_says_that_it_has_no_effect() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            stray = configuration()
+            await api.add(kinds.SYSTEM_CONFIGURATION, {**stray, "metadata": meta("other")})
+
+        found = api.find(kinds.SYSTEM_CONFIGURATION, Key("default", "other"))
+        assert "has no effect" in found["status"]["error"]["userMessage"]
+        assert api.keys(kinds.STORAGE) == []
+
+    with_controller(story)

@@ -758,10 +758,3 @@ def test_a_rabbit_that_offers_raw_volumes_no_more_is_believed() -> None:
 @pytest.mark.parametrize("said", [None, node("r0", **READY), node("r0", **READY, fenced=True)])
 def test_a_second_pass_over_the_same_rabbit_writes_nothing(said: NnfNode | None) -> None:
     assert written(settle(rabbit("r0"), said), said) == []
-
-
-def test_the_configuration_is_ready_when_nothing_is_left_to_write() -> None:
-    assert changes(rabbits.finished(configuration(ready=False)), kinds.SYSTEM_CONFIGURATION) == [
-        {"status": {"ready": True}}
-    ]
-    assert rabbits.finished(configuration(ready=True)) == []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.access import CONFIGURATION
-from warren.dws import kinds, rabbits
+from warren.dws import configuration, kinds, rabbits
 from warren.dws.objects import NnfNode, Storage, StorageNode, SystemConfiguration, read
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -38,8 +38,13 @@ class SystemController:
         elif self._configuration is not None and key in self._rabbits:
             writes = self._decided(self._configuration, key)
             await perform(self._client, writes)
-            if not writes and not self._configuration.status.ready:
+            known = self._configuration.status
+            if not (writes or known.ready or known.error):
                 self.reconciler.add(CONFIGURATION)
+        else:
+            raw = self._configurations.get(key)
+            if raw is not None:
+                await perform(self._client, configuration.told(read(raw, SystemConfiguration)))
         return None
 
     def _configured(self) -> list[Write]:
@@ -54,17 +59,18 @@ class SystemController:
             self._rabbits = {_key(each.name): each for each in found.spec.storage_nodes}
             for key in self._rabbits:
                 self.reconciler.add(key)
-        if found.status.ready or any(self._decided(found, key) for key in self._rabbits):
+        at_work = not found.status.ready and any(self._decided(found, key) for key in self._rabbits)
+        if at_work and configuration.is_right(found):
             return []
-        return list(rabbits.finished(found))
+        return list(configuration.told(found))
 
-    def _decided(self, configuration: SystemConfiguration, key: Key) -> list[Write]:
+    def _decided(self, found: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
         node = self._nodes.get(key)
         return list(
             rabbits.decide(
-                configuration,
+                found,
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
                 read(node, NnfNode) if node is not None else None,

@@ -322,6 +322,7 @@ class ExternalCompute(_Struct, frozen=True):
 class SystemConfigurationSpec(_Struct, frozen=True):
     storage_nodes: tuple[StorageNode, ...] = ()
     external_compute_nodes: tuple[ExternalCompute, ...] = ()
+    ports: tuple[int | str, ...] = ()
 
 
 class SystemConfigurationStatus(_Struct, frozen=True):

@@ -88,15 +88,6 @@ def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None
     return {**told, "servers": [own]}
 
 
-def finished(configuration: SystemConfiguration) -> Sequence[Write]:
-    """Say that nothing is left to do for a configuration, unless it is said already."""
-    if configuration.status.ready:
-        return []
-    return [
-        reports.status(kinds.SYSTEM_CONFIGURATION, configuration.metadata, {"ready": True}),
-    ]
-
-
 def usable(storage: Storage) -> bool:
     """Return whether flash of a rabbit may be given to jobs.
 

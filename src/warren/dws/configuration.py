@@ -1,0 +1,76 @@
+"""What is wrong with a SystemConfiguration: told in its status, where administrators look.
+
+There is one, `default/default` (dws-spec section 6): what others say has no effect.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from warren.base.objects import Key, Write
+from warren.dws import kinds, reports
+from warren.dws.faults import Fault
+from warren.dws.objects import SystemConfiguration
+
+KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
+
+_TYPES: Final = ("Rabbit",)
+_NAMED: Final = 10
+"""How many of many names a sentence has."""
+
+
+def told(configuration: SystemConfiguration) -> Sequence[Write]:
+    """Write down that nothing is left to do for a configuration, or what is wrong with it."""
+    found = list(_mistakes(configuration))
+    fault = Fault(f"{'; '.join(found)}.", type="User") if found else None
+    error = fault.as_status() if fault else None
+    known = configuration.status
+    if known.ready is not bool(found) and reports.same_error(known.error, error):
+        return []
+    status = {"ready": not found, "error": error}
+    return [reports.status(kinds.SYSTEM_CONFIGURATION, configuration.metadata, status)]
+
+
+def is_right(configuration: SystemConfiguration) -> bool:
+    """Return whether nothing is wrong with a configuration."""
+    return next(_mistakes(configuration), None) is None
+
+
+def _mistakes(configuration: SystemConfiguration) -> Iterator[str]:
+    key, spec = configuration.metadata.key, configuration.spec
+    if key != KEY:
+        yield f"the SystemConfiguration is {KEY}, and {key} has no effect: delete it"
+        return
+    wired = [each.name for node in spec.storage_nodes for each in node.computes_access]
+    external = [each.name for each in spec.external_compute_nodes]
+    storages = [node.name for node in spec.storage_nodes]
+    for names, words in (
+        (storages, "listed more than once in storageNodes"),
+        ([*wired, *external], "listed more than once among the compute nodes"),
+    ):
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            yield f"{_listed(repeated)} {'is' if len(repeated) == 1 else 'are'} {words}"
+    both = sorted({*storages} & {*wired, *external})
+    if both:
+        yield f"{_listed(both)} cannot be both a storage node and a compute node"
+    strange = [node.name for node in spec.storage_nodes if node.type not in _TYPES]
+    if strange:
+        yield f"the type of {_listed(strange)} is not Rabbit, which is the only one"
+    yield from (
+        f"{port!r} is neither a port nor a range START-END of ports"
+        for port in spec.ports
+        if not _is_ports(port)
+    )
+
+
+def _is_ports(port: int | str) -> bool:
+    match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", str(port))
+    return match is not None and 0 < int(match[1]) <= int(match[2] or match[1]) < 2**16
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    rest = len(found) - _NAMED
+    return ", ".join(found[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
