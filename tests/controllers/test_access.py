@@ -8,11 +8,12 @@ import pytest
 
 from tests.controllers.alone import WORKFLOW, Api, alone, informed, owned_by, running
 from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled
-from warren.base.objects import Key
+from warren.base.objects import Key, Kind
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.storage import StorageController
 from warren.dws import kinds, labels
+from warren.dws.objects import Meta
 from warren.kube.client import Invalid
 
 ACCESS = Key("default", "wf-0-computes")
@@ -64,6 +65,29 @@ async def everything(api: Api) -> None:
 
 
 # NnfAccess
+
+
+@pytest.mark.parametrize("last", [kinds.NNF_STORAGE, kinds.NNF_NODE_STORAGE])
+def test_storage_that_is_no_workflows_is_mounted_when_it_is_seen(last: Kind) -> None:
+    """Persistent storage (dws-spec 7) is named by the accesses of Workflows and by no label."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        own = labels.of_owner(kinds.NNF_STORAGE, Meta(name="wf-0", namespace="default", uid="u"))
+        parts: list[tuple[Kind, Any]] = [(kinds.NNF_STORAGE, storage())]
+        parts += [(kinds.NNF_NODE_STORAGE, share(rabbit)) for rabbit in RABBITS]
+        parts.sort(key=lambda each: each[0] is last)
+        await api.add(kinds.SYSTEM_CONFIGURATION, system())
+        await api.add(kinds.COMPUTES, COMPUTES)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            for kind, obj in parts:
+                carried = own if kind is kinds.NNF_NODE_STORAGE else {}
+                await api.add(kind, {**obj, "metadata": {**obj["metadata"], "labels": carried}})
+
+        assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
+
+    alone(story)
 
 
 def test_each_compute_mounts_the_allocation_of_its_rabbit_and_then_the_access_is_ready() -> None:
