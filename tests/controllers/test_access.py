@@ -69,7 +69,7 @@ async def everything(api: Api) -> None:
 
 @pytest.mark.parametrize("last", [kinds.NNF_STORAGE, kinds.NNF_NODE_STORAGE])
 def test_storage_that_is_no_workflows_is_mounted_when_it_is_seen(last: Kind) -> None:
-    """Persistent storage (dws-spec 7) is named by the accesses of Workflows and by no label."""
+    """Persistent storage (dws-spec section 7) is named by accesses, and no label."""
 
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)

@@ -1,4 +1,4 @@
-"""PersistentStorageInstances: what their controller sees; Workflows beside them (dws-spec 7)."""
+"""PersistentStorageInstances, and Workflows beside them (dws-spec section 7)."""
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any

@@ -244,7 +244,7 @@ def test_what_is_ready_is_not_said_to_be_ready_again() -> None:
 
 
 def test_a_wrong_configuration_says_so_and_is_ready_when_it_is_repaired() -> None:
-    """dws-spec 6: status.error."""
+    """dws-spec section 6: status.error."""
 
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):

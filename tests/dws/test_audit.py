@@ -102,7 +102,7 @@ def test_what_is_being_deleted_still_owns_what_it_has() -> None:
 
 
 def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
-    """dws-spec 7: it outlives the Workflow that has made it."""
+    """dws-spec section 7: it outlives the Workflow that has made it."""
     carried = {labels.PERSISTENT_NAME: "pers", labels.PERSISTENT_NAMESPACE: "default"}
     part = {"metadata": meta("pers", labels=carried), "spec": {}}
     instance = {"metadata": meta("pers"), "spec": {}}

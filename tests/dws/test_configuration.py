@@ -1,4 +1,4 @@
-"""SystemConfigurations: what is wrong with one is said where administrators look (dws-spec 6)."""
+"""SystemConfigurations: what is wrong with one is told in its status (dws-spec section 6)."""
 
 from typing import Any
 

@@ -650,7 +650,7 @@ def with_nodes(wf: Workflow, *nodes: str, **others: Any) -> WorkflowSnapshot:
 
 
 def test_nodes_that_the_system_does_not_have_are_named_before_anything_is_mounted() -> None:
-    """dws-spec 4: names must be in the SystemConfiguration."""
+    """dws-spec section 4: names must be in the SystemConfiguration."""
     wf = workflow(JOBDW, state="PreRun")
 
     writes = decide(with_nodes(wf, "n0", "nope", "login", *(f"x{number}" for number in range(11))))

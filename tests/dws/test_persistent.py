@@ -1,4 +1,4 @@
-"""Persistent storage: an instance's life, and what Workflows do with it (dws-spec 1.6, 7)."""
+"""Persistent storage: an instance's life, and its Workflows (dws-spec section 7)."""
 
 from dataclasses import replace
 from typing import Any
@@ -99,7 +99,7 @@ def whole(state: str = "Active", *users: Any, **options: Any) -> Instance:
 
 
 def test_an_instance_is_held_before_it_has_anything() -> None:
-    """dws-spec 0.2: its finalizer."""
+    """dws-spec section 0.2: its finalizer."""
     new = psi(metadata={"finalizers": ["theirs"]})
 
     (patch,) = changes(persistent.decide(Instance(object=new)), kinds.PERSISTENT)
@@ -181,7 +181,7 @@ def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind:
 
 
 def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
-    """dws-spec 0.2: the finalizer is kept while consumerReferences is non-empty."""
+    """dws-spec section 0.2: the finalizer is kept while consumerReferences is non-empty."""
     writes = persistent.decide(whole("Active", USER, deleting=True))
 
     (patch,) = changes(writes, kinds.PERSISTENT)
@@ -268,7 +268,7 @@ def broken_down(directive: str = CREATE) -> DirectiveBreakdown:
 
 
 def test_an_instances_storage_is_made_for_it_in_setup() -> None:
-    """dws-spec 0.3, 1.6: named as the instance and owned by it, not by the Workflow."""
+    """dws-spec section 0.3: named as the instance and owned by it, not by the Workflow."""
     here = Instance(object=psi("Creating"), servers=the_servers())
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
@@ -322,7 +322,7 @@ def test_what_is_wrong_with_an_instance_is_told_in_setup() -> None:
 def test_who_may_not_use_an_instance_is_told_why(
     here: Instance | None, message: str, state: str
 ) -> None:
-    """dws-spec 2.2, 17."""
+    """dws-spec section 2.2."""
     writes = decide(seen(workflow(USE, state=state), here))
 
     assert told(writes) == ("Error", f"DW Directive 0: User error: {message}")
@@ -330,7 +330,7 @@ def test_who_may_not_use_an_instance_is_told_why(
 
 
 def test_an_instance_may_be_said_to_be_for_all_users() -> None:
-    """dws-spec 0.1: ignore-uid, in any case."""
+    """dws-spec section 0.1: ignore-uid, in any case."""
     shared = whole(spec={"userID": 7}, metadata={"annotations": {labels.IGNORE_UID: "True"}})
 
     assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT)
@@ -349,7 +349,7 @@ def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
 
 
 def test_a_user_enters_itself_and_then_has_the_storage() -> None:
-    """dws-spec 7: consumerReferences, added in Setup, with what was seen as a condition."""
+    """dws-spec section 7: consumerReferences, added in Setup, with what was seen as a condition."""
     wf = workflow(USE, state="Setup")
 
     writes = decide(seen(wf, whole("Active", OTHER)))
@@ -362,7 +362,7 @@ def test_a_user_enters_itself_and_then_has_the_storage() -> None:
 
 
 def test_nodes_mount_the_instances_storage_at_a_place_of_the_job() -> None:
-    """dws-spec 8, 9: the mount path is the Workflow's; no DW_PERSISTENT_ without a name."""
+    """dws-spec section 8: the mount path is the Workflow's; no DW_PERSISTENT_ without a name."""
     wf = workflow(USE, state="PreRun")
 
     (access,) = made(decide(seen(wf, whole("Active", USER))), kinds.NNF_ACCESS)
@@ -398,7 +398,7 @@ def test_a_user_leaves_after_its_mounts_and_before_it_is_done() -> None:
 
 @pytest.mark.parametrize("state", ["Setup", "PreRun", "PostRun"])
 def test_a_workflow_that_is_deleted_in_any_state_leaves_the_instance(state: str) -> None:
-    """dws-spec 7: removed in Teardown or on Workflow deletion."""
+    """dws-spec section 7: removed in Teardown or on Workflow deletion."""
     wf = workflow(USE, state=state, metadata=DELETING)
 
     writes = decide(
@@ -417,7 +417,7 @@ def owned(by: DirectiveBreakdown, **more: Any) -> Any:
 
 
 def test_an_instance_that_is_complete_is_its_own_from_then_on() -> None:
-    """dws-spec 17: no labels, no ownerReferences, status Active."""
+    """dws-spec section 17: no labels, no ownerReferences, status Active."""
     by = broken_down()
     here = whole("Active", metadata=owned(by, kept="yes"))
 
@@ -430,7 +430,7 @@ def test_an_instance_that_is_complete_is_its_own_from_then_on() -> None:
 
 
 def test_an_instance_whose_making_failed_goes() -> None:
-    """dws-spec 7: it stays owned and is deleted."""
+    """dws-spec section 7: it stays owned and is deleted."""
     by = broken_down()
     wf = workflow(CREATE, state="Teardown")
     drivers = [dict(each) for each in wf.status.drivers]
@@ -463,7 +463,7 @@ def test_an_instance_that_was_there_before_is_not_taken_away() -> None:
 
 
 def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
-    """dws-spec 7: spec.state Destroying, owner the Workflow, deleted; waited for."""
+    """dws-spec section 7: spec.state Destroying, owner the Workflow, deleted; waited for."""
     wf = workflow(DESTROY, state="Teardown")
     here = whole("Active")
 
@@ -497,7 +497,7 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
 def test_an_instance_in_use_or_of_another_user_is_not_destroyed(
     here: Instance, message: str
 ) -> None:
-    """dws-spec 7: ignore-uid does not apply."""
+    """dws-spec section 7: ignore-uid does not apply."""
     writes = decide(seen(workflow(DESTROY, state="Teardown"), here))
 
     assert told(writes) == ("Error", f"DW Directive 0: User error: {message}")

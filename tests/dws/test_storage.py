@@ -480,7 +480,7 @@ MGT_AND_MDT = servers(share_of("mgt", 1, r0=1), share_of("mdt", 1, r0=1, r1=1))
 def test_every_mistake_in_servers_is_told_at_once(
     needs: list[AllocationNeed], given_: Servers, fault: str
 ) -> None:
-    """dws-spec 5, and what is asked of allocation sets in 3.3."""
+    """dws-spec section 5, and what is asked of allocation sets in 3.3."""
     with pytest.raises(Fault) as raised:
         check(needs, given_, {"r0": rabbit("r0"), "r1": rabbit("r1")})
     assert fault in str(raised.value)
@@ -498,7 +498,7 @@ def test_sets_that_need_not_be_apart_may_share_a_rabbit(needs: list[AllocationNe
 
 
 def test_a_rabbit_has_all_labels_that_a_set_asks_for() -> None:
-    """dws-spec 3.3: labels are key=value that must all be on the Storage."""
+    """dws-spec section 3.3: labels are key=value that must all be on the Storage."""
     asked = Constraints(labels=("fast=yes", "site=a"))
     wants = msgspec.structs.replace(need(), constraints=asked)
     some = msgspec.structs.replace(rabbit("r0").metadata, labels={"fast": "yes"})

@@ -1,4 +1,4 @@
-"""Storage that outlives its job: made, shared, kept from strangers, and destroyed (dws-spec 7)."""
+"""Storage that outlives its job: made, shared, and destroyed (dws-spec section 7)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -144,7 +144,7 @@ def test_another_users_storage_is_neither_used_nor_destroyed() -> None:
 
 
 def test_storage_whose_making_is_broken_off_goes() -> None:
-    """dws-spec 7: a Workflow that did not complete every earlier state takes it along."""
+    """dws-spec section 7: a Workflow that did not complete every earlier state takes it along."""
 
     async def story(world: World, workloads: Workloads, control: Control) -> None:
         await workloads.make(control, "maker", CREATE)
