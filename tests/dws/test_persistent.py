@@ -298,12 +298,25 @@ def test_servers_of_another_owner_are_not_taken_for_the_instances() -> None:
     assert not made(writes, kinds.NNF_STORAGE)
 
 
-def test_what_is_wrong_with_an_instance_is_told_in_setup() -> None:
+@pytest.mark.parametrize("state", ["Proposal", "Setup"])
+def test_what_is_wrong_with_an_instance_is_told_to_its_maker(state: str) -> None:
     here = Instance(object=psi("Creating", error=error("taken", "Fatal", "User")))
 
-    writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
+    writes = decide(seen(workflow(CREATE, state=state), here, breakdowns=[broken_down()]))
 
     assert told(writes) == ("Error", "DW Directive 0: User error: taken")
+
+
+def test_the_name_of_another_users_instance_is_not_to_be_had() -> None:
+    """dws-spec section 7: Fatal where userID differs."""
+    theirs = whole("Active", spec={"userID": 7})
+
+    writes = decide(seen(workflow(CREATE, state="Proposal"), theirs, breakdowns=[broken_down()]))
+
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: User error: User ID does not match existing persistent storage",
+    )
 
 
 # Who may use one

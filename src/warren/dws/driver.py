@@ -391,6 +391,14 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
     return _DONE if done else Outcome(waiting="allocation set not ready")
 
 
+def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    found = snapshot.instances.get(directive.values["name"])
+    if found is not None:
+        persistent.demand_own(found.object, snapshot.workflow)
+        raise_for(found.object.status.error)  # nothing comes of it, and its breakdown would wait
+    return _propose(snapshot, index, directive)
+
+
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     name = directive.values["name"]
     persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
@@ -664,7 +672,7 @@ def _removing(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
 
 HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "jobdw"): _propose,
-    (State.PROPOSAL, "create_persistent"): _propose,
+    (State.PROPOSAL, "create_persistent"): _propose_instance,
     (State.PROPOSAL, "persistentdw"): _propose_use,
     (State.PROPOSAL, "destroy_persistent"): _validate,
     (State.PROPOSAL, "container"): _validate,
