@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "submit": ("warren.cli.job.submit", "submit", "Submit a job and print its id."),
     "run": ("warren.cli.job.submit", "run", "Submit a job and show its output."),
     "batch": ("warren.cli.job.batch", "batch", "Submit a script with an instance of its own."),
+    "check": ("warren.cli.check", "check", "Check a script's #DW directives."),
     "jobs": ("warren.cli.job.listing", "jobs", "List jobs."),
     "cancel": ("warren.cli.job.cancel", "cancel", "Cancel jobs."),
     "job": ("warren.cli.job.group", "job", "Inspect and change jobs."),

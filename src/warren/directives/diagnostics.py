@@ -60,6 +60,14 @@ class Mistakes(UserMistake):
         self.shown = "\n".join([*(mistake.shown for mistake in told), *more])
 
 
+def demand_none(findings: Sequence[Finding]) -> None:
+    """Raise the mistakes that there are: the only one, or Mistakes."""
+    if len(findings) == 1:
+        raise findings[0].mistake
+    if findings:
+        raise Mistakes(findings)
+
+
 _NEAR: Final = 64
 """Known words among which a near one is looked for: each costs as much as the rest of a check."""
 

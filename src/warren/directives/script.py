@@ -5,6 +5,8 @@ that ends in `\` goes on in the next one, with `#DW`, `#` or nothing before what
 """
 
 import re
+import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +18,8 @@ _ALIKE: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
 """What nobody writes as a comment: the word, in whatever letters, a command, and an argument."""
 
 _CR: Final = "\r"
+_CONTINUING: Final = f"{string.whitespace}\\"
+"""What is taken off the end of a line that goes on."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,68 @@ class Remark:
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word, and where its script has it."""
+
+    text: str
+    line: int
+    """From 1."""
+    column: int
+    """From 0."""
+    length: int
+    """Characters there: fewer or more than here if it came from a variable."""
+
+
+@dataclass(frozen=True)
 class Script:
     """The directives of a script, and what is to be said of its lines."""
 
     directives: tuple[str, ...]
     remarks: tuple[Remark, ...]
+    words: tuple[Word, ...] = ()
+    """The words of all directives."""
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Located:
+    """One directive, and where its words are in the script."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def text(self) -> str:
+        """The directive as rules see it."""
+        return " ".join(word.text for word in self.words)
+
+    def place(self, start: int, end: int) -> tuple[int, int, int]:
+        """Return line, first column and the one behind the last, of a part of the text.
+
+        What goes on in the next line is shown as far as the end of its first one.
+        """
+        at = 0
+        found: list[tuple[int, int, int]] = []
+        for word in self.words:
+            if at < end and start < at + len(word.text):
+                first, last = max(start - at, 0), min(end - at, len(word.text))
+                if word.length != len(word.text):  # a variable's: all of its place
+                    first, last = 0, word.length
+                found.append((word.line, word.column + first, word.column + last))
+            at += len(word.text) + 1
+        if not found:
+            return self.words[0].line, self.words[0].column, self.words[0].column + 1
+        line, column, _ = found[0]
+        return line, column, [last for there, _, last in found if there == line][-1]
+
+
+def located(words: Iterable[Word]) -> list[Located]:
+    """Divide words into directives, of which a line may have several."""
+    directives: list[list[Word]] = []
+    for word in words:
+        if word.text == "#DW" or not directives:
+            directives.append([])
+        directives[-1].append(word)
+    return [Located(tuple(each)) for each in directives]
 
 
 def read(text: str) -> Script:
@@ -44,6 +105,7 @@ def read(text: str) -> Script:
         return Script((), ())
     lines = text.split("\n")
     directives: list[str] = []
+    words: list[Word] = []
     remarks: list[Remark] = []
     if lines[0].startswith("#!") and lines[0].endswith(_CR):
         first = lines[0].removesuffix(_CR)
@@ -54,20 +116,24 @@ def read(text: str) -> Script:
         line, number = lines[at].removesuffix(_CR), at + 1
         at += 1
         if _DIRECTIVE.match(line) and comments:
-            words = line
-            while CONTINUED.search(words):
-                words = CONTINUED.sub("", words).rstrip()
-                if at == len(lines) or not (following := _following(lines[at])):
+            parts = [line]
+            words += _words(line, number, 0)
+            while CONTINUED.search(parts[-1]):
+                parts[-1] = parts[-1].rstrip(_CONTINUING)
+                words = _trimmed(words)
+                shown = lines[at].removesuffix(_CR) if at < len(lines) else ""
+                begins = _begins(shown)
+                if not shown[begins:].rstrip():
                     break
-                if not lines[at].lstrip().startswith("#"):
-                    shown = lines[at].removesuffix(_CR)
+                if not shown.lstrip().startswith("#"):
                     start = len(shown) - len(shown.lstrip())
                     remarks.append(
                         _remark(at + 1, shown, start, len(shown), _A_COMMAND, _AS_COMMENT)
                     )
-                words = f"{words} {following}"
+                parts.append(shown[begins:].rstrip())
+                words += _words(parts[-1], at + 1, begins)
                 at += 1
-            directives.append(words.strip())
+            directives.append(" ".join(filter(None, parts)).strip())
         elif _DIRECTIVE.match(line):
             remarks.append(_remark(number, line, 0, 3, _LATE, "Move it above them."))
         elif comments and (alike := _ALIKE.match(line)):
@@ -75,12 +141,31 @@ def read(text: str) -> Script:
             remarks.append(_remark(number, line, start, end, _NONE, _WHOLE))
         elif line.strip() and not line.lstrip().startswith("#"):
             comments = False
-    return Script(tuple(directives), tuple(remarks))
+    return Script(tuple(directives), tuple(remarks), tuple(words), tuple(lines))
 
 
-def _following(line: str) -> str:
-    """Return what a line adds to the directive before it; nothing, and the directive has ended."""
-    return CONTINUATION.sub("", line.removesuffix(_CR), count=1).rstrip()
+def _words(text: str, line: int, column: int) -> list[Word]:
+    return [
+        Word(match[0], line, column + match.start(), len(match[0]))
+        for match in re.finditer(r"\S+", text)
+    ]
+
+
+def _trimmed(words: list[Word]) -> list[Word]:
+    """Take the backslash off that a line ends with, and what is left of its word if nothing is."""
+    while words and words[-1].text.endswith("\\"):
+        last = words.pop()
+        text = last.text.rstrip("\\")
+        if text:
+            words.append(Word(text, last.line, last.column, len(text)))
+    return words
+
+
+def _begins(line: str) -> int:
+    """Return where in a line that is the next of a directive its words begin."""
+    match = CONTINUATION.match(line)
+    assert match is not None  # it may be empty
+    return match.end()
 
 
 def _remark(line: int, text: str, start: int, end: int, sentence: str, remedy: str) -> Remark:

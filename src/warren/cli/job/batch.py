@@ -85,6 +85,7 @@ def batch(
     scripts.tell_remarks([spec], None if wrap else script[0])
     if dry_run:
         print_json(spec)
+        scripts.demand_good(state, [spec])
         return
     job = ask_instance(state, submitting(state, spec, urgency, flags))
     if as_json:

@@ -5,18 +5,23 @@ A refusal ends the submission. A remark does not: what it is about may be meant 
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from warren.base.errors import UserMistake
+from warren.cli.common import require_running
+from warren.daemons.statedir import StateDir
 from warren.directives import script
-from warren.directives.diagnostics import Mistake, did_you_mean
+from warren.directives.diagnostics import Mistake, Mistakes, demand_none, did_you_mean
 from warren.directives.parse import Directive, Token, parse
 from warren.rfc import jobspec
 from warren.wlm import view
+
+if TYPE_CHECKING:
+    from warren.kube.kubeconfig import Access
 
 LARGEST: Final = 2**20
 """Bytes of a script."""
@@ -45,6 +50,41 @@ def directives_of(text: str) -> list[str]:
 def directives_in(program: str) -> list[str]:
     """Return the directives of a program that a command line names, if it is a script."""
     return directives_of(_beginning(program))
+
+
+def demand_few(directives: Sequence[str]) -> None:
+    """Raise UserMistake for more directives than ingest takes."""
+    from warren.wlm.embedded.validator import demand_few
+
+    demand_few(directives)
+
+
+def access_of(state: StateDir) -> "Access":
+    """Return the way into the API of the cluster that runs in a state directory, as its owner."""
+    from warren.kube import kubeconfig
+
+    require_running(state)
+    state.demand_owner()
+    return kubeconfig.load(state.kubeconfig)
+
+
+def demand_good(state: StateDir, specs: Iterable[Mapping[str, Any]]) -> None:
+    """Raise UserMistake in the words of a submission, if this user's cluster would refuse one.
+
+    Another user's is not asked, nor one that does not run: then nothing is said.
+    """
+    given = {view.directives(spec) for spec in specs} - {None, ()}
+    if not given or state.status() is None or state.owner != os.getuid():
+        return
+    from warren.cli.directives import of_cluster
+
+    measure = of_cluster(access_of(state))
+    for directives in given:
+        demand_few(directives or ())
+        try:
+            demand_none(measure.findings(directives or ()))
+        except (Mistake, Mistakes) as mistake:
+            raise UserMistake(f"the job is refused.\n{mistake.shown}") from mistake
 
 
 SHELL_OPTIONS: Final = (
@@ -125,25 +165,31 @@ def _beginning(program: str) -> str:
 
 
 def _expanded(line: str) -> str:
+    """Fill variables in. Raises UserMistake with all of them that cannot be."""
+    text, mistakes = expanded(line)
+    if mistakes:
+        raise UserMistake("\n".join(["the job is refused.", *(each.shown for each in mistakes)]))
+    return text
+
+
+def expanded(line: str) -> tuple[str, list[Mistake]]:
+    """Return a text with the environment's variables filled in, and those that cannot be."""
+    mistakes: list[Mistake] = []
+
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name.startswith("DW_"):
             return match[0]
-        if name not in os.environ:
-            raise Mistake(
-                line, match.start(), match.end(),
-                f"Your environment has no variable {name}.", "Set it, or write the path.",
-            )  # fmt: skip
-        found = os.environ[name]
-        if re.search(r"=\S*$", line[: match.start()]) and re.search(r"\s", found):
-            raise Mistake(
-                line, match.start(), match.end(),
-                f"Your variable {name} is {found!r}, and a value ends at the first space.",
-                "Use a path without spaces, such as that of a link.",
-            )  # fmt: skip
-        return found
+        found = os.environ.get(name)
+        if found is None:
+            sentence = f"Your environment has no variable {name}."
+            remedy = "Set it, or write the path."
+        elif re.search(r"=\S*$", line[: match.start()]) and re.search(r"\s", found):
+            sentence = f"Your variable {name} is {found!r}, and a value ends at the first space."
+            remedy = "Use a path without spaces, such as that of a link."
+        else:
+            return found
+        mistakes.append(Mistake(line, match.start(), match.end(), sentence, remedy))
+        return match[0]
 
-    try:
-        return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, line)
-    except Mistake as mistake:
-        raise UserMistake(f"the job is refused.\n{mistake.shown}") from None
+    return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, line), mistakes

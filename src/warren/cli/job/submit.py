@@ -112,6 +112,7 @@ def submit(
     if dry_run:
         for spec in specs:
             print_json(spec)
+        scripts.demand_good(state, specs)
         return
 
     def accepted(job: fluid.JobId) -> None:
@@ -175,6 +176,7 @@ def run(
     label = options["label_io"] and options["output"] is None
     if dry_run:
         print_json(spec)
+        scripts.demand_good(state, [spec])
         return
 
     async def submitted(handle: "Handle") -> int:

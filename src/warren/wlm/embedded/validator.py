@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import Finding, Mistakes
+from warren.directives.diagnostics import Finding, demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import breakdown, persistent, rabbits, resources, validation
@@ -76,11 +76,7 @@ class StorageValidator:
         checked = directive_rules.checked(texts, self._rules())
         findings = validation.findings(checked.directives, facts, checked.findings)
         findings += _unserved(checked.directives)
-        findings.sort(key=lambda found: found.directive)
-        if len(findings) == 1:
-            raise findings[0].mistake
-        if findings:
-            raise Mistakes(findings)
+        demand_none(sorted(findings, key=lambda found: found.directive))
         return [each for each in checked.directives if each is not None]
 
     def _rewritten(

@@ -1,0 +1,197 @@
+"""`warren check`: a script's directives, judged before anything is submitted."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import json_option, print_json
+from warren.cli.directives import Measure, of_cluster, shipped
+from warren.cli.job import scripts
+from warren.daemons.statedir import VARIABLE, StateDir
+from warren.directives import rules as directive_rules
+from warren.directives import script as directive_script
+from warren.directives.diagnostics import Finding, Mistake
+from warren.directives.rules import Rule
+from warren.directives.script import Located, Script, Word
+
+
+@click.command()
+@click.option("--rules", "rules_file", metavar="FILE",
+              help="DWDirectiveRules to check by (default: the cluster's, or Warren's own).",
+              )  # fmt: skip
+@click.option("--statedir", metavar="DIR", envvar=VARIABLE,
+              help=f"State directory of the cluster to ask (or {VARIABLE}; default: none).",
+              )  # fmt: skip
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
+              help="Ask this Kubernetes cluster instead.")  # fmt: skip
+@click.option("--context", metavar="NAME", help="The kubeconfig's context to use.")
+@json_option
+@click.argument("file", metavar="FILE|-")
+def check(
+    rules_file: str | None,
+    statedir: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    as_json: bool,
+    file: str,
+) -> None:
+    """Check the #DW directives of a batch script and say all that is wrong.
+
+    Lines of directives alone will do, too; - reads standard input. No cluster is
+    needed: one that is named is asked for its rules, profiles and machines.
+    """
+    script = directive_script.read(_text(file))
+    measure = _measure(statedir, kubeconfig, context)
+    if rules_file is not None:
+        measure = replace(measure, rules=_rules(rules_file))
+    told = sorted(_told(script, measure), key=lambda each: (each.line, each.column))
+    wrong = [each for each in told if each.severity == "error"]
+    if as_json:
+        print_json([each.as_json() for each in told])
+    else:
+        name = "standard input" if file == "-" else file
+        for each in told:
+            click.echo(f"{each.shown(name, script.lines)}\n")
+        click.echo(_summary(name, len(directive_script.located(script.words)), len(wrong)))
+        if measure.facts.file_systems is None:
+            click.echo(
+                "Not checked, since no cluster was asked: global file systems, profiles, "
+                "persistent storage, and what its rabbits make."
+            )
+    sys.exit(1 if wrong else 0)
+
+
+def _measure(statedir: str | None, kubeconfig: Path | None, context: str | None) -> Measure:
+    from warren.kube import kubeconfig as kubeconfigs
+
+    if kubeconfig is not None:
+        return of_cluster(kubeconfigs.load(kubeconfig, context))
+    if context is not None:
+        raise click.UsageError("--context is of a --kubeconfig.")
+    if statedir is None:
+        return shipped()
+    return of_cluster(scripts.access_of(StateDir(Path(statedir))))
+
+
+def _text(file: str) -> str:
+    """Read a script. Raises UsageError where there is none to read."""
+    if file == "-":
+        data = sys.stdin.buffer.read(scripts.LARGEST + 1)
+        if len(data) > scripts.LARGEST:
+            raise click.UsageError("A script has up to 1 MiB.")
+        return data.decode(errors="replace")
+    try:
+        return scripts.text_of(Path(file)).encode(errors="surrogateescape").decode(errors="replace")
+    except UserMistake as mistake:
+        raise click.UsageError(str(mistake)) from mistake
+
+
+def _rules(file: str) -> list[Rule]:
+    import msgspec
+    import yaml
+
+    try:
+        objects = list(yaml.safe_load_all(Path(file).read_bytes()))
+        found = [obj for obj in objects if obj and obj["kind"] == "DWDirectiveRule"]
+        rules = directive_rules.rules_of(found)
+    except OSError as error:
+        raise click.UsageError(f"{file}: {error.strerror}.") from error
+    except (yaml.YAMLError, msgspec.ValidationError, TypeError, KeyError) as error:
+        raise click.UsageError(f"{file}: these are no DWDirectiveRules: {error}.") from error
+    if not rules:
+        raise click.UsageError(f"{file}: there is no DWDirectiveRule in it.")
+    return rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """One thing that is to be said of a script."""
+
+    line: int
+    column: int
+    """From 0, as `end`, which is the one behind the last."""
+    end: int
+    severity: str
+    directive: int | None
+    message: str
+    suggestion: str | None
+
+    def shown(self, name: str, lines: Sequence[str]) -> str:
+        text = lines[self.line - 1].rstrip()
+        mistake = Mistake(text, self.column, self.end, self.message, self.suggestion)
+        return f"{name}, line {self.line}:\n{mistake.shown}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "column": self.column + 1, "end": self.end + 1}
+
+
+def _told(script: Script, measure: Measure) -> Iterator[_Told]:
+    for remark in script.remarks:
+        place = (remark.line, remark.mistake.start, remark.mistake.end)
+        yield _of(place, "warning", None, remark.mistake)
+    words, unset = _expanded(script.words)
+    directives = directive_script.located(words)
+    for index, directive in enumerate(directives):
+        for word in directive.words:
+            for mistake in unset.get((word.line, word.column), ()):
+                first = word.column + mistake.start
+                place = (word.line, first, first + mistake.end - mistake.start)
+                yield _of(place, "error", index, mistake)
+    scripts.demand_few([each.text for each in directives])
+    for found in measure.findings([each.text for each in directives]):
+        place = directives[found.directive].place(found.mistake.start, found.mistake.end)
+        if not _follows(found, directives, unset):
+            yield _of(place, "error", found.directive, found.mistake)
+
+
+def _of(place: tuple[int, int, int], severity: str, index: int | None, found: Mistake) -> _Told:
+    line, column, end = place
+    return _Told(
+        line=line,
+        column=column,
+        end=end,
+        severity=severity,
+        directive=index,
+        message=found.sentence,
+        suggestion=found.suggestion,
+    )
+
+
+_Unset = dict[tuple[int, int], list[Mistake]]
+"""What variables cannot be filled in, by the place of their word."""
+
+
+def _expanded(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
+    """Fill the author's variables in, as `submit` does; one may come to several words."""
+    filled: list[Word] = []
+    unset: _Unset = {}
+    for word in words:
+        text, mistakes = scripts.expanded(word.text)
+        if mistakes:
+            unset[word.line, word.column] = mistakes
+        filled += [replace(word, text=each) for each in text.split()]
+    return filled, unset
+
+
+def _follows(found: Finding, directives: Sequence[Located], unset: _Unset) -> bool:
+    """Return whether a mistake is only that a variable was not filled in."""
+    line, column, _ = directives[found.directive].place(found.mistake.start, found.mistake.end)
+    return any(
+        (word.line, word.column) in unset
+        for word in directives[found.directive].words
+        if word.line == line and word.column <= column < word.column + word.length
+    )
+
+
+def _summary(name: str, directives: int, mistakes: int) -> str:
+    if not directives:
+        return f"{name}: it has no #DW directives."
+    counted = f"{directives} directive{'s' * (directives != 1)}"
+    if not mistakes:
+        return f"{name}: {counted}, no mistakes."
+    return f"{name}: {counted}, {mistakes} mistake{'s' * (mistakes != 1)}."

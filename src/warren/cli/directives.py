@@ -1,0 +1,75 @@
+"""What directives are held against before they are submitted: a cluster's own words, or ours."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.objects import Kind, Object
+from warren.cli.common import run
+from warren.directives import rules as directive_rules
+from warren.directives.diagnostics import Finding
+from warren.directives.rules import Rule
+from warren.dws import kinds, rabbits, validation
+from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
+from warren.dws.validation import UNKNOWN, Facts
+from warren.kube.kubeconfig import Access
+
+_PERSISTENT: Final = Kind(
+    kinds.WORKFLOW.group,
+    kinds.WORKFLOW.version,
+    "PersistentStorageInstance",
+    "persistentstorageinstances",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What directives are judged by."""
+
+    rules: Sequence[Rule]
+    facts: Facts
+
+    def findings(self, texts: Sequence[str]) -> list[Finding]:
+        """Return all mistakes of some directives, as ingest finds them."""
+        checked = directive_rules.checked(texts, self.rules)
+        return validation.findings(checked.directives, self.facts, checked.findings)
+
+
+def shipped() -> Measure:
+    """Return the rules that come with Warren. Nothing is known of a cluster."""
+    from warren.daemons.cluster import manifests
+
+    found = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.RULE.name]
+    return Measure(rules=directive_rules.rules_of(found), facts=UNKNOWN)
+
+
+def of_cluster(access: Access) -> Measure:
+    """Return the rules of a cluster, and what it says of itself."""
+    from warren.kube.http import connect
+
+    wanted = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE, _PERSISTENT)
+
+    async def listed() -> list[list[Object]]:
+        async with connect(access) as client:
+            return [(await client.list(kind)).items for kind in wanted]
+
+    rules, file_systems, profiles, storages, persistent = run(listed())
+    facts = Facts(
+        userid=os.getuid(),
+        file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
+        raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
+        profiles=[
+            read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)
+        ],
+        persistent={
+            found.name: found
+            for found in map(validation.persistent_of, _within(kinds.DEFAULT_NAMESPACE, persistent))
+        },
+    )
+    own = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))
+    return Measure(rules=own, facts=facts)
+
+
+def _within(namespace: str, objects: Sequence[Object]) -> list[Object]:
+    return [obj for obj in objects if obj["metadata"]["namespace"] == namespace]
