@@ -1,12 +1,16 @@
 """Workflows are admitted by the rules that are installed."""
 
 import asyncio
+import json
 
 import pytest
+import yaml
 
+from tests.rfc.vectors import vector
 from warren.base.objects import Kind, Object, key_of
 from warren.daemons.cluster import manifests
 from warren.daemons.workflowadmission import WorkflowAdmission
+from warren.directives.rules import Rule, checked, rules_of
 from warren.dws import kinds
 from warren.kube.admission import Denied, Operation, Review
 
@@ -45,6 +49,90 @@ def test_a_new_workflow_gets_its_drivers_work_and_its_first_variables() -> None:
 def test_a_wrong_directive_is_denied_with_its_reason() -> None:
     with pytest.raises(Denied, match="Unknown command 'nosuch'"):
         created(kinds.WORKFLOW, workflow("#DW nosuch name=foo"))
+
+
+def test_all_mistakes_are_told_in_a_line_each_with_the_directive() -> None:
+    with pytest.raises(Denied) as denied:
+        created(kinds.WORKFLOW, workflow("#DW jobdw type=zfs name=ab capacity=1", "#DW x"))
+
+    assert [line.rpartition("(")[2] for line in str(denied.value).splitlines()] == [
+        "DW Directive 0: '#DW jobdw type=zfs name=ab capacity=1')",
+        "DW Directive 0: '#DW jobdw type=zfs name=ab capacity=1')",
+        "DW Directive 1: '#DW x')",
+    ]
+
+
+def test_more_mistakes_than_an_answer_should_have_are_counted() -> None:
+    with pytest.raises(Denied) as denied:
+        created(kinds.WORKFLOW, workflow(*[f"#DW x a={'b' * 500}"] * 30))
+
+    assert str(denied.value).splitlines()[20:] == ["And 10 more."]
+    assert len(str(denied.value)) < 20 * 500
+
+
+def refusals() -> list[tuple[str, list[str]]]:
+    """Return the directives that the real webhook has refused, by case."""
+    found = []
+    for path in sorted(vector("nnf-objects").glob("12-*/00-refused.json")):
+        (refused,) = json.loads(path.read_text()).values()
+        if refused["answer"]["kind"] == "Status" and "Spec." not in refused["answer"]["message"]:
+            found.append((path.parent.name, refused["directives"]))
+    return found
+
+
+def test_what_the_real_webhook_refuses_is_denied_with_its_place() -> None:
+    cases = refusals()
+    assert len(cases) >= 14
+    for name, directives in cases:
+        if name == "12-unknown-type":
+            continue  # it is ext4, which rabbits make here
+        with pytest.raises(Denied, match=r"\(DW Directive \d: ") as denied:
+            created(kinds.WORKFLOW, workflow(*directives))
+        assert len(str(denied.value).splitlines()) == 1, name
+
+
+def test_the_rules_that_are_shipped_say_what_those_of_nnf_say_and_ext4() -> None:
+    theirs = rules_of([yaml.safe_load(vector("dws/nnf-ruleset.yaml").read_text())])
+    ours = shipped()
+    values = ["", "a", "ab", "Ab", "a_b", "a-1", "xfs", "raw", "gfs2", "lustre", "zfs", "1", "1GiB",
+              "1.5TiB", "1tb", "20TB", "3PiB", "copy-offload", "copy-offload,user-container-auth",
+              "/lus/a", "$DW_JOB_ab/"]  # fmt: skip
+    keys = ["type", "capacity", "name", "profile", "requires", "source", "destination",
+            "DW_JOB_ab", "DW_PERSISTENT_a", "DW_GLOBAL_x1", "DW_X_ab", "typ"]  # fmt: skip
+    for rule in theirs:
+        good = GOOD[rule.command]
+        for key in keys:
+            bare = " ".join(word for word in good.split() if word.partition("=")[0] != key)
+            for text in (bare, f"{bare} {key}", *(f"{bare} {key}={value}" for value in values)):
+                twice = [text, text]
+                assert bool(checked(twice, ours).findings) is bool(
+                    checked(twice, theirs).findings
+                ), twice
+                assert bool(checked([text], ours).findings) is bool(
+                    checked([text], theirs).findings
+                ), text
+        assert not checked([good], ours).findings
+    assert [(rule.command, rule.states) for rule in ours] == [
+        (rule.command, rule.states) for rule in theirs
+    ]
+    ext4 = GOOD["jobdw"].replace("xfs", "ext4")
+    assert checked([ext4], theirs).findings
+    assert not checked([ext4], ours).findings
+
+
+GOOD = {
+    "jobdw": "#DW jobdw type=xfs capacity=1GiB name=ab",
+    "create_persistent": "#DW create_persistent type=xfs capacity=1GiB name=ab",
+    "destroy_persistent": "#DW destroy_persistent name=ab",
+    "persistentdw": "#DW persistentdw name=ab",
+    "copy_in": "#DW copy_in source=/lus/a destination=$DW_JOB_ab/",
+    "copy_out": "#DW copy_out source=$DW_JOB_ab/ destination=/lus/a",
+    "container": "#DW container name=ab profile=cd",
+}
+
+
+def shipped() -> list[Rule]:
+    return rules_of(obj for obj in manifests("rules.yaml") if obj["kind"] == "DWDirectiveRule")
 
 
 def test_a_directive_without_a_command_is_denied_and_breaks_nothing() -> None:

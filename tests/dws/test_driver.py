@@ -192,6 +192,22 @@ def test_directives_that_do_not_fit_each_other_are_the_users_error() -> None:
     )
 
 
+def test_each_directive_is_told_its_own_mistake() -> None:
+    # Upstream says `DW Directive 0` whichever it is.
+    wrong = COPY_IN.replace("my_fs", "other")
+    writes = decide(seen(workflow(JOBDW, wrong, wrong.replace("/lus", "/nope"))))
+    first, second, third = (driver(writes, index) for index in (0, 5, 8))
+    assert [each["dwdIndex"] for each in (first, second, third)] == [0, 1, 2]
+    assert [each["status"] for each in (first, second, third)] == ["Running", "Error", "Error"]
+    assert second["message"].startswith("User error: This job has no jobdw named")
+    assert third["message"].startswith("User error: No global file system")
+
+
+def test_a_container_cannot_run_here_and_its_author_is_told_in_proposal() -> None:
+    writes = decide(seen(workflow("#DW container name=ab profile=cd")))
+    assert told(writes)[1].startswith("DW Directive 0: User error: Containers cannot run here")
+
+
 RAW = "#DW jobdw type=raw capacity=1GiB name=blocks"
 
 

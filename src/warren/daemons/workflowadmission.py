@@ -53,7 +53,7 @@ class WorkflowAdmission:
 def _told(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
-        f"DW Directive {found.directive}: {found.mistake} In {_short(found.mistake.text)}"
+        f"{found.mistake} (DW Directive {found.directive}: {_short(found.mistake.text)})"
         for found in findings[:SHOWN]
     ]
     left = len(findings) - len(lines)

@@ -1,7 +1,7 @@
 """What directives mean together, and on their cluster: whether each can be carried out.
 
 Asked before a job is accepted, so that its author hears at once, with the place of each mistake;
-in Proposal, where a real cluster asks; and by `warren check` (dws-spec sections 2.2 and 2.3).
+in Proposal, where a real cluster asks; and by `warren check` (dws-spec section 2.2).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,10 +67,18 @@ class Facts:
     """The words of `requires` that it has a daemon for."""
     containers: bool | None = False
     """Whether it runs containers."""
+    copy_profiles: frozenset[str] | None = frozenset()
+    """The names of its NnfDataMovementProfiles, which copies may name."""
 
 
 UNKNOWN: Final = Facts(
-    userid=None, file_systems=None, raw=None, makes=None, daemons=None, containers=None
+    userid=None,
+    file_systems=None,
+    raw=None,
+    makes=None,
+    daemons=None,
+    containers=None,
+    copy_profiles=None,
 )
 """What is known where there is no cluster to ask."""
 
@@ -152,8 +160,10 @@ def _within(found: Finding, token: Token) -> bool:
 
 
 def _value(directive: Directive, key: str) -> Token | None:
+    """Return a value that is there, and not empty."""
     argument = directive.argument(key)
-    return None if argument is None else argument.value
+    found = None if argument is None else argument.value
+    return found if found is not None and found.text else None
 
 
 def _meaning(
@@ -376,6 +386,14 @@ def _copy(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator
             )
         else:
             yield from _global(directive, argument, path.path, facts)
+    profile = _value(directive, "profile")
+    if profile and facts.copy_profiles is not None and profile.text not in facts.copy_profiles:
+        known = sorted(facts.copy_profiles)
+        yield directive.mistake(
+            profile,
+            f"There is no profile of copies named {profile.text!r} here.",
+            f"Take {listed(known)}." if known else "Leave it out.",
+        )
 
 
 def _end(

@@ -1,0 +1,307 @@
+"""What directives mean together and on their cluster (dws-spec section 2.2)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.directives.rulebook import RULES
+from tests.dws.builders import lustre, profile
+from tests.rfc.vectors import vector
+from warren.directives.rules import checked
+from warren.dws.node import RawVolumes
+from warren.dws.validation import UNKNOWN, Facts, Persistent, findings, persistent_of
+
+JOBDW = "#DW jobdw type=xfs capacity=1GiB name=foo"
+GFS2 = JOBDW.replace("xfs", "gfs2")
+
+INSTANCES = {
+    each.name: each
+    for each in (
+        Persistent(name="mine", file_system="xfs", userid=7),
+        Persistent(name="bare", file_system="raw", userid=7),
+        Persistent(name="gone", file_system="xfs", userid=7, deleting=True),
+        Persistent(name="busy", file_system="xfs", userid=7, in_use=True),
+        Persistent(name="theirs", file_system="xfs", userid=8),
+        Persistent(name="open", file_system="xfs", userid=8, shared=True),
+    )
+}
+
+
+def facts(**more: Any) -> Facts:
+    known = {"userid": 7, "file_systems": [lustre()], "raw": RawVolumes.FOR_USERS}
+    return Facts(**{**known, "persistent": INSTANCES, **more})
+
+
+def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, str]]:
+    """Return the directive, the words under the carets, and what is said, of each mistake."""
+    form = checked(directives, RULES)
+    return [
+        (
+            each.directive,
+            each.mistake.text[each.mistake.start : each.mistake.end],
+            str(each.mistake),
+        )
+        for each in findings(form.directives, known or facts(), form.findings)
+    ]
+
+
+CONTAINER = facts(containers=True, makes=("gfs2", "xfs", "raw"))
+USE = "#DW container name=ab profile=cd"
+
+
+@pytest.mark.parametrize(
+    ("directives", "known", "index", "place", "words"),
+    [
+        (
+            ["#DW create_persistent type=xfs capacity=1GiB name=new", JOBDW], None, 0,
+            "create_persistent",
+            "A create_persistent is the only directive of its job. Submit a job of its own for it.",
+        ),
+        (
+            [JOBDW, "#DW destroy_persistent name=mine"], None, 1, "destroy_persistent",
+            "A destroy_persistent is the only directive of its job. "
+            "Submit a job of its own for it.",
+        ),
+        (
+            ["#DW create_persistent type=xfs name=new"], None, 0, "create_persistent",
+            "Creating persistent storage requires a capacity. Add capacity=100GiB, or what you "
+            "need.",
+        ),
+        (
+            ["#DW create_persistent type=xfs capacity=1GiB name=theirs"], None, 0, "theirs",
+            "The persistent storage 'theirs' exists, and is another user's. Choose another name.",
+        ),
+        (
+            ["#DW create_persistent type=xfs capacity=1GiB name=gone"], None, 0, "gone",
+            "The persistent storage 'gone' is being destroyed. Wait until it is gone, or choose "
+            "another name.",
+        ),
+        (
+            ["#DW destroy_persistent name=open"], None, 0, "open",
+            "The persistent storage 'open' is another user's, and only that user can destroy it.",
+        ),
+        (
+            ["#DW destroy_persistent name=busy"], None, 0, "busy",
+            "The persistent storage 'busy' cannot be destroyed while jobs use it. Submit this "
+            "when they have ended, such as with --dependency=afterany:JOBID.",
+        ),
+        (
+            ["#DW persistentdw name=mime"], None, 0, "mime",
+            "There is no persistent storage named 'mime'. Did you mean 'mine'?",
+        ),
+        (
+            ["#DW persistentdw name=gone"], None, 0, "gone",
+            "The persistent storage 'gone' is being destroyed. Make another.",
+        ),
+        (
+            ["#DW persistentdw name=theirs"], None, 0, "theirs",
+            "The persistent storage 'theirs' is another user's. Its user, or an admin, may share "
+            "it: annotate it with dataworkflowservices.github.io/ignore-uid=true.",
+        ),
+        (
+            ["#DW persistentdw name=mine", "#DW persistentdw name=mine"], None, 1, "mine",
+            "The persistent storage 'mine' is named by an earlier persistentdw of this job. "
+            "Once is enough.",
+        ),
+        (
+            ["#DW copy_in source=/lus/a destination=$DW_PERSISTENT_mine/"], None, 0,
+            "$DW_PERSISTENT_mine",
+            "This job has no persistentdw named 'mine'. Add #DW persistentdw name=mine.",
+        ),
+        (
+            ["#DW persistentdw name=bare",
+             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_bare/"], None, 1,
+            "$DW_PERSISTENT_bare",
+            "Data movement cannot be used with 'bare', which is raw.",
+        ),
+        (
+            [JOBDW, "#DW copy_in source= destination=$DW_JOB_foo/"], None, 1, "source",
+            "'' is no path of a global file system: it begins with '/'.",
+        ),
+        (
+            [JOBDW, "#DW copy_in source=/lus/a destination=$DW_JOB_foo/ profile=fast"], None, 1,
+            "fast", "There is no profile of copies named 'fast' here. Leave it out.",
+        ),
+        (
+            [GFS2], None, 0, "gfs2",
+            "File systems of type gfs2 are not made by this cluster: its rabbits make raw, xfs or "
+            "ext4. Try type=xfs, of which each compute node has its own.",
+        ),
+        (
+            [JOBDW.replace("1GiB", "0TB")], UNKNOWN, 0, "0TB",
+            "'capacity' must be a non-zero value. Try 100GiB.",
+        ),
+        (
+            [JOBDW.replace("1GiB", "9999999TiB")], UNKNOWN, 0, "9999999TiB",
+            "'9999999TiB' is too large: a capacity is less than 8 EiB.",
+        ),
+        (
+            [f"{JOBDW} profile=fasd"], facts(profiles=[profile(), profile("fast", default=False)]),
+            0, "fasd",
+            "Unable to find NnfStorageProfile: fasd. Did you mean 'fast'?",
+        ),
+        (
+            [f"{JOBDW} requires=user-container-auth"], None, 0, "user-container-auth",
+            "The daemon 'user-container-auth' is not offered by this cluster. Leave it out, or "
+            "ask an admin for it.",
+        ),
+        # Containers
+        (
+            [JOBDW, f"{USE} DW_JOB_xx=nope"], None, 1, "container",
+            "Containers cannot run here: this cluster has nothing that would start them. "
+            "Take the directive out, and start the program in the job.",
+        ),
+        (
+            [USE, USE], CONTAINER, 1, "container",
+            "Only one container directive is supported for each job.",
+        ),
+        (
+            [GFS2, f"{USE} DW_JOB_xx=fou"], CONTAINER, 1, "fou",
+            "This job has no jobdw named 'fou'. Did you mean 'foo'?",
+        ),
+        (
+            [JOBDW, f"{USE} DW_JOB_xx=foo"], CONTAINER, 1, "foo",
+            "Containers cannot use 'foo', which is xfs. Make it of type gfs2, lustre or raw.",
+        ),
+        (
+            [f"{USE} DW_PERSISTENT_xx=mine"], CONTAINER, 0, "mine",
+            "This job has no persistentdw named 'mine'.",
+        ),
+        (
+            ["#DW persistentdw name=mine", f"{USE} DW_PERSISTENT_xx=mine"], CONTAINER, 1, "mine",
+            "Containers cannot use 'mine', which is xfs. Make it of type gfs2, lustre or raw.",
+        ),
+        (
+            [f"{USE} DW_GLOBAL_xx=/nope"], CONTAINER, 0, "/nope",
+            "No global file system of this cluster contains '/nope'. "
+            "Its global file systems are /lus.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_carried_out_is_told_at_its_place(
+    directives: list[str], known: Facts | None, index: int, place: str, words: str
+) -> None:
+    assert told(*directives, known=known) == [(index, place, words)]
+
+
+@pytest.mark.parametrize(
+    ("directives", "known"),
+    [
+        (["#DW create_persistent type=xfs capacity=1GiB name=new"], None),
+        (["#DW create_persistent type=xfs capacity=1GiB name=mine"], None),  # it is adopted
+        (["#DW create_persistent type=lustre name=new"], UNKNOWN),  # a standalone MGT has none
+        (["#DW destroy_persistent name=mine"], None),
+        (["#DW destroy_persistent name=nothing"], None),
+        (["#DW persistentdw name=open", "#DW persistentdw name=mine"], None),
+        (["#DW persistentdw name=mine",
+          "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"], None),
+        (["#DW persistentdw name=nothing"], facts(persistent=None)),
+        ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
+         facts(makes=("gfs2", "xfs"), daemons=frozenset({"copy-offload"}))),
+        ([GFS2, f"{USE} DW_JOB_xx=foo DW_GLOBAL_xx=/lus/a"], CONTAINER),
+        ([JOBDW.replace("xfs", "raw"), f"{USE} DW_JOB_xx=foo"], CONTAINER),
+        ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], UNKNOWN),
+    ],
+)  # fmt: skip
+def test_what_can_be_carried_out_passes(directives: list[str], known: Facts | None) -> None:
+    assert told(*directives, known=known) == []
+
+
+@pytest.mark.parametrize(
+    "directives",
+    [
+        ["#DW jobdv type=xfs capacity=1GiB name=foo"],
+        ["#DW jobdw type=xfs capacity=1GiB"],
+        ["#DW jobdw type=xfs capacity=1GiB name=Foo"],
+        ["jobdw"],
+        ["#DW jobdw type=xfs capacity=1GiB name='f oo'"],
+    ],
+)
+def test_what_only_follows_from_another_mistake_is_not_told(directives: list[str]) -> None:
+    copy = "#DW copy_in source=/lus/a destination=$DW_JOB_foo/"
+    assert [index for index, _, _ in told(*directives, copy)] == [0]
+
+
+def test_everything_is_told_at_once_in_order() -> None:
+    directives = [
+        "#DW jobdw type=gfs2 capacity=0GiB name=foo",
+        "#DW copy_in source=/nope/a destination=$DW_JOB_fou/",
+        "#DW create_persistent type=zfs",
+    ]
+    assert [(index, place) for index, place, _ in told(*directives)] == [
+        (0, "gfs2"),
+        (0, "0GiB"),
+        (1, "/nope/a"),
+        (1, "$DW_JOB_fou"),
+        (2, "zfs"),
+        (2, "create_persistent"),
+        (2, "create_persistent"),
+        (2, "create_persistent"),
+    ]
+
+
+def test_an_instance_is_read_from_its_object() -> None:
+    obj = {
+        "metadata": {
+            "name": "keep",
+            "annotations": {"dataworkflowservices.github.io/ignore-uid": "true"},
+        },
+        "spec": {"fsType": "xfs", "userID": 5, "state": "Destroying", "consumerReferences": [{}]},
+    }
+    assert persistent_of(obj) == Persistent(
+        name="keep", file_system="xfs", userid=5, shared=True, deleting=True, in_use=True
+    )
+    plain = {"metadata": {"name": "a"}, "spec": {"fsType": "raw", "userID": 5, "state": "Active"}}
+    assert persistent_of(plain) == Persistent(name="a", file_system="raw", userid=5)
+
+
+# What the real controllers answer
+
+_ELSEWHERE = (
+    "Unable to find NnfStorageProfile",  # of a profile of theirs
+    "container profile",  # there are none here
+    "NnfDataMovementProfile",
+    "standaloneMgt",
+    "MGT",
+    "externalMgs",
+)
+_OTHERS = ("-by-other-user", "-other-user")
+
+
+def _cases() -> list[tuple[str, list[str], int, str]]:
+    driven = json.loads(vector("nnf-objects/drive.json").read_text())
+    cases = []
+    for name, steps in driven.items():
+        first = steps[0]
+        if first.get("step") != "create" or not first.get("directives"):
+            continue
+        second = steps[1].get("message") or "" if len(steps) > 1 else ""
+        failed = len(steps) > 1 and steps[1].get("status") == "Error"
+        cases.append((name, first["directives"], first["code"], second if failed else ""))
+    assert len(cases) > 60
+    return cases
+
+
+def test_the_rules_refuse_what_the_real_webhook_refuses() -> None:
+    for name, directives, code, _ in _cases():
+        if name in ("12-wlmid-state-setup", "12-no-jobid"):
+            continue  # not the directives' fault
+        assert bool(checked(directives, RULES).findings) is (code != 201), name
+
+
+def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
+    refused = 0
+    for name, directives, code, message in _cases():
+        if code != 201 or not message or any(words in message for words in _ELSEWHERE):
+            continue
+        theirs = Persistent(name="per-gfs2", file_system="gfs2", userid=8)
+        known = facts(
+            file_systems=[lustre("global0", "/lus/global0")],
+            makes=("raw", "xfs", "gfs2", "lustre"),
+            containers=True,
+            persistent={"per-gfs2": theirs} if name.endswith(_OTHERS) else {},
+        )
+        assert told(*directives, known=known), (name, message)
+        refused += 1
+    assert refused >= 12
