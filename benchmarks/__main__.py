@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api, atom, commands, copying, jobs, kvs, scheduling, storage
+from benchmarks import api, atom, commands, copying, directives, jobs, kvs, scheduling, storage
 from benchmarks.measure import Result
 
 BENCHMARKS = {
@@ -23,6 +23,7 @@ BENCHMARKS = {
     **api.ALL,
     **copying.ALL,
     **atom.ALL,
+    **directives.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 
