@@ -1,5 +1,6 @@
 """What is refused: one sentence that says what, where and what to do; exit 1; nothing changed."""
 
+import json
 import socket
 import sqlite3
 import subprocess
@@ -64,6 +65,41 @@ def test_a_wrong_directive_is_shown_with_a_caret_under_the_mistake(
 
     assert shown[carets.index("^") : carets.rindex("^") + 1] == under_carets
     assert sentence in words
+
+
+@pytest.mark.parametrize(
+    ("lines", "mistakes"),
+    [
+        (["#DW jobdw type=zfs capacity=1.5TiB \\", "#  nam=A"], 3),
+        (["#DW", "#DW jobdv x=1 #DW jobdw"], 5),
+        ([JOBDW, "#DW copy_in source=/nowhere destination=$DW_JOB_scrtch profile=fast"], 3),
+        ([f"{JOBDW.replace('xfs', 'lustre')} requires=copy-offload profile=nosuch"], 2),
+        ([f"{JOBDW} profile=nosuch"], 1),
+        (["#DW create_persistent type=xfs name=keep", "#DW container name=ab profile=cd"], 3),
+        ([JOBDW.replace("1GiB", "0GiB"), JOBDW], 2),
+        ([JOBDW] * 65, 1),
+    ],
+)
+def test_submit_dry_run_and_check_say_the_same(
+    cluster: Cluster, tmp_path: Path, lines: list[str], mistakes: int
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("\n".join(["#!/bin/sh", *lines, "true\n"]))
+    script.chmod(0o755)
+
+    submitted = refused(cluster, "submit", "-N1", str(script))
+    tried = cluster("submit", "-N1", "--dry-run", str(script))
+    checked = cluster("check", "--json", str(script))
+
+    assert (tried.returncode, checked.returncode) == (1, 1)
+    assert tried.stderr == submitted
+    told = [
+        " ".join(filter(None, (each["message"], each["suggestion"])))
+        for each in json.loads(checked.stdout)
+    ]
+    first, *blocks = submitted.removeprefix("warren: the job is refused").splitlines()
+    assert sorted(told) == sorted(blocks[2::3] or [first.removeprefix(": ")])
+    assert len(told) == mistakes
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,13 @@ def _told(script: Script, measure: Measure) -> Iterator[_Told]:
                 first = word.column + mistake.start
                 place = (word.line, first, first + mistake.end - mistake.start)
                 yield _of(place, "error", index, mistake)
-    scripts.demand_few([each.text for each in directives])
+    try:
+        scripts.demand_few([each.text for each in directives])
+    except UserMistake as many:
+        last = directives[-1]
+        mistake = Mistake(last.text, 0, len("#DW"), str(many))
+        yield _of(last.place(0, len("#DW")), "error", len(directives) - 1, mistake)
+        return
     for found in measure.findings([each.text for each in directives]):
         place = directives[found.directive].place(found.mistake.start, found.mistake.end)
         if not _follows(found, directives, unset):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from warren.base.errors import UserMistake
@@ -74,7 +75,7 @@ _NEAR: Final = 64
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Suggest the known word that is nearest, if one is near. Of many, the first are tried."""
-    return _nearest(word, tuple(known)[:_NEAR]) if len(word) <= _LONGEST else None
+    return _nearest(word, tuple(islice(known, _NEAR))) if len(word) <= _LONGEST else None
 
 
 _LONGEST: Final = 128

@@ -406,7 +406,7 @@ def _end(
     names: Mapping[str, object] = job.storage if path.lifetime == "job" else job.persistent
     if name not in names:
         if not job.doubtful:
-            variables = [_variable(path.lifetime, each) for each in names]
+            variables = (_variable(path.lifetime, each) for each in names)  # the first will do
             yield directive.mistake(
                 place,
                 f"This job has no {command} named {name!r}.",

@@ -80,11 +80,13 @@ def demand_good(state: StateDir, specs: Iterable[Mapping[str, Any]]) -> None:
 
     measure = of_cluster(access_of(state))
     for directives in given:
-        demand_few(directives or ())
         try:
+            demand_few(directives or ())
             demand_none(measure.findings(directives or ()))
         except (Mistake, Mistakes) as mistake:
             raise UserMistake(f"the job is refused.\n{mistake.shown}") from mistake
+        except UserMistake as mistake:
+            raise UserMistake(f"the job is refused: {mistake}") from mistake
 
 
 SHELL_OPTIONS: Final = (
