@@ -1,6 +1,6 @@
 """Storage that is not beside each node, in the whole system: reserved and used on one rabbit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,9 +29,7 @@ SHARED = {"dw": "#DW jobdw type=xfs capacity=8GiB name=shared"}
 def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break directives down as no file system of this cluster is: `shared` is on one server."""
 
-    def needs_of(
-        directive: Directive, profiles: Sequence[NnfStorageProfile]
-    ) -> list[AllocationNeed]:
+    def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
         size = int(directive.values["capacity"].removesuffix("GiB")) * GIB
         if directive.values["name"] == "beside":
             return [need("xfs", size)]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.controllers.alone import WORKFLOW, Api, alone, informed, owned_by, running
+from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, owned_by, running
 from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled
 from warren.base.objects import Key, Kind
 from warren.controllers.access import AccessController
@@ -381,6 +381,8 @@ def test_what_definitions_of_others_do_not_know_becomes_an_error_of_the_breakdow
         api.refusals["patch", kinds.BREAKDOWN] = Invalid("fileSystemType: unknown")
         await api.add(kinds.BREAKDOWN, directive())
         async with informed(api):
+            await controller.reconcile(BREAKDOWN)
+            await caught_up()
             await controller.reconcile(BREAKDOWN)
 
         error = api.find(kinds.BREAKDOWN, BREAKDOWN)["status"]["error"]

@@ -7,8 +7,10 @@ import msgspec
 
 from tests.directives.rulebook import RULES
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merged
-from warren.dws import labels
+from warren.directives.parse import parse
+from warren.dws import kinds, labels, profiles
 from warren.dws.binding import Binding, Phase
+from warren.dws.breakdown import needs_of
 from warren.dws.objects import (
     AllocationNeed,
     ClientMount,
@@ -16,6 +18,7 @@ from warren.dws.objects import (
     Constraints,
     DirectiveBreakdown,
     LustreFileSystem,
+    Meta,
     NnfAccess,
     NnfDataMovement,
     NnfNodeStorage,
@@ -307,12 +310,30 @@ def rabbit(name: str, spec: Mapping[str, str] | None = None, **status: Any) -> S
     return read({"metadata": meta(name), "spec": spec or {}, "status": found}, Storage)
 
 
-def profile(name: str = "default", default: bool = True, **xfs: Any) -> NnfStorageProfile:
+def raw_profile(name: str = "default", default: bool = True, **xfs: Any) -> dict[str, Any]:
+    """Make a profile that directives choose from."""
     options = {"allocationPadding": "300MiB", **xfs}
-    return read(
-        {"metadata": meta(name), "data": {"default": default, "xfsStorage": options}},
-        NnfStorageProfile,
-    )
+    return {
+        "kind": "NnfStorageProfile",
+        "metadata": meta(name, kinds.PROFILES_NAMESPACE),
+        "data": {"default": default, "xfsStorage": options},
+    }
+
+
+def profile(name: str = "default", default: bool = True, **xfs: Any) -> NnfStorageProfile:
+    return read(raw_profile(name, default, **xfs), NnfStorageProfile)
+
+
+def copied(source: Object, owner: Kind = kinds.BREAKDOWN, name: str = "wf-0") -> Object:
+    """Make the pinned copy that an owner has of a profile."""
+    copy = profiles.pinned(source, owner, read(meta(name), Meta), {})
+    return {**copy, "metadata": {**meta(name), **copy["metadata"]}}
+
+
+def needed(directive: str, *choices: NnfStorageProfile) -> list[AllocationNeed]:
+    """Return what a directive needs, by the profile that it chooses."""
+    found = parse(directive)
+    return needs_of(found, profiles.chosen(found.values.get("profile"), choices))
 
 
 def configuration(

@@ -14,28 +14,30 @@ from tests.dws.builders import (
     after,
     breakdown,
     changes,
+    copied,
     made,
     meta,
     need,
+    needed,
     profile,
+    raw_profile,
     workflow,
 )
 from tests.rfc.vectors import vector
 from warren.base.bytesize import GIB
-from warren.base.objects import Key, key_of
-from warren.directives.parse import parse
+from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, labels
-from warren.dws.breakdown import child, decide, needs_of
+from warren.dws.breakdown import BreakdownSnapshot, child, decide
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, BreakdownStatus, DirectiveBreakdown, read
+from warren.dws.objects import AllocationNeed, BreakdownStatus, DirectiveBreakdown, Meta, read
 from warren.dws.resources import rewritten
 
 # Needs
 
 
 def size_of(capacity: str, **xfs: Any) -> int:
-    directive = parse(f"#DW jobdw type=xfs capacity={capacity} name=ab")
-    (found,) = needs_of(directive, [profile(**xfs)])
+    directive = f"#DW jobdw type=xfs capacity={capacity} name=ab"
+    (found,) = needed(directive, profile(**xfs))
     return found.minimum_capacity
 
 
@@ -59,7 +61,7 @@ def test_a_capacity_is_scaled_and_then_padded(
 
 
 def test_a_need_names_its_strategy_its_label_and_its_constraints() -> None:
-    (found,) = needs_of(parse(JOBDW), [profile(storageLabels=["fast=yes"])])
+    (found,) = needed(JOBDW, profile(storageLabels=["fast=yes"]))
     assert (found.allocation_strategy, found.label) == ("AllocatePerCompute", "xfs")
     assert found.constraints.labels == ("fast=yes", "dataworkflowservices.github.io/storage=Rabbit")
 
@@ -68,17 +70,39 @@ def test_a_need_names_its_strategy_its_label_and_its_constraints() -> None:
     ("directive", "profiles", "fault", "type_"),
     [
         (
-            JOBDW.replace("xfs", "lustre"),
+            JOBDW.replace("xfs", "nfs"),
             [profile()],
-            "file systems of type lustre are not made by this cluster",
+            "there is no file system of type 'nfs': take one of xfs, ext4, raw, gfs2, lustre",
             "User",
         ),
-        (JOBDW + " profile=fast", [profile()], "Unable to find NnfStorageProfile: fast", "User"),
-        (JOBDW, [], "0 NnfStorageProfiles are the default, and one must be", "Internal"),
+        (
+            JOBDW.replace("capacity=1GiB", ""),
+            [profile()],
+            "jobdw requires 'capacity' argument, such as capacity=100GiB",
+            "User",
+        ),
+        (
+            JOBDW + " profile=nope",
+            [profile()],
+            "Unable to find NnfStorageProfile: nope. Take default",
+            "User",
+        ),
+        (
+            JOBDW + " profile=fasd",
+            [profile(), profile("fast", default=False)],
+            "Unable to find NnfStorageProfile: fasd. Did you mean 'fast'?",
+            "User",
+        ),
+        (
+            JOBDW,
+            [],
+            "no NnfStorageProfile in nnf-system is the default, and one must be",
+            "Internal",
+        ),
         (
             JOBDW,
             [profile("a"), profile("b")],
-            "2 NnfStorageProfiles are the default, and one must be",
+            "2 NnfStorageProfiles are the default, and one must be: a, b",
             "Internal",
         ),
         (JOBDW.replace("1GiB", "0GiB"), [profile()], "'capacity' must be a non-zero value", "User"),
@@ -98,7 +122,31 @@ def test_a_need_names_its_strategy_its_label_and_its_constraints() -> None:
         (
             JOBDW,
             [profile(allocationPadding="some")],
-            "'some' is not a capacity: write a number and a unit, such as 100GiB",
+            "NnfStorageProfile default is wrong: data.xfsStorage.allocationPadding: 'some' is not "
+            "a capacity: write a number and a unit, such as 100GiB",
+            "Internal",
+        ),
+        *(
+            (
+                JOBDW,
+                [profile(capacityScalingFactor=factor)],
+                "NnfStorageProfile default is wrong: data.xfsStorage.capacityScalingFactor: "
+                f"{factor!r} is not a factor: write a number above 0, such as 1.5",
+                "Internal",
+            )
+            for factor in ("much", "0", "-1", "nan", "inf")
+        ),
+        (
+            JOBDW,
+            [profile(capacityScalingFactor="1e308")],
+            "'1GiB' is too large: with what its file system needs for itself, a capacity is "
+            "less than 8 EiB",
+            "User",
+        ),
+        (
+            JOBDW.replace("1GiB", "1KB"),
+            [profile(capacityScalingFactor="0.0001")],
+            "'1KB' is too small: scaled by the profile's 0.0001, it is less than a byte",
             "User",
         ),
     ],
@@ -107,14 +155,14 @@ def test_what_cannot_be_broken_down_is_a_fault(
     directive: str, profiles: list[Any], fault: str, type_: str
 ) -> None:
     with pytest.raises(Fault) as raised:
-        needs_of(parse(directive), profiles)
+        needed(directive, *profiles)
     assert (str(raised.value), raised.value.type) == (fault, type_)
     assert raised.value.severity == "Fatal"
 
 
 def test_a_profile_that_is_named_need_not_be_the_default() -> None:
-    profiles = [profile(), profile("fast", default=False, allocationPadding="1%")]
-    (found,) = needs_of(parse(JOBDW + " profile=fast"), profiles)
+    fast = profile("fast", default=False, allocationPadding="1%")
+    (found,) = needed(JOBDW + " profile=fast", profile(), fast)
     assert found.minimum_capacity == GIB + GIB // 100
 
 
@@ -129,15 +177,33 @@ def test_a_breakdown_carries_its_directive_and_its_place_in_the_workflow() -> No
     assert labels.workflow_of(obj) == ("default/wf",)
 
 
+SOURCE = raw_profile()
+
+
+def seen(found: DirectiveBreakdown, *sources: Object, **more: Any) -> BreakdownSnapshot:
+    return BreakdownSnapshot(breakdown=found, profiles=sources, **more)
+
+
+def test_a_breakdown_makes_its_copy_of_the_profile_before_anything_else() -> None:
+    (write,) = decide(seen(breakdown(), SOURCE))
+
+    (found,) = made([write], kinds.NNF_STORAGE_PROFILE)
+    assert key_of(found) == Key("default", "wf-0")
+    assert found["metadata"]["ownerReferences"][0]["uid"] == "uid-wf-0"
+    assert found["data"] == {**SOURCE["data"], "default": False, "pinned": True}
+    # Crash after it, and the next pass makes it again, which is harmless.
+    assert write == decide(seen(breakdown(), SOURCE))[0]
+
+
 def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
-    writes = decide(breakdown(), [profile()])
+    writes = decide(seen(breakdown(), SOURCE, copy=copied(SOURCE)))
 
     (found,) = made(writes, kinds.SERVERS)
     assert key_of(found) == Key("default", "wf-0")
     assert found["metadata"]["ownerReferences"][0]["kind"] == "DirectiveBreakdown"
     (patch,) = changes(writes, kinds.BREAKDOWN)
     assert patch["status"]["ready"] is True
-    reference = {"kind": "Servers", "name": "wf-0", "namespace": "default"}
+    reference = {"kind": "Servers", "name": "wf-0", "namespace": "default"}  # 002.14
     assert patch["status"]["storage"] == {
         "lifetime": "job",
         "reference": reference,
@@ -157,26 +223,68 @@ def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
         }
     ]
     # Crash between the two, and the next pass makes the Servers again, which is harmless.
-    assert writes[0] == decide(breakdown(), [profile()])[0]
+    assert writes[0] == decide(seen(breakdown(), SOURCE, copy=copied(SOURCE)))[0]
+
+
+def test_what_becomes_of_a_profile_after_it_was_copied_changes_nothing() -> None:
+    other = raw_profile(allocationPadding="10GiB")
+    for sources in ([other], [], [raw_profile(default=False)]):
+        writes = decide(seen(breakdown(), *sources, copy=copied(SOURCE)))
+        (patch,) = changes(writes, kinds.BREAKDOWN)
+        (found,) = patch["status"]["storage"]["allocationSets"]
+        assert found["minimumCapacity"] == SIZE
 
 
 @pytest.mark.parametrize(
-    "profiles", [[profile()], [], [profile("other", default=False)]], ids=["good", "none", "other"]
+    ("owner", "severity", "words"),
+    [
+        ({}, "Fatal", "NnfStorageProfile default/wf-0 is in the way of the copy"),
+        (
+            labels.of_owner(kinds.BREAKDOWN, Meta(name="wf-0", namespace="default", uid="old")),
+            "Minor",
+            "NnfStorageProfile default/wf-0 is of an earlier DirectiveBreakdown and about to go",
+        ),
+    ],
 )
-def test_a_breakdown_is_told_once_whether_it_is_good_or_bad(profiles: list[Any]) -> None:
+def test_a_profile_that_has_the_name_of_the_copy_is_never_taken_for_it(
+    owner: dict[str, str], severity: str, words: str
+) -> None:
+    foreign = copied(SOURCE)
+    foreign = {**foreign, "metadata": {**foreign["metadata"], "labels": owner}}
+    (patch,) = changes(decide(seen(breakdown(), SOURCE, copy=foreign)), kinds.BREAKDOWN)
+    assert patch["status"]["error"]["userMessage"].startswith(words)
+    assert patch["status"]["error"]["severity"] == severity
+
+
+def test_a_profile_of_which_no_copy_may_be_made_is_told_of_with_its_mistake() -> None:
+    source = raw_profile(variableOverride={"PATH": "/"})
+    (patch,) = changes(decide(seen(breakdown(), source)), kinds.BREAKDOWN)
+    assert patch["status"]["error"]["userMessage"] == (
+        "NnfStorageProfile default is wrong: data.xfsStorage.variableOverride: 'PATH' does not "
+        "start with $: the name of a variable does"
+    )
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [[SOURCE], [], [raw_profile("other", default=False)]],
+    ids=["good", "none", "other"],
+)
+def test_a_breakdown_is_told_once_whether_it_is_good_or_bad(sources: list[Any]) -> None:
     first = breakdown()
-    writes = decide(first, profiles)
+    copy = copied(SOURCE) if sources == [SOURCE] else None
+    writes = decide(seen(first, *sources, copy=copy))
     assert len(changes(writes, kinds.BREAKDOWN)) == 1
-    assert not decide(after(first, writes), profiles)
+    assert not decide(seen(after(first, writes), *sources, copy=copy))
 
 
 def test_a_fault_shows_in_the_breakdown_and_heals_when_its_cause_does() -> None:
     first = breakdown()
-    failed = after(first, decide(first, []))
+    failed = after(first, decide(seen(first)))
     assert failed.status.error is not None
     assert failed.status.error.severity == "Fatal"
 
-    healed = after(failed, decide(failed, [profile()]))
+    healed = after(failed, decide(seen(failed, SOURCE, copy=copied(SOURCE))))
     assert healed.status.ready
     assert healed.status.error is None
 
@@ -185,7 +293,20 @@ def test_a_breakdown_in_deletion_is_left_alone() -> None:
     going = read(
         {"metadata": meta("wf-0", **DELETING), "spec": {"directive": JOBDW}}, DirectiveBreakdown
     )
-    assert not decide(going, [profile()])
+    assert not decide(seen(going, SOURCE))
+
+
+@pytest.mark.parametrize(
+    ("directive", "why"),
+    [
+        ("#DW copy_in source=/a destination=/b", "copy_in needs no storage and no nodes"),
+        ("#DW", "A command is missing after #DW. Try jobdw."),
+    ],
+)
+def test_a_breakdown_of_what_needs_none_says_so(directive: str, why: str) -> None:
+    found = breakdown(directive=directive)
+    (patch,) = changes(decide(seen(found, SOURCE)), kinds.BREAKDOWN)
+    assert patch["status"]["error"]["userMessage"] == why
 
 
 # The jobspec, rewritten
@@ -300,7 +421,12 @@ def test_flash_that_is_not_beside_each_node_is_asked_for_as_the_allocations_that
         (
             need(strategy="AllocatePerServer"),
             2,
-            "^set xfs cannot be placed because the allocation strategy 'AllocatePerServer' is not",
+            "^set xfs cannot be placed because AllocatePerServer does not say on how many rabbits",
+        ),
+        (
+            need(strategy="AllocateAnywhere"),
+            2,
+            "^set xfs cannot be placed because the allocation strategy 'AllocateAnywhere' is not",
         ),
         (OST, "2-4", "^set ost cannot be placed because .* number is left open: give -N one"),
     ],

@@ -21,6 +21,7 @@ from tests.dws.builders import (
     meta,
     movement,
     need,
+    needed,
     nnf_access,
     nnf_storage,
     profile,
@@ -29,9 +30,8 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Create
 from warren.directives.parse import parse
-from warren.dws import access, breakdown, conduct, driver, kinds, labels, storage
+from warren.dws import access, breakdown, conduct, driver, kinds, labels, profiles, storage
 from warren.dws.binding import Phase
-from warren.dws.breakdown import needs_of
 from warren.dws.conduct import Job
 from warren.dws.faults import Fault
 from warren.dws.movement import children
@@ -229,7 +229,7 @@ def test_a_storage_that_is_given_back_tells_what_is_in_the_way(troubled: int) ->
 
 
 def size_of(capacity: str, **options: Any) -> int:
-    (need,) = needs_of(parse(JOBDW.replace("1GiB", capacity)), [profile(**options)])
+    (need,) = needed(JOBDW.replace("1GiB", capacity), profile(**options))
     return need.minimum_capacity
 
 
@@ -248,9 +248,9 @@ def test_what_is_8_eib_with_its_padding_is_too_large() -> None:
 
 
 def test_of_several_profiles_the_default_is_taken() -> None:
-    profiles = [profile("other", default=False), profile("mine"), profile("third", default=False)]
-    assert breakdown.chosen(None, profiles).metadata.name == "mine"
-    assert breakdown.chosen("other", profiles).metadata.name == "other"
+    choices = [profile("other", default=False), profile("mine"), profile("third", default=False)]
+    assert profiles.chosen(None, choices).metadata.name == "mine"
+    assert profiles.chosen("other", choices).metadata.name == "other"
 
 
 def test_a_fault_that_is_told_is_not_told_again() -> None:
@@ -310,7 +310,7 @@ def test_a_copy_has_three_tries_and_three_seconds_before_the_second() -> None:
 def test_a_fault_knows_the_argument_that_it_is_about() -> None:
     assert Fault("x", argument="type").argument == "type"
     with pytest.raises(Fault) as refused:
-        needs_of(parse(JOBDW.replace("xfs", "gfs2")), [profile()])
+        needed(JOBDW.replace("xfs", "nfs"), profile())
     assert refused.value.argument == "type"
 
 

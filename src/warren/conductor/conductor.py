@@ -58,7 +58,7 @@ class Conductor:
         self._shown: dict[int, dict[str, str]] = {}
         self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
         jobs.listen(self._reconciler.add)
-        for kind in kinds.DEPENDENTS:
+        for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).listen(self._dependent_changed)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
@@ -122,7 +122,8 @@ class Conductor:
             # Some of what was seen may be older than the rest: nobody is blamed for that.
             own = labels.of_workflow(snapshot.workflow)
             live = {
-                kind: (await self._client.list(kind, labels=own)).items for kind in kinds.DEPENDENTS
+                kind: (await self._client.list(kind, labels=own)).items
+                for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
             again = self._snapshot(snapshot.job.id, live)
             return conduct.decide(await self._with_flash(again))
@@ -138,7 +139,7 @@ class Conductor:
     ) -> conduct.JobSnapshot:
         known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
         raw = self._informers.of(kinds.WORKFLOW).get(known.workflow)
-        found = dependents or {kind: self._of(kind, known) for kind in kinds.DEPENDENTS}
+        found = dependents or {kind: self._of(kind, known) for kind in kinds.FOR_WORKLOAD_MANAGERS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)

@@ -1,8 +1,9 @@
 """DirectiveBreakdowns: what each directive needs (decided in `dws.breakdown`)."""
 
-from warren.base.objects import Key, key_of
+from warren.base.objects import Key, Object, key_of
 from warren.dws import breakdown, kinds
-from warren.dws.objects import DirectiveBreakdown, NnfStorageProfile, read
+from warren.dws.breakdown import BreakdownSnapshot
+from warren.dws.objects import DirectiveBreakdown, PersistentStorageInstance, Servers, read
 from warren.kube.client import Client, Invalid
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -16,22 +17,47 @@ class BreakdownController:
         self._client = client
         self._breakdowns = informers.of(kinds.BREAKDOWN)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
+        self._instances = informers.of(kinds.PERSISTENT)
+        self._servers = informers.of(kinds.SERVERS)
         self.reconciler: Reconciler[Key] = Reconciler("breakdown", self.reconcile)
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        for informer in (self._profiles, self._instances, self._servers):
+            informer.listen(self._named_alike)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a DirectiveBreakdown."""
         raw = self._breakdowns.get(key)
         if raw is not None:
-            profiles = [
-                read(obj, NnfStorageProfile)
-                for obj in self._profiles.all()
-                if obj["metadata"]["namespace"] == kinds.PROFILES_NAMESPACE
-            ]
             current = read(raw, DirectiveBreakdown)
             try:
-                await perform(self._client, breakdown.decide(current, profiles))
+                await perform(self._client, breakdown.decide(self._snapshot(raw, current)))
             except Invalid as error:
                 # The definitions may be HPE's, which know fewer file systems than ours.
                 await perform(self._client, breakdown.unsaid(current, str(error)))
         return None
+
+    def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
+        named = breakdown.instance_of(raw)
+        place = Key(*named[0].split("/", 1)) if named else current.metadata.key
+        instance, servers = self._instances.get(place), self._servers.get(place)
+        return BreakdownSnapshot(
+            breakdown=current,
+            profiles=self._profiles.by("profiles", kinds.PROFILES_NAMESPACE),
+            copy=self._profiles.get(place),
+            instance=read(instance, PersistentStorageInstance) if named and instance else None,
+            servers=read(servers, Servers) if named and servers else None,
+        )
+
+    def _named_alike(self, obj: Object) -> None:
+        """Wake the breakdowns that wait for an object: those whose own name, or whose instance's,
+        it has."""
+        key = key_of(obj)
+        for each in self._breakdowns.by("breakdown instance", str(key)):
+            self._wake(each)
+        alike = self._breakdowns.get(key)
+        if alike is not None:
+            self._wake(alike)
+
+    def _wake(self, obj: Object) -> None:
+        if not (obj.get("status") or {}).get("ready"):
+            self.reconciler.add(key_of(obj))

@@ -93,8 +93,7 @@ def _validator(informers: Informers, graph: Graph) -> StorageValidator:
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
         profiles=lambda: [
             read(obj, NnfStorageProfile)
-            for obj in profiles.all()
-            if obj["metadata"]["namespace"] == kinds.PROFILES_NAMESPACE
+            for obj in profiles.by("profiles", kinds.PROFILES_NAMESPACE)
         ],
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
         feasible=graph.feasible,

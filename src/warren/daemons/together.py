@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.dws import access, labels, persistent
+from warren.dws import access, breakdown, labels, persistent, profiles
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
@@ -15,6 +15,8 @@ INDEXES = {
     "instance": persistent.users_of,
     "consumer": persistent.consumers_of,
     "storage": access.storage_of,
+    "profiles": profiles.choices_of,
+    "breakdown instance": breakdown.instance_of,
 }
 
 Part = Callable[[], Awaitable[None]]

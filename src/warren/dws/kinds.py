@@ -55,7 +55,10 @@ ALL: Final = (
     LUSTRE,
 )
 
-DEPENDENTS: Final = (BREAKDOWN, SERVERS, COMPUTES)
+FOR_WORKLOAD_MANAGERS: Final = (BREAKDOWN, SERVERS, COMPUTES)
+"""What of a Workflow its workload manager reads and fills in."""
+
+DEPENDENTS: Final = (*FOR_WORKLOAD_MANAGERS, NNF_STORAGE_PROFILE)
 """What is a Workflow's alone, and goes with it."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {

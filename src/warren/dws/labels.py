@@ -24,6 +24,8 @@ TARGET_OWNER: Final = "nnf.cray.hpe.com/target_owner_uid"
 """The directive whose storage a ClientMount mounts, and the UID of what the storage is made for."""
 TEARDOWN_STATE: Final = "nnf.cray.hpe.com/teardown_state"
 JOB_ID: Final = "nnf.cray.hpe.com/job_id"
+STANDALONE_MGT: Final = "nnf.cray.hpe.com/standalone_mgt"
+"""Says of persistent storage that is an MGT alone of which pool it is."""
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
 INITIATOR: Final = "dm.cray.hpe.com/initiator"
@@ -77,6 +79,11 @@ def of_profile(name: str, namespace: str) -> dict[str, str]:
 def owner_uid(meta: Meta) -> str:
     """Return the UID of an object's owner, as its labels name it."""
     return meta.labels.get(f"{_PREFIX}/owner.uid", "")
+
+
+def is_owner(kind: Kind, owner: Meta, carried: Mapping[str, str]) -> bool:
+    """Return whether the labels that an object carries name this owner, and no older namesake."""
+    return of_owner(kind, owner).items() <= carried.items()
 
 
 def inherited(meta: Meta) -> dict[str, str]:

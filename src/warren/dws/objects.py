@@ -205,9 +205,38 @@ class BreakdownSpec(_Struct, frozen=True):
     user_id: int = msgspec.field(name="userID", default=0)
 
 
+class ConstraintAccess(_Struct, frozen=True):
+    type: str
+    """`network` or `physical`."""
+    priority: str
+    """`mandatory` or `bestEffort`."""
+
+
+class PlaceReference(Reference, frozen=True):
+    field_path: str = ""
+    """The part of the object: `servers.spec.allocationSets[0]`."""
+
+
+class LocationConstraint(_Struct, frozen=True):
+    """In which ways a job's nodes must reach an allocation set."""
+
+    access: tuple[ConstraintAccess, ...] = ()
+    reference: PlaceReference = PlaceReference()
+
+
+class ComputeConstraints(_Struct, frozen=True):
+    location: tuple[LocationConstraint, ...] = ()
+
+
+class BreakdownCompute(_Struct, frozen=True):
+    constraints: ComputeConstraints = ComputeConstraints()
+
+
 class BreakdownStatus(_Struct, frozen=True):
     ready: bool = False
     storage: BreakdownStorage | None = None
+    compute: BreakdownCompute | None = None
+    requires: tuple[str, ...] = ()
     error: Error | None = None
 
 
@@ -246,6 +275,7 @@ class Servers(_Struct, frozen=True):
 class PersistentSpec(_Struct, frozen=True):
     name: str
     fs_type: str
+    dw_directive: str = ""
     user_id: int = msgspec.field(name="userID", default=0)
     state: str = "Active"
     consumer_references: tuple[Reference, ...] = ()
@@ -547,9 +577,56 @@ class LustreFileSystem(_Struct, frozen=True):
 
 
 class FileSystemProfile(_Struct, frozen=True):
+    """How one kind of file system is made that is on one allocation."""
+
     capacity_scaling_factor: str = "1.0"
     allocation_padding: str = "0"
+    """What comes on top: bytes, a size, or percent."""
     storage_labels: tuple[str, ...] = ()
+    shared_allocation: bool = False
+    variable_override: Mapping[str, str] = {}
+
+
+class LustreTarget(_Struct, frozen=True):
+    """How the targets of one kind are made and placed; not every kind has every option."""
+
+    capacity: str = "5GiB"
+    capacity_scaling_factor: str = "1.0"
+    """Of an OST, whose capacity is what the directive asks for."""
+    exclusive: bool = False
+    """Of an MDT: not beside another one that is."""
+    external_mgs: str = ""
+    standalone_mgt_pool_name: str = ""
+    colocate_computes: bool = False
+    count: int | None = None
+    scale: int | None = None
+    storage_labels: tuple[str, ...] = ()
+    variable_override: Mapping[str, str] = {}
+
+
+class LustreClient(_Struct, frozen=True):
+    variable_override: Mapping[str, str] = {}
+
+
+class LustreProfile(_Struct, frozen=True):
+    """How Lustre file systems are made of targets."""
+
+    combined_mgt_mdt: bool = False
+    mgt_options: LustreTarget = LustreTarget()
+    mdt_options: LustreTarget = LustreTarget()
+    mgt_mdt_options: LustreTarget = LustreTarget()
+    ost_options: LustreTarget = LustreTarget()
+    client_options: LustreClient = LustreClient()
+
+    @property
+    def targets(self) -> Mapping[str, LustreTarget]:
+        """The options of each kind of target, by the label of its allocation set."""
+        return {
+            "mgt": self.mgt_options,
+            "mdt": self.mdt_options,
+            "mgtmdt": self.mgt_mdt_options,
+            "ost": self.ost_options,
+        }
 
 
 class ProfileData(_Struct, frozen=True):
@@ -559,11 +636,18 @@ class ProfileData(_Struct, frozen=True):
     ext4_storage: FileSystemProfile = FileSystemProfile(allocation_padding="5%")
     """HPE's definition does not have it; what ext4 needs for itself comes on top all the same."""
     raw_storage: FileSystemProfile = FileSystemProfile()
+    gfs2_storage: FileSystemProfile = FileSystemProfile()
+    lustre_storage: LustreProfile = LustreProfile()
 
-    def of(self, file_system: str) -> FileSystemProfile:
-        """Return what it says of a kind of node-local file system."""
-        known = {"xfs": self.xfs_storage, "ext4": self.ext4_storage, "raw": self.raw_storage}
-        return known[file_system]
+    @property
+    def file_systems(self) -> Mapping[str, FileSystemProfile]:
+        """What it says of each type of file system that is not made of targets."""
+        return {
+            "xfs": self.xfs_storage,
+            "ext4": self.ext4_storage,
+            "raw": self.raw_storage,
+            "gfs2": self.gfs2_storage,
+        }
 
 
 class NnfStorageProfile(_Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any
 from warren.base.bytesize import gib, whole_gib
 from warren.base.placing import Held, Place, Shared, placed, units
 from warren.base.words import plural
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed
 
@@ -111,6 +111,12 @@ def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share:
                 f"and its constraints ask for {count}"
             )
         return _Share(max(wanted, floor), count=1)
+    if need.allocation_strategy == PER_SERVER:
+        raise Fault(
+            f"set {need.label} cannot be placed because {PER_SERVER} does not say on how many "
+            f"rabbits: its breakdown must ask for {PER_COMPUTE}, {ACROSS_SERVERS} or "
+            f"{SINGLE_SERVER}"
+        )
     if need.allocation_strategy != ACROSS_SERVERS:
         raise Fault(
             f"set {need.label} cannot be placed because the allocation strategy "

@@ -100,7 +100,9 @@ def _children(
     """Return the shares as they should be, and how many bytes of flash each allocation takes."""
     meta = storage.metadata
     children: dict[Key, tuple[dict[str, Any], int]] = {}
-    padding = profile.data.of(storage.spec.file_system_type).allocation_padding if profile else "0"
+    known = profile.data.file_systems if profile is not None else {}
+    own = known.get(storage.spec.file_system_type)
+    padding = own.allocation_padding if own is not None else "0"
     for each in storage.spec.allocation_sets:
         listed: dict[str, int] = {}
         for node in each.nodes:

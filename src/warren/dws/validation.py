@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import breakdown, staging
+from warren.dws import breakdown, profiles, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
@@ -285,20 +285,21 @@ def _size(directive: Directive) -> Iterator[Mistake]:
         yield directive.mistake(size, str(mistake))
 
 
-def _need(directive: Directive, profiles: Sequence[NnfStorageProfile]) -> Iterator[Mistake]:
+def _need(directive: Directive, available: Sequence[NnfStorageProfile]) -> Iterator[Mistake]:
     """Find what the profile says against a directive that makes storage."""
     if directive.command.text not in _MAKING or directive.argument("type") is None:
         return
     try:
-        breakdown.needs_of(directive, profiles)
+        profile = profiles.chosen(directive.values.get("profile"), available)
+        breakdown.needs_of(directive, profile)
     except Fault as fault:
         value = _value(directive, fault.argument)
-        remedy = None
-        if fault.argument == "profile" and value is not None:
-            known = sorted(profile.metadata.name for profile in profiles)
-            remedy = did_you_mean(value.text, known) or f"Take {listed(known)}."
-        sentence = f"{str(fault)[:1].upper()}{str(fault)[1:]}."
-        yield directive.mistake(value or directive.command, sentence, remedy)
+        yield directive.mistake(value or directive.command, _sentence(fault))
+
+
+def _sentence(fault: Fault) -> str:
+    words = f"{str(fault)[:1].upper()}{str(fault)[1:]}"
+    return words if words.endswith("?") else f"{words}."
 
 
 def _daemons(directive: Directive, facts: Facts) -> Iterator[Mistake]:

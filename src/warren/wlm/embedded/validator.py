@@ -12,7 +12,7 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding, demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
-from warren.dws import breakdown, persistent, rabbits, resources, validation
+from warren.dws import breakdown, persistent, profiles, rabbits, resources, validation
 from warren.dws.faults import Fault
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage
 from warren.dws.validation import Persistent
@@ -83,12 +83,15 @@ class StorageValidator:
         self, spec: Mapping[str, Any], directives: Sequence[Directive]
     ) -> Mapping[str, Any]:
         """Return the jobspec as it will be when the storage side has rewritten it."""
+        available = self._profiles()
         try:
             needs = [
                 need
                 for directive in directives
                 if directive.command.text == "jobdw"
-                for need in breakdown.needs_of(directive, self._profiles())
+                for need in breakdown.needs_of(
+                    directive, profiles.chosen(directive.values.get("profile"), available)
+                )
             ]
             changed = resources.rewritten(spec["resources"], needs, self._floor)
         except Fault as fault:

@@ -1,0 +1,217 @@
+"""NnfStorageProfiles: which one a directive takes, its pinned copy, and what none may say.
+
+A directive names a profile or takes the default, and from then on reads its own copy, which
+is pinned: what is changed in the source meanwhile changes nothing for it (dws-spec section 10).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Kind, Object
+from warren.directives import capacity
+from warren.directives.diagnostics import did_you_mean, listed
+from warren.dws import kinds, labels
+from warren.dws.faults import Fault
+from warren.dws.objects import LustreProfile, Malformed, Meta, NnfStorageProfile, read
+
+# Choice
+
+
+def choices_of(obj: Object) -> tuple[str, ...]:
+    """Index the profiles that directives choose from, by their namespace: no copies."""
+    namespace, data = obj["metadata"].get("namespace"), obj.get("data")
+    if namespace != kinds.PROFILES_NAMESPACE or not isinstance(data, Mapping):
+        return ()
+    return () if data.get("pinned") else (namespace,)
+
+
+def chosen(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorageProfile:
+    """Find the profile that a directive names, or the one that is the default. Raises Fault."""
+    if name is not None:
+        for profile in profiles:
+            if profile.metadata.name == name:
+                return profile
+        known = sorted(profile.metadata.name for profile in profiles)
+        remedy = did_you_mean(name, known) or f"Take {listed(known)}"
+        why = f"Unable to find NnfStorageProfile: {name}. {remedy}"
+        raise Fault(why, type="User", argument="profile")
+    defaults = [profile for profile in profiles if profile.data.default]
+    if not defaults:
+        where = kinds.PROFILES_NAMESPACE
+        raise Fault(f"no NnfStorageProfile in {where} is the default, and one must be")
+    if len(defaults) > 1:
+        names = ", ".join(sorted(profile.metadata.name for profile in defaults))
+        count = len(defaults)
+        raise Fault(f"{count} NnfStorageProfiles are the default, and one must be: {names}")
+    return defaults[0]
+
+
+# The pinned copy
+
+
+def pinned(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
+    """Copy a profile for an owner, whose name and namespace the copy has.
+
+    Everything that it says is in the copy, whether it is known here or not. `carried` are
+    labels beside those of the owner.
+    """
+    return {
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "labels": {**carried, **labels.of_owner(owner, meta)},
+            "ownerReferences": labels.controller(owner, meta),
+        },
+        "data": {**source["data"], "default": False, "pinned": True},
+    }
+
+
+def demand_copy(obj: Object, owner: Kind, meta: Meta) -> None:
+    """Raise the Fault of a profile that has the place of an owner's copy and is none."""
+    if labels.is_owner(owner, meta, obj["metadata"].get("labels") or {}):
+        return
+    name = f"NnfStorageProfile {meta.namespace}/{meta.name}"
+    older = labels.owner_of(obj) == (f"{owner.name} {meta.namespace}/{meta.name}",)
+    if older:
+        raise Fault(f"{name} is of an earlier {owner.name} and about to go", severity="Minor")
+    raise Fault(f"{name} is in the way of the copy for {owner.name} {meta.name}: remove it")
+
+
+# Values
+
+
+def factor(text: str) -> float:
+    """Read a capacityScalingFactor. Raises UserMistake."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not (isfinite(found) and found > 0):
+        raise UserMistake(f"{text!r} is not a factor: write a number above 0, such as 1.5.")
+    return found
+
+
+def padding(text: str, size: int) -> int:
+    """Return the bytes of an allocationPadding: bytes, a size, or percent. Raises UserMistake."""
+    percent = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)%", text)
+    if percent is not None:
+        return int(float(percent[1]) * 0.01 * size)
+    return capacity.parse(text or "0")
+
+
+# What none may say
+
+
+@dataclass(frozen=True)
+class ProfileMistake:
+    """One thing that is wrong with a profile, and where."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+VARIABLES: Final = {
+    "$BACKFS", "$CLUSTER_NAME", "$COMPUTE_HOSTNAME", "$DEVICE", "$DEVICE_LIST", "$DEVICE_NUM",
+    "$DIRECTIVE_INDEX", "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID", "$LOCK_SPACE",
+    "$LV_NAME", "$LV_SIZE", "$MGS_NID", "$MOUNT_PATH", "$NEW_DEVICE", "$NUM_MDTS", "$NUM_MGTMDTS",
+    "$NUM_MGTS", "$NUM_NNFNODES", "$NUM_OSTS", "$OLD_DEVICE", "$PERCENT_VG", "$POOL_NAME",
+    "$PROTOCOL", "$TARGET_NAME", "$USERID", "$VG_NAME", "$WORKFLOW_UID", "$ZVOL_NAME",
+}  # fmt: skip
+"""What commands of a profile may name, beside a number after `$DEVICE`."""
+
+
+def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
+    """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
+    try:
+        found = read(new, NnfStorageProfile)
+    except Malformed as error:
+        return [ProfileMistake("data", str(error))]
+    return [*_flags(found, old), *_contents(found)]
+
+
+def _flags(profile: NnfStorageProfile, old: Object | None) -> Iterator[ProfileMistake]:
+    data, namespace = profile.data, profile.metadata.namespace
+    if data.default and data.pinned:
+        yield ProfileMistake("data.default", "a pinned profile cannot be the default")
+    if old is not None and bool((old.get("data") or {}).get("pinned")) is not data.pinned:
+        yield ProfileMistake("data.pinned", "cannot be changed: make another profile")
+    elif not data.pinned and namespace != kinds.PROFILES_NAMESPACE:
+        where = kinds.PROFILES_NAMESPACE
+        yield ProfileMistake("metadata.namespace", f"profiles that are not pinned are in {where}")
+
+
+def _contents(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
+    for name, options in profile.data.file_systems.items():
+        path = f"data.{name}Storage"
+        yield from _value(f"{path}.capacityScalingFactor", factor, options.capacity_scaling_factor)
+        yield from _value(f"{path}.allocationPadding", padding, options.allocation_padding, 1)
+        yield from _variables(path, options.variable_override)
+    yield from _lustre("data.lustreStorage", profile.data.lustre_storage)
+
+
+def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
+    mgt = lustre.mgt_options
+    said = {
+        f"{path}.combinedMgtMdt": lustre.combined_mgt_mdt,
+        f"{path}.mgtOptions.externalMgs": bool(mgt.external_mgs),
+        f"{path}.mgtOptions.standaloneMgtPoolName": bool(mgt.standalone_mgt_pool_name),
+    }
+    first, *others = [place for place, there in said.items() if there] or [""]
+    for place in others:
+        yield ProfileMistake(place, f"cannot be beside {first}: a file system has one MGT")
+    for label, options in lustre.targets.items():
+        where = f"{path}.{OPTIONS[label]}"
+        if options.count is not None and options.scale is not None:
+            yield ProfileMistake(f"{where}.scale", f"cannot be beside {where}.count: leave one out")
+        if label == "ost":
+            yield from _value(
+                f"{where}.capacityScalingFactor", factor, options.capacity_scaling_factor
+            )
+        else:
+            yield from _value(f"{where}.capacity", size_of_target, options.capacity)
+        yield from _variables(where, options.variable_override)
+    yield from _variables(f"{path}.clientOptions", lustre.client_options.variable_override)
+
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "mgt": "mgtOptions",
+    "mdt": "mdtOptions",
+    "mgtmdt": "mgtMdtOptions",
+    "ost": "ostOptions",
+}
+"""Where a profile has the options of each kind of Lustre target, by its label."""
+
+
+def size_of_target(text: str) -> int:
+    """Return the bytes of a Lustre target. Raises UserMistake."""
+    size = capacity.parse(text)
+    if size == 0:
+        raise UserMistake(f"{text!r} is no room for a target: write more, such as 5GiB.")
+    return size
+
+
+def _value(path: str, reads: Any, *given: Any) -> Iterator[ProfileMistake]:
+    try:
+        reads(*given)
+    except UserMistake as error:
+        yield ProfileMistake(path, str(error).removesuffix("."))
+
+
+def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistake]:
+    for name in override:
+        where = f"{path}.variableOverride"
+        if not name.startswith("$"):
+            yield ProfileMistake(
+                where, f"{name!r} does not start with $: the name of a variable does"
+            )
+        elif name not in VARIABLES and not re.fullmatch(r"\$DEVICE\d+", name):
+            remedy = did_you_mean(name, VARIABLES)
+            why = f"there is no variable {name!r}"
+            yield ProfileMistake(where, f"{why}. {remedy}" if remedy else why)
