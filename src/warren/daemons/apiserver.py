@@ -12,6 +12,7 @@ from typing import Final
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.daemons import cluster, roles, users
+from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.workflowadmission import WorkflowAdmission
@@ -54,11 +55,11 @@ class Endpoint:
 
 
 def built(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
-    """Build the API of one cluster, with the rules of Workflows unless it is plain."""
+    """Build the API of one cluster, with the rules of its kinds unless it is plain."""
     if plain:
         return Embedded(journal, clock)
     admission = WorkflowAdmission()
-    embedded = Embedded(journal, clock, [admission])
+    embedded = Embedded(journal, clock, [admission, ProfileAdmission()])
     admission.connect(lambda kind: list(embedded.store.everything(kind)))
     return embedded
 

@@ -11,11 +11,12 @@ from typing import Final
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Key
 from warren.daemons import compose, exposed
+from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
-from warren.kube.admission import Admission
+from warren.kube.admission import Admission, InTurn
 from warren.kube.client import Client
 from warren.kube.informer import Informer, Informers
 from warren.kube.kubeconfig import Access
@@ -39,7 +40,7 @@ class Settings:
     exposed: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
     webhook: "Webhook | None" = None
-    """The admission webhook for Workflows, if it is served here."""
+    """The admission webhook for Workflows and profiles, if it is served here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
         rules = Informer(client, kinds.RULE)
         admission = WorkflowAdmission()
         admission.connect(lambda kind: rules.all())
-        serve = settings.webhook.serve(admission)
+        serve = settings.webhook.serve(InTurn([admission, ProfileAdmission()]))
         system.first["rules"] = rules.run
         system.before = rules.wait_synced
         system.parts["webhook"] = serve
