@@ -9,6 +9,7 @@ import yaml
 from tests.rfc.vectors import vector
 from warren.base.objects import Kind, Object, key_of
 from warren.daemons.cluster import manifests
+from warren.daemons.profileadmission import WEBHOOK, ProfileAdmission
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.directives.rules import Rule, checked, rules_of
 from warren.dws import kinds
@@ -149,3 +150,51 @@ def test_other_kinds_are_none_of_its_business() -> None:
     obj: Object = {"metadata": {"name": "x"}, "spec": {}}
 
     assert created(kinds.SERVERS, obj) is obj
+
+
+# Profiles (dws-spec section 10)
+
+
+def profile(pinned: bool, **data: object) -> Object:
+    metadata = {"name": "p", "namespace": "default" if pinned else kinds.PROFILES_NAMESPACE}
+    return {"metadata": metadata, "data": {"pinned": pinned, **data}}
+
+
+def reviewed(operation: Operation, new: Object | None, old: Object | None = None) -> Object | None:
+    shown = new or old
+    assert shown is not None
+    review = Review(
+        operation=operation, kind=kinds.NNF_STORAGE_PROFILE, key=key_of(shown), new=new, old=old
+    )
+    return asyncio.run(ProfileAdmission().admit(review))
+
+
+def test_a_profile_is_denied_with_all_its_mistakes() -> None:
+    both = {"count": 1, "scale": 1}
+    with pytest.raises(Denied) as denied:
+        reviewed(Operation.CREATE, profile(True, default=True, lustreStorage={"ostOptions": both}))
+    assert denied.value.by == "vnnfstorageprofile.kb.io"
+    assert str(denied.value) == (
+        "data.default: a pinned profile cannot be the default; "
+        "data.lustreStorage.ostOptions.scale: cannot be beside "
+        "data.lustreStorage.ostOptions.count: leave one out"
+    )
+
+
+def test_a_profile_that_is_good_is_stored_as_it_is_and_any_may_be_deleted() -> None:
+    good, bad = profile(False), profile(True, default=True)
+    assert reviewed(Operation.CREATE, good) is good
+    assert reviewed(Operation.DELETE, None, bad) is None
+    with pytest.raises(Denied, match=r"data\.pinned: cannot be changed"):
+        reviewed(Operation.UPDATE, profile(True), good)
+
+
+def test_what_is_no_profile_is_none_of_its_rules_business() -> None:
+    new = workflow()
+    review = Review(operation=Operation.CREATE, kind=kinds.WORKFLOW, key=key_of(new), new=new)
+    assert asyncio.run(ProfileAdmission().admit(review)) is new
+
+
+def test_the_webhook_of_profiles_is_installed_under_the_name_of_its_refusals() -> None:
+    names = [hook["name"] for obj in manifests("webhooks") for hook in obj["webhooks"]]
+    assert WEBHOOK in names

@@ -1,0 +1,244 @@
+"""Breakdowns in an API: what is made for them, in which order, and what wakes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, running
+from tests.dws.builders import JOBDW, meta, raw_profile
+from warren.base.objects import Key, Kind
+from warren.controllers.breakdown import BreakdownController
+from warren.dws import kinds, labels
+from warren.dws.objects import Meta
+
+BREAKDOWN = Key("default", "wf-0")
+KEPT = Key("default", "kept")
+CREATE = "#DW create_persistent type=xfs capacity=1GiB name=kept"
+USE = "#DW persistentdw name=kept requires=copy-offload,user-container-auth"
+PADDING = 300 * 2**20
+
+
+def directive(text: str, user: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "wf-0", "namespace": "default", "labels": WORKFLOW},
+        "spec": {"directive": text, "userID": user},
+    }
+
+
+def instance(text: str = CREATE, user: int = 1, **metadata: Any) -> dict[str, Any]:
+    spec = {
+        "name": "kept",
+        "fsType": "xfs",
+        "dwDirective": text,
+        "userID": user,
+        "state": "Active",
+    }
+    return {"metadata": {"name": "kept", "namespace": "default", **metadata}, "spec": spec}
+
+
+async def give_servers(api: Api, *sets: Mapping[str, Any]) -> None:
+    """Make the Servers of the instance, as its controller does."""
+    owner = api.find(kinds.PERSISTENT, KEPT)["metadata"]
+    found = Meta(name="kept", namespace="default", uid=owner["uid"])
+    made = {"name": "kept", "namespace": "default"}
+    made["labels"] = labels.of_owner(kinds.PERSISTENT, found)  # type: ignore[assignment]
+    await api.add(kinds.SERVERS, {"metadata": made, "spec": {"allocationSets": list(sets)}})
+
+
+def status(api: Api) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = api.find(kinds.BREAKDOWN, BREAKDOWN).get("status") or {}
+    return found
+
+
+def size(api: Api) -> int:
+    (found,) = status(api)["storage"]["allocationSets"]
+    return int(found["minimumCapacity"])
+
+
+def created(api: Api) -> list[tuple[str, str]]:
+    return [(kind.name, key.name) for verb, kind, key in api.written if verb == "create"]
+
+
+def test_the_copy_of_a_profile_is_there_before_the_breakdown_is_ready() -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(JOBDW))
+            await caught_up()
+        wrote = [(verb, kind.name) for verb, kind, _ in api.written]
+        assert wrote == [
+            ("create", "NnfStorageProfile"),
+            ("create", "Servers"),
+            ("status", "DirectiveBreakdown"),
+        ]
+        copy = api.find(kinds.NNF_STORAGE_PROFILE, BREAKDOWN)
+        assert labels.workflow_of(copy) == ("default/wf",)
+
+    alone(story)
+
+
+def test_a_source_that_changes_after_the_copy_was_made_changes_nothing() -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        source = raw_profile()
+        await api.add(kinds.NNF_STORAGE_PROFILE, source)
+        await api.add(kinds.BREAKDOWN, directive(JOBDW))
+        async with informed(api):
+            await controller.reconcile(BREAKDOWN)
+            # The process dies here, and meanwhile the profile is another one.
+            patch = {"data": {"xfsStorage": {"allocationPadding": "9GiB"}}}
+            place = Key(kinds.PROFILES_NAMESPACE, "default")
+            await api.change(kinds.NNF_STORAGE_PROFILE, place, patch)
+            again = BreakdownController(api, api.informers)
+            await again.reconcile(BREAKDOWN)
+        assert size(api) == 2**30 + PADDING
+
+    alone(story)
+
+
+@pytest.mark.parametrize("hidden", [(), (kinds.NNF_STORAGE_PROFILE,), (kinds.SERVERS,)])
+def test_what_an_informer_has_not_seen_yet_is_made_once(hidden: tuple[Kind, ...]) -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        await api.add(kinds.BREAKDOWN, directive(JOBDW))
+        async with informed(api):
+            for _ in range(4):
+                await controller.reconcile(BREAKDOWN)
+                await caught_up()
+        assert len(api.keys(kinds.SERVERS)) <= 1
+        assert len(api.keys(kinds.NNF_STORAGE_PROFILE)) <= 2
+        assert status(api).get("ready", False) is (kinds.NNF_STORAGE_PROFILE not in hidden)
+
+    alone(story, hidden=hidden)
+
+
+def test_create_persistent_makes_its_instance_then_the_copy_and_waits_for_the_servers() -> None:
+    # 002.6, 002.13, 002.14
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(CREATE))
+            await caught_up()
+            assert created(api) == [
+                ("PersistentStorageInstance", "kept"),
+                ("NnfStorageProfile", "kept"),
+            ]
+            assert not status(api).get("ready")
+            await give_servers(api)
+            await caught_up()
+
+        told = status(api)
+        assert told["ready"]
+        assert "compute" not in told
+        assert told["storage"]["lifetime"] == "persistent"
+        assert told["storage"]["reference"]["name"] == "kept"
+        made = api.find(kinds.PERSISTENT, KEPT)
+        assert made["metadata"]["finalizers"] == [labels.PERSISTENT_FINALIZER]
+        assert labels.owner_of(made) == ("DirectiveBreakdown default/wf-0",)
+        copy = api.find(kinds.NNF_STORAGE_PROFILE, KEPT)
+        assert labels.owner_of(copy) == ("PersistentStorageInstance default/kept",)
+        assert copy["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+
+    alone(story)
+
+
+def test_the_servers_of_another_owner_are_not_those_of_the_instance() -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        await api.add(kinds.SERVERS, {"metadata": meta("kept"), "spec": {}})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(CREATE))
+            await caught_up()
+        assert not status(api).get("ready")
+
+    alone(story)
+
+
+@pytest.mark.parametrize(
+    ("there", "words", "severity"),
+    [
+        (instance(user=2), "User ID does not match existing persistent storage: take", "Fatal"),
+        (
+            instance(CREATE.replace("1GiB", "2GiB")),
+            "persistent storage 'kept' is there already, made by '#DW create_persistent type=xfs "
+            "capacity=2GiB name=kept': take another name, or destroy it first",
+            "Fatal",
+        ),
+        (instance("nonsense"), "persistent storage 'kept' is there already", "Fatal"),
+        (
+            instance(finalizers=["x/y"], deletionTimestamp="2026-01-31T12:00:00Z"),
+            "persistent storage 'kept' is about to be destroyed",
+            "Major",
+        ),
+    ],
+)
+def test_an_instance_is_never_rewritten(there: dict[str, Any], words: str, severity: str) -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        await api.add(kinds.PERSISTENT, there)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(CREATE))
+            await caught_up()
+        error = status(api)["error"]
+        assert error["userMessage"].startswith(words)
+        assert error["severity"] == severity
+        assert [kind for _, kind, _ in api.written] == [kinds.BREAKDOWN]
+
+    alone(story)
+
+
+def test_an_instance_that_the_same_directive_has_made_is_taken_as_it_is() -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        before = await api.add(kinds.PERSISTENT, instance(CREATE.replace(" name", "   name")))
+        await give_servers(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(CREATE))
+            await caught_up()
+        assert status(api)["ready"]
+        assert api.find(kinds.PERSISTENT, KEPT) == before
+
+    alone(story)
+
+
+def test_persistentdw_waits_for_the_allocations_and_says_how_nodes_must_reach_them() -> None:
+    # 002.19 to 002.24, 002.26
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.PERSISTENT, instance())
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(USE, user=2))
+            await caught_up()
+            assert status(api)["error"]["severity"] == "Minor"
+            one = {"label": "xfs", "allocationSize": 1, "storage": []}
+            await give_servers(api, one)
+            await caught_up()
+        told = status(api)
+        assert (told["ready"], told.get("error"), told.get("storage")) == (True, None, None)
+        assert told["requires"] == ["copy-offload", "user-container-auth"]
+        (found,) = told["compute"]["constraints"]["location"]
+        assert found["access"] == [{"type": "physical", "priority": "mandatory"}]
+        assert found["reference"]["fieldPath"] == "servers.spec.allocationSets[0]"
+        assert found["reference"]["name"] == "kept"
+
+    alone(story)
+
+
+def test_persistentdw_of_what_does_not_exist_is_the_authors_mistake() -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(USE))
+            await caught_up()
+        error = status(api)["error"]
+        assert error["userMessage"] == "PersistentStorageInstance 'kept' not found"
+        assert (error["type"], error["severity"]) == ("User", "Fatal")
+
+    alone(story)

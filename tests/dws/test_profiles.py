@@ -1,0 +1,166 @@
+"""Profiles: what none may say, which copies are made, and who is told of what (dws-spec 10)."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.dws import nnf_objects
+from tests.dws.builders import meta, raw_profile
+from tests.rfc.vectors import vector
+from warren.base.objects import Object, merged
+from warren.dws import kinds, labels
+from warren.dws.objects import Meta
+from warren.dws.profiles import choices_of, mistakes, pinned
+
+LUSTRE = "data.lustreStorage"
+
+
+def said(data: Any, namespace: str = kinds.PROFILES_NAMESPACE) -> Object:
+    return {"kind": "NnfStorageProfile", "metadata": meta("p", namespace), "data": data}
+
+
+def lustre(**options: Any) -> Object:
+    return said({"lustreStorage": options})
+
+
+@pytest.mark.parametrize(
+    ("profile", "found"),
+    [
+        (
+            said({"default": True, "pinned": True}, "default"),
+            ["data.default: a pinned profile cannot be the default"],
+        ),
+        (
+            said({}, "default"),
+            ["metadata.namespace: profiles that are not pinned are in nnf-system"],
+        ),
+        (
+            lustre(
+                combinedMgtMdt=True,
+                mgtOptions={"externalMgs": "a", "standaloneMgtPoolName": "b"},
+            ),
+            [
+                f"{LUSTRE}.mgtOptions.externalMgs: cannot be beside {LUSTRE}.combinedMgtMdt: a "
+                "file system has one MGT",
+                f"{LUSTRE}.mgtOptions.standaloneMgtPoolName: cannot be beside "
+                f"{LUSTRE}.combinedMgtMdt: a file system has one MGT",
+            ],
+        ),
+        (
+            lustre(mgtOptions={"externalMgs": "pool:a", "standaloneMgtPoolName": "b"}),
+            [
+                f"{LUSTRE}.mgtOptions.standaloneMgtPoolName: cannot be beside "
+                f"{LUSTRE}.mgtOptions.externalMgs: a file system has one MGT",
+            ],
+        ),
+        *(
+            (
+                lustre(**{target: {"count": 1, "scale": 5}}),
+                [
+                    f"{LUSTRE}.{target}.scale: cannot be beside {LUSTRE}.{target}.count: leave one "
+                    "out"
+                ],
+            )
+            for target in ("mgtOptions", "mdtOptions", "mgtMdtOptions", "ostOptions")
+        ),
+        (
+            lustre(mdtOptions={"capacity": "0GiB"}, mgtOptions={"capacity": "some"}),
+            [
+                f"{LUSTRE}.mgtOptions.capacity: 'some' is not a capacity: write a number and a "
+                "unit, such as 100GiB",
+                f"{LUSTRE}.mdtOptions.capacity: '0GiB' is no room for a target: write more, such "
+                "as 5GiB",
+            ],
+        ),
+        (
+            lustre(ostOptions={"capacityScalingFactor": "0"}),
+            [
+                f"{LUSTRE}.ostOptions.capacityScalingFactor: '0' is not a factor: write a number "
+                "above 0, such as 1.5"
+            ],
+        ),
+        (
+            said(
+                {
+                    "gfs2Storage": {"variableOverride": {"$LOCKSPACE": "a", "VG_NAME": "b"}},
+                    "xfsStorage": {"allocationPadding": "10 %"},
+                }
+            ),
+            [
+                "data.xfsStorage.allocationPadding: '10 %' is not a capacity: write a number and a "
+                "unit, such as 100GiB",
+                "data.gfs2Storage.variableOverride: there is no variable '$LOCKSPACE'. Did you "
+                "mean '$LOCK_SPACE'?",
+                "data.gfs2Storage.variableOverride: 'VG_NAME' does not start with $: the name of a "
+                "variable does",
+            ],
+        ),
+        *(
+            (
+                lustre(**{where: {"variableOverride": {"$": "a"}}}),
+                [f"{LUSTRE}.{where}.variableOverride: there is no variable '$'"],
+            )
+            for where in ("clientOptions", "ostOptions", "mgtOptions")
+        ),
+        (said({"default": "maybe"}), ["data: NnfStorageProfile p: Expected `bool`, got `str` - at "
+                                      "`$.data.default`"]),
+    ],
+)  # fmt: skip
+def test_all_that_is_wrong_with_a_profile_is_told_with_its_place(
+    profile: Object, found: list[str]
+) -> None:
+    assert [str(each) for each in mistakes(profile)] == found
+
+
+def test_a_profile_stays_pinned_and_what_it_says_may_change() -> None:
+    copy = said({"pinned": True}, "default")
+    free = said({})
+    (mistake,) = mistakes(said({"pinned": False}, "default"), copy)
+    assert str(mistake) == "data.pinned: cannot be changed: make another profile"
+    (mistake,) = mistakes(said({"pinned": True}), free)
+    assert mistake.path == "data.pinned"
+    padded = {"data": {"xfsStorage": {"allocationPadding": "1GiB"}}}
+    assert mistakes(merged(copy, padded), copy) == []
+
+
+@pytest.mark.parametrize("variable", ["$MOUNT_PATH", "$DEVICE1", "$DEVICE12", "$DEVICE"])
+def test_variables_of_commands_may_have_other_values(variable: str) -> None:
+    assert mistakes(raw_profile(variableOverride={variable: "x"})) == []
+
+
+def test_the_profiles_of_nnf_are_taken_as_they_are() -> None:
+    vector("nnf-objects/profiles.json")
+    template = yaml.safe_load(vector("dws/nnf_nnfstorageprofile.yaml").read_text())
+    for each in [template, *nnf_objects.profiles().values()]:
+        assert mistakes(each) == [], each["metadata"]["name"]
+
+
+def test_a_copy_holds_what_is_not_known_here_and_is_its_owners_alone() -> None:
+    source = raw_profile(userCommands={"postSetup": ["chown $USERID $MOUNT_PATH"]}, new=[1])
+    owner = Meta(name="wf-0", namespace="jobs", uid="u")
+    copy = pinned(source, kinds.BREAKDOWN, owner, {labels.WORKFLOW_NAME: "wf"})
+
+    assert copy["data"] == {**source["data"], "default": False, "pinned": True}
+    assert copy["metadata"]["labels"] == {
+        labels.WORKFLOW_NAME: "wf",
+        **labels.of_owner(kinds.BREAKDOWN, owner),
+    }
+    assert (copy["metadata"]["name"], copy["metadata"]["namespace"]) == ("wf-0", "jobs")
+    assert mistakes(copy) == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "found"),
+    [
+        (said({}), ("nnf-system",)),
+        (said({"pinned": True}), ()),
+        (said({}, "default"), ()),
+        ({"metadata": meta("computes", "nnf-system"), "data": []}, ()),
+        ({"metadata": meta("x", "nnf-system"), "spec": {}}, ()),
+    ],
+)
+def test_directives_choose_from_the_profiles_of_the_system(
+    profile: Object, found: tuple[str, ...]
+) -> None:
+    assert choices_of(profile) == found
