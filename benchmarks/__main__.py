@@ -11,7 +11,18 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import api, atom, commands, copying, directives, jobs, kvs, scheduling, storage
+from benchmarks import (
+    api,
+    atom,
+    breakdowns,
+    commands,
+    copying,
+    directives,
+    jobs,
+    kvs,
+    scheduling,
+    storage,
+)
 from benchmarks.measure import Result
 
 BENCHMARKS = {
@@ -20,10 +31,11 @@ BENCHMARKS = {
     **jobs.ALL,
     **kvs.ALL,
     **storage.ALL,
+    **directives.ALL,
+    **breakdowns.ALL,
     **api.ALL,
     **copying.ALL,
     **atom.ALL,
-    **directives.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 
