@@ -35,7 +35,6 @@ from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds, labels, rabbits
 from warren.dws.node import Copy, NodeTrouble, Progress
-from warren.dws.objects import Meta, read
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
@@ -209,21 +208,10 @@ async def loses_a_label(world: World, control: Control) -> None:
 
 
 async def outlives_its_job(world: World, control: Control) -> None:
-    """Persistent storage with a profile of its own, through all of its life."""
+    """Persistent storage, through all of its life."""
     workloads, nodes = Workloads(world), [world.site.chassis()[0].hosts[0]]
     await workloads.make(control, "maker", "#DW create_persistent type=xfs capacity=1GiB name=pers")
     await workloads.finish(control, "maker", nodes)
-    key = Key("default", "pers")
-    own = read(control.api.store.get(kinds.PERSISTENT, key)["metadata"], Meta)
-    profile = {
-        "metadata": {
-            "name": "pers",
-            "namespace": "default",
-            "labels": labels.of_owner(kinds.PERSISTENT, own),
-        },
-        "data": {"pinned": True},
-    }
-    await control.api.store.create(kinds.NNF_STORAGE_PROFILE, profile)
     await workloads.make(control, "user", "#DW persistentdw name=pers")
     await workloads.finish(control, "user", nodes)
     await workloads.make(control, "destroyer", "#DW destroy_persistent name=pers")

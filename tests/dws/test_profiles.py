@@ -1,4 +1,4 @@
-"""Profiles: what none may say, which copies are made, and who is told of what (dws-spec 10)."""
+"""Profiles: what none may say, and which copies are made (dws-spec section 10)."""
 
 from typing import Any
 

@@ -110,8 +110,22 @@ USE = "#DW container name=ab profile=cd"
             "This job has no persistentdw named 'mine'. Add #DW persistentdw name=mine.",
         ),
         (
+            ["#DW persistentdw name=mine",
+             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_mine/"], None, 1,
+            "$DW_PERSISTENT_mine",
+            "Persistent storage is not copied to or from on this cluster yet. "
+            "Copy in the job's script.",
+        ),
+        (
+            ["#DW persistentdw name=mine"], facts(outlives=False), 0, "persistentdw",
+            "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
+            "scheduler neither counts its flash nor places jobs beside it. "
+            "A Workflow that is made through the Kubernetes API can.",
+        ),
+        (
             ["#DW persistentdw name=bare",
-             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_bare/"], None, 1,
+             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_bare/"],
+            facts(persistent_copies=True), 1,
             "$DW_PERSISTENT_bare",
             "Data movement cannot be used with 'bare', which is raw.",
         ),
@@ -195,7 +209,8 @@ def test_what_cannot_be_carried_out_is_told_at_its_place(
         (["#DW destroy_persistent name=nothing"], None),
         (["#DW persistentdw name=open", "#DW persistentdw name=mine"], None),
         (["#DW persistentdw name=mine",
-          "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"], None),
+          "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"],
+         facts(persistent_copies=True)),
         (["#DW persistentdw name=nothing"], facts(persistent=None)),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
          facts(makes=("gfs2", "xfs"), daemons=frozenset({"copy-offload"}))),

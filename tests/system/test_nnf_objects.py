@@ -327,7 +327,8 @@ def of_first(objects: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
     def index(obj: Any) -> str | None:
         own: str | None = obj["metadata"].get("labels", {}).get(labels.DIRECTIVE_INDEX)
-        return own
+        # NNF's pinned profiles have no such label, but are called as the rest.
+        return own or obj["metadata"]["name"].rpartition("-")[2]
 
     return {kind: [obj for obj in each if index(obj) == "0"] for kind, each in objects.items()}
 

@@ -71,7 +71,7 @@ def test_what_cannot_be_made_is_shown_with_a_caret(
 
 def test_what_is_no_arguments_fault_is_told_at_the_command() -> None:
     assert refused(JOBDW, profile("a"), profile("b")) == (
-        "2 NnfStorageProfiles are the default, and one must be: a, b."
+        f"{JOBDW}\n    ^^^^^\n2 NnfStorageProfiles are the default, and one must be: a, b."
     )
 
 

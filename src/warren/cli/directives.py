@@ -3,9 +3,8 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from warren.base.objects import Kind, Object
+from warren.base.objects import Object
 from warren.cli.common import run
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
@@ -14,13 +13,6 @@ from warren.dws import kinds, rabbits, validation
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.validation import UNKNOWN, Facts
 from warren.kube.kubeconfig import Access
-
-_PERSISTENT: Final = Kind(
-    kinds.WORKFLOW.group,
-    kinds.WORKFLOW.version,
-    "PersistentStorageInstance",
-    "persistentstorageinstances",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +36,14 @@ def shipped() -> Measure:
     return Measure(rules=directive_rules.rules_of(found), facts=UNKNOWN)
 
 
-def of_cluster(access: Access) -> Measure:
-    """Return the rules of a cluster, and what it says of itself."""
+def of_cluster(access: Access, *, outlives: bool = False) -> Measure:
+    """Return the rules of a cluster, and what it says of itself.
+
+    `outlives` says whether its jobs may name storage that outlives them.
+    """
     from warren.kube.http import connect
 
-    wanted = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE, _PERSISTENT)
+    wanted = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE, kinds.PERSISTENT)
 
     async def listed() -> list[list[Object]]:
         async with connect(access) as client:
@@ -57,6 +52,7 @@ def of_cluster(access: Access) -> Measure:
     rules, file_systems, profiles, storages, persistent = run(listed())
     facts = Facts(
         userid=os.getuid(),
+        outlives=outlives,
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
         raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
         profiles=[

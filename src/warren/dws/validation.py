@@ -67,6 +67,10 @@ class Facts:
     """The words of `requires` that it has a daemon for."""
     containers: bool | None = False
     """Whether it runs containers."""
+    outlives: bool = True
+    """Whether jobs may name storage that outlives them."""
+    persistent_copies: bool | None = False
+    """Whether it copies to and from persistent storage."""
     copy_profiles: frozenset[str] | None = frozenset()
     """The names of its NnfDataMovementProfiles, which copies may name."""
 
@@ -79,6 +83,7 @@ UNKNOWN: Final = Facts(
     daemons=None,
     containers=None,
     copy_profiles=None,
+    persistent_copies=None,
 )
 """What is known where there is no cluster to ask."""
 
@@ -171,6 +176,16 @@ def _meaning(
 ) -> Iterator[Mistake]:
     meaning = _MEANINGS.get(directive.command.text)
     if meaning is None:
+        return
+    if directive.command.text in _OUTLIVING and not facts.outlives:
+        # Its flash is counted with no job once its maker is over, a user would run on any nodes,
+        # and what cannot be destroyed would keep a job from its end.
+        yield directive.mistake(
+            directive.command,
+            "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
+            "scheduler neither counts its flash nor places jobs beside it.",
+            "A Workflow that is made through the Kubernetes API can.",
+        )
         return
     wrong = list(meaning(directive, index, job, facts))
     yield from wrong
@@ -415,6 +430,12 @@ def _end(
                 or (f"Add #DW persistentdw name={name}." if path.lifetime != "job" else None)
                 or _first(job),
             )
+    elif path.lifetime == "persistent" and facts.persistent_copies is False:
+        yield directive.mistake(
+            place,
+            "Persistent storage is not copied to or from on this cluster yet.",
+            "Copy in the job's script.",
+        )
     elif _type_of(path.lifetime, name, job, facts) == "raw":
         yield directive.mistake(place, f"Data movement cannot be used with {name!r}, which is raw.")
 
@@ -509,6 +530,7 @@ def _contained(
 _Meaning = Callable[[Directive, int, _Job, Facts], Iterator[Mistake]]
 
 _MAKING: Final = ("jobdw", "create_persistent")
+_OUTLIVING: Final = ("create_persistent", "persistentdw", "destroy_persistent")
 
 _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "jobdw": _job_storage,

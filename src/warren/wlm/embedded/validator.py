@@ -4,18 +4,17 @@ Everything that Proposal would refuse is refused here, with the place of the
 mistake; and a job that could never fit is not left to wait for ever.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import Finding, demand_none
+from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
-from warren.dws import breakdown, persistent, profiles, rabbits, resources, validation
+from warren.dws import breakdown, profiles, rabbits, resources, validation
 from warren.dws.faults import Fault
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage
-from warren.dws.validation import Persistent
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
@@ -37,7 +36,6 @@ class StorageValidator:
         file_systems: Callable[[], Sequence[LustreFileSystem]],
         profiles: Callable[[], Sequence[NnfStorageProfile]],
         rabbits: Callable[[], Iterable[Storage]],
-        persistent: Callable[[], Mapping[str, Persistent]] | None = None,
         feasible: Callable[[Request], Refusal | None],
         floor: int,
     ) -> None:
@@ -45,7 +43,6 @@ class StorageValidator:
         self._file_systems = file_systems
         self._profiles = profiles
         self._rabbits = rabbits
-        self._persistent = persistent
         self._feasible = feasible
         self._floor = floor
 
@@ -64,19 +61,17 @@ class StorageValidator:
     def _checked(self, texts: Sequence[str], userid: int) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
         words = " ".join(texts)
-        instances = self._persistent if "persistent" in words.lower() else None
         facts = validation.Facts(
             userid=userid,
             file_systems=self._file_systems(),
-            # All rabbits, and all instances, are looked at only where that can matter.
+            # All rabbits are looked at only where that can matter.
             raw=rabbits.raw_volumes(self._rabbits()) if "raw" in words else None,
             profiles=self._profiles(),
-            persistent=None if instances is None else instances(),
+            outlives=False,
         )
         checked = directive_rules.checked(texts, self._rules())
         findings = validation.findings(checked.directives, facts, checked.findings)
-        findings += _unserved(checked.directives)
-        demand_none(sorted(findings, key=lambda found: found.directive))
+        demand_none(findings)
         return [each for each in checked.directives if each is not None]
 
     def _rewritten(
@@ -111,20 +106,3 @@ def demand_few(texts: Sequence[str]) -> None:
             f"The job's directives have {sum(map(len, texts))} characters together, and {LONGEST} "
             "at most: use shorter names, such as that of a link."
         )
-
-
-def _unserved(directives: Iterable[Directive | None]) -> Iterator[Finding]:
-    """Find what is about persistent storage.
-
-    Its flash is counted with no job once its maker is over, a user would run on any nodes, and
-    what cannot be destroyed would keep a job from its end.
-    """
-    for index, directive in enumerate(directives):
-        if directive is not None and directive.command.text in persistent.COMMANDS:
-            mistake = directive.mistake(
-                directive.command,
-                "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
-                "scheduler neither counts its flash nor places jobs beside it.",
-                "A Workflow that is made through the Kubernetes API can.",
-            )
-            yield Finding(index, mistake)
