@@ -1,4 +1,4 @@
-"""Directives are broken down as by the real controllers (dws-spec section 3, 3.1, 3.2, 3.3, 7, 10).
+"""Directives are broken down as by the real controllers (dws-spec section 3).
 
 What stood beside a breakdown of theirs is there when ours begins: the persistent storage that is
 used, and its Servers. What is made for create_persistent by others is made here as they made it.

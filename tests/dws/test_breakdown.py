@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -29,7 +30,14 @@ from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.breakdown import BreakdownSnapshot, child, decide
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, BreakdownStatus, DirectiveBreakdown, Meta, read
+from warren.dws.objects import (
+    AllocationNeed,
+    BreakdownStatus,
+    DirectiveBreakdown,
+    Meta,
+    NnfStorageProfile,
+    read,
+)
 from warren.dws.resources import rewritten
 
 # Needs
@@ -497,3 +505,120 @@ def test_the_flash_that_is_asked_for_holds_what_is_needed(sizes: list[int], node
     across = [need("ost", size, "AllocateAcrossServers") for size in sizes]
     assert ssds(each, nodes) * GIB >= sum(sizes)
     assert ssds(across, nodes, 0) * GIB * nodes >= sum(sizes)
+
+
+# Lustre (dws-spec section 3.1)
+
+LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=big"
+
+
+def targets(text: str, **lustre: Any) -> list[tuple[str, str, int, dict[str, Any]]]:
+    """Return label, strategy, size and constraints of each set, without the label of rabbits."""
+    source = {**raw_profile(), "data": {"default": True, "lustreStorage": lustre}}
+    found = []
+    for each in needed(text, read(source, NnfStorageProfile)):
+        asked = msgspec.json.decode(msgspec.json.encode(each.constraints))
+        assert asked["labels"][-1] == "dataworkflowservices.github.io/storage=Rabbit"
+        asked["labels"] = asked["labels"][:-1]
+        some = {name: value for name, value in asked.items() if value}
+        found.append((each.label, each.allocation_strategy, each.minimum_capacity, some))
+    return found
+
+
+MGT = {"colocation": [{"type": "exclusive", "key": "lustre-mgt"}]}
+EXCLUSIVE = {"colocation": [{"type": "exclusive", "key": ""}]}
+OST_SET: Any = ("ost", "AllocateAcrossServers", 10 * GIB, {})
+
+
+@pytest.mark.parametrize(
+    ("lustre", "sets"),
+    [
+        (
+            {},
+            [
+                OST_SET,
+                ("mdt", "AllocateAcrossServers", 5 * GIB, {}),
+                ("mgt", "AllocateSingleServer", 5 * GIB, MGT),
+            ],
+        ),
+        (
+            # The capacity of both together is that of an MDT.
+            {
+                "combinedMgtMdt": True,
+                "mdtOptions": {"capacity": "7GiB", "count": 3},
+                "mgtMdtOptions": {"capacity": "9GiB", "scale": 2, "storageLabels": ["meta"]},
+            },
+            [
+                OST_SET,
+                (
+                    "mgtmdt",
+                    "AllocateAcrossServers",
+                    7516192768,
+                    {"labels": ["meta"], "scale": 2, **MGT},
+                ),
+            ],
+        ),
+        (
+            {"combinedMgtMdt": True, "mdtOptions": {"exclusive": True}},
+            [OST_SET, ("mgtmdt", "AllocateAcrossServers", 5 * GIB, EXCLUSIVE)],
+        ),
+        (
+            {
+                "mgtOptions": {"externalMgs": "10.1.1.1@tcp"},
+                "mdtOptions": {"exclusive": True, "count": 2},
+                "ostOptions": {"capacityScalingFactor": "1.5", "storageLabels": ["fast"]},
+            },
+            [
+                ("ost", "AllocateAcrossServers", 15 * GIB, {"labels": ["fast"]}),
+                ("mdt", "AllocateAcrossServers", 5 * GIB, {"count": 2, **EXCLUSIVE}),
+            ],
+        ),
+        (
+            # Past the rules of profiles: the first of the three counts.
+            {
+                "combinedMgtMdt": True,
+                "mgtOptions": {"externalMgs": "a", "standaloneMgtPoolName": "b"},
+            },
+            [OST_SET, ("mgtmdt", "AllocateAcrossServers", 5 * GIB, MGT)],
+        ),
+        (
+            {"mgtOptions": {"externalMgs": "a", "standaloneMgtPoolName": "b"}},
+            [OST_SET, ("mdt", "AllocateAcrossServers", 5 * GIB, {})],
+        ),
+    ],
+)
+def test_lustre_needs_a_set_for_each_kind_of_target(
+    lustre: dict[str, Any], sets: list[tuple[str, str, int, dict[str, Any]]]
+) -> None:
+    # 002.7, 002.9, 002.10, 002.15 to 002.18
+    assert targets(LUSTRE, **lustre) == sets
+
+
+def test_an_mgt_alone_is_as_large_as_its_profile_says() -> None:
+    alone = {"mgtOptions": {"standaloneMgtPoolName": "pool", "capacity": "1GiB"}}
+    create = "#DW create_persistent type=lustre name=mgt"
+    assert targets(create, **alone) == [("mgt", "AllocateSingleServer", GIB, MGT)]
+    for text, why in (
+        (LUSTRE, "^standaloneMgtPoolName option can only be used with 'create_persistent'"),
+        (f"{create} capacity=1GiB", "^creating persistent MGT does not accept 'capacity' argument"),
+    ):
+        with pytest.raises(Fault, match=why):
+            targets(text, **alone)
+
+
+def test_storage_that_is_to_stay_says_how_much() -> None:
+    why = "^creating persistent storage requires 'capacity' argument, such as capacity=100GiB$"
+    for kind in ("xfs", "lustre"):
+        with pytest.raises(Fault, match=why):
+            targets(f"#DW create_persistent type={kind} name=kept")
+
+
+def test_a_target_that_has_no_size_is_the_profiles_mistake() -> None:
+    with pytest.raises(Fault, match=r"data\.lustreStorage\.mdtOptions\.capacity: '0GiB'") as fault:
+        targets(LUSTRE, mdtOptions={"capacity": "0GiB"})
+    assert fault.value.type == "Internal"
+
+
+def test_what_no_lustre_could_be_is_refused() -> None:
+    with pytest.raises(Fault, match="is too large"):
+        targets(LUSTRE.replace("10GiB", "8388607TiB"), ostOptions={"capacityScalingFactor": "2"})
