@@ -13,7 +13,7 @@ from warren.dws import kinds, labels
 
 KEY = Key("default", "wf")
 FIRST = Key("default", "wf-0")
-OWNED = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES)
+OWNED = (kinds.BREAKDOWN, kinds.SERVERS, kinds.COMPUTES, kinds.NNF_STORAGE_PROFILE)
 
 Story = Callable[[Api, WorkflowController], Awaitable[None]]
 
@@ -241,10 +241,11 @@ def test_a_workflow_that_is_deleted_takes_along_what_is_its_own(hidden: Collecti
         await computes(api, workflow)
         await child(api, kinds.BREAKDOWN, workflow, **breakdown())
         await child(api, kinds.SERVERS, workflow, **servers("r0"))
+        await child(api, kinds.NNF_STORAGE_PROFILE, workflow, data={"pinned": True})
         await api.remove(kinds.WORKFLOW, KEY)
         async with informed(api):
             await controller.reconcile(KEY)
-            assert [api.keys(kind) for kind in OWNED] == [[], [], []]
+            assert [api.keys(kind) for kind in OWNED] == [[], [], [], []]
             assert api.find(kinds.WORKFLOW, KEY) is not None
             await caught_up()
             await controller.reconcile(KEY)

@@ -1,4 +1,4 @@
-"""Profiles: what none may say, and which copies are made (dws-spec section 10)."""
+"""Profiles: what none may say, and which copies are made of them (dws-spec section 10)."""
 
 from typing import Any
 

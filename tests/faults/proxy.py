@@ -39,7 +39,7 @@ Action = Callable[[], Coroutine[Any, Any, T]]
 SILENCE: Final = 150.0
 """After how many seconds without a word the HTTPS client takes a watch for dead."""
 
-_WRITTEN: Final = frozenset(kinds.ALL) - {kinds.RULE, kinds.NNF_STORAGE_PROFILE, kinds.LUSTRE}
+_WRITTEN: Final = frozenset(kinds.ALL) - {kinds.RULE, kinds.LUSTRE}
 """What components write. All else is written by the API's own process, with nothing between."""
 
 
@@ -221,13 +221,16 @@ class FaultyClient:
         return await self._ask("list", kind, lambda: self._inner.list(kind, namespace, labels))
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        if kind not in _WRITTEN or kind == kinds.SYSTEM_CONFIGURATION:
+        source = key_of(obj).namespace == kinds.PROFILES_NAMESPACE
+        if kind not in _WRITTEN or kind == kinds.SYSTEM_CONFIGURATION or source:
             return await self._inner.create(kind, obj)
         return await self._ask("create", kind, lambda: self._inner.create(kind, obj))
 
     async def patch(self, change: Change) -> Object:
         kind = change.kind
-        if kind not in _WRITTEN or (kind == kinds.SYSTEM_CONFIGURATION and not change.status):
+        source = change.key.namespace == kinds.PROFILES_NAMESPACE
+        own = kind == kinds.SYSTEM_CONFIGURATION and not change.status
+        if kind not in _WRITTEN or own or source:
             return await self._inner.patch(change)
         return await self._ask("patch", kind, lambda: self._inner.patch(change))
 
