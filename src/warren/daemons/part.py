@@ -103,7 +103,7 @@ async def instance(state: StateDir, site: Site) -> None:
         kubeconfig.load(state.user(users.INSTANCE)), component="instance"
     ) as client:
         with SqliteJournal(state.jobs, RESERVE) as jobs:
-            informers = Informers(client)
+            informers = Informers(client, indexes=INDEXES)
             foundation = foundation_of(state, jobs)
             flux = compose.instance(site, foundation, informers)
             access = access_policy(foundation.config)
