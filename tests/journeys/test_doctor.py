@@ -135,8 +135,9 @@ def test_a_process_that_only_names_the_cluster_outlives_all_that_the_cluster_doe
     state = own_cluster.state
     with subprocess.Popen(["sleep", "1000"], env=like_a_task(own_cluster)) as bystander:
         try:
+            wait_for(lambda: holder(state.shells_lock))  # the cluster's own comes up beside it
             helper = holder(state.shells_lock)
-            assert helper
+            assert helper is not None
             os.kill(helper, signal.SIGKILL)
             wait_for(lambda: holder(state.shells_lock) not in (None, helper))
             own_cluster.kill()

@@ -16,9 +16,11 @@ def written(*entries: tuple[int, int, int]) -> bytes:
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
-def list_of(group: int, mask: int, other: int, *named: tuple[int, int, int]) -> bytes:
+def list_of(
+    group: int, mask: int, other: int, *named: tuple[int, int, int], user: int = 6
+) -> bytes:
     return written(
-        (USER_OBJ, 6, ANYBODY),
+        (USER_OBJ, user, ANYBODY),
         *(each for each in named if each[0] == USER),
         (GROUP_OBJ, group, ANYBODY),
         *(each for each in named if each[0] == GROUP),

@@ -152,9 +152,11 @@ def test_modes_and_times_arrive(copy: Copier) -> None:
 
 def test_an_access_control_list_arrives_and_its_mask_is_nobodys_right(copy: Copier) -> None:
     source = tree(copy.place / "in")
-    found = list_of(0, 5, 5, (USER, 4, 5))
-    listed = ["one", "deep"]
-    for name in listed:
+    listed = {
+        "one": list_of(0, 5, 5, (USER, 4, 5)),
+        "deep": list_of(0, 5, 5, (USER, 4, 5), user=7),  # its user is to come in
+    }
+    for name, found in listed.items():
         try:
             os.setxattr(source / name, acl.NAME, found)
         except OSError as error:
