@@ -260,7 +260,7 @@ def test_an_instance_is_read_from_its_object() -> None:
     obj = {
         "metadata": {
             "name": "keep",
-            "annotations": {"dataworkflowservices.github.io/ignore-uid": "true"},
+            "annotations": {"dataworkflowservices.github.io/ignore-uid": "True"},
         },
         "spec": {"fsType": "xfs", "userID": 5, "state": "Destroying", "consumerReferences": [{}]},
     }

@@ -50,7 +50,7 @@ class Instance:
 
     def has(self, meta: Meta) -> bool:
         """Return whether an object is part of this instance, and of no other that had its name."""
-        return _marks(kinds.PERSISTENT, self.object.metadata, meta)
+        return labels.is_owner(kinds.PERSISTENT, self.object.metadata, meta.labels)
 
     @property
     def parts(self) -> Mapping[Kind, Meta]:
@@ -285,7 +285,9 @@ def destroyed(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Wr
         )
     if meta.deleting:
         return []
-    if obj.spec.state != "Destroying" or not _marks(kinds.WORKFLOW, workflow.metadata, meta):
+    if obj.spec.state != "Destroying" or not labels.is_owner(
+        kinds.WORKFLOW, workflow.metadata, meta.labels
+    ):
         owned = {
             "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
             "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
@@ -296,7 +298,9 @@ def destroyed(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Wr
 
 def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
     """Return whether an instance still goes with the directive that has made it."""
-    return breakdown is not None and _marks(kinds.BREAKDOWN, breakdown.metadata, obj.metadata)
+    return breakdown is not None and labels.is_owner(
+        kinds.BREAKDOWN, breakdown.metadata, obj.metadata.labels
+    )
 
 
 def disowned(obj: PersistentStorageInstance) -> Change:
@@ -320,10 +324,6 @@ def _changed(obj: PersistentStorageInstance, patch: Object) -> Change:
         patch=patch,
         resource_version=obj.metadata.resource_version,
     )
-
-
-def _marks(kind: Kind, owner: Meta, meta: Meta) -> bool:
-    return labels.of_owner(kind, owner).items() <= meta.labels.items()
 
 
 def _of_another_user(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:

@@ -12,12 +12,11 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import breakdown, profiles, staging
+from warren.dws import breakdown, labels, profiles, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
-
-_SHARED: Final = "dataworkflowservices.github.io/ignore-uid"
+from warren.dws.persistent import COMMANDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +39,7 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
         name=metadata["name"],
         file_system=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
-        shared=(metadata.get("annotations") or {}).get(_SHARED) == "true",
+        shared=(metadata.get("annotations") or {}).get(labels.IGNORE_UID, "").lower() == "true",
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
     )
@@ -177,7 +176,7 @@ def _meaning(
     meaning = _MEANINGS.get(directive.command.text)
     if meaning is None:
         return
-    if directive.command.text in _OUTLIVING and not facts.outlives:
+    if directive.command.text in COMMANDS and not facts.outlives:
         # Its flash is counted with no job once its maker is over, a user would run on any nodes,
         # and what cannot be destroyed would keep a job from its end.
         yield directive.mistake(
@@ -370,7 +369,7 @@ def _usable(
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is another user's.",
-            f"Its user, or an admin, may share it: annotate it with {_SHARED}=true.",
+            f"Its user, or an admin, may share it: annotate it with {labels.IGNORE_UID}=true.",
         )
 
 
@@ -530,7 +529,6 @@ def _contained(
 _Meaning = Callable[[Directive, int, _Job, Facts], Iterator[Mistake]]
 
 _MAKING: Final = ("jobdw", "create_persistent")
-_OUTLIVING: Final = ("create_persistent", "persistentdw", "destroy_persistent")
 
 _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "jobdw": _job_storage,
