@@ -613,6 +613,70 @@ def test_what_was_released_takes_no_space_on_the_machine(rabbit: Rabbit) -> None
     assert image.stat().st_blocks * 512 < MIB
 
 
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_a_volume_of_a_user_has_all_its_blocks_before_anything_is_written(
+    rabbit: Rabbit, kind: str
+) -> None:
+    rabbit.make(kind)
+    image = rabbit.directory / "disk.img"
+    assert image.stat().st_blocks * 512 >= SIZES[kind]
+
+    rabbit.release()
+
+    assert image.stat().st_blocks * 512 < MIB
+
+
+def test_a_volume_that_would_leave_the_machine_no_room_is_refused_and_takes_none(
+    rabbit: Rabbit,
+) -> None:
+    rabbit.make("ext4", "a")
+    image = rabbit.directory / "disk.img"
+    before = image.stat().st_blocks
+    full = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None, kept=2**60)
+
+    with pytest.raises(NodeTrouble) as refusal:
+        asyncio.run(full.reserve(rabbit.volume("ext4", "b")))
+
+    assert str(refusal.value).startswith(
+        f"no room for 32.0 MiB: its image is on the file system of {rabbit.directory}, which has "
+    )
+    assert "left and keeps 1024 PiB free" in str(refusal.value)
+    assert not refusal.value.fatal  # another job may end
+    assert list(rabbit.volumes()) == ["a"]
+    assert image.stat().st_blocks == before
+    asyncio.run(full.reserve(rabbit.volume("ext4", "a")))  # and what is there stays
+
+
+def test_users_who_fill_their_volumes_leave_the_machine_its_room(
+    rabbit: Rabbit, tmp_path: Path
+) -> None:
+    """Fill all volumes that a small file system lets in."""
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "none", small], check=True)
+    try:
+        disk = LoopDisk("rabbit1", small / "rabbit1", CAPACITY, None, kept=16 * MIB)
+
+        async def reserved() -> int:
+            for number in range(9):
+                try:
+                    await disk.reserve(rabbit.volume("ext4", f"v{number}"))
+                except NodeTrouble:
+                    return number
+            raise AssertionError("all have been let in")
+
+        number = asyncio.run(reserved())
+        assert number == 2
+        with (small / "rabbit1" / "disk.img").open("r+b") as image:
+            for _ in range(number * SIZES["ext4"] // MIB):
+                image.write(os.urandom(MIB))
+            image.flush()
+        left = os.statvfs(small)
+        assert left.f_bavail * left.f_frsize >= 16 * MIB
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
 def test_releasing_twice_or_what_never_was_is_no_trouble(rabbit: Rabbit) -> None:
     rabbit.make()
     rabbit.release("b")

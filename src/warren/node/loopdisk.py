@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from warren.base.bytesize import GIB, human
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops
 from warren.node.blocks import Found
@@ -18,6 +19,9 @@ from warren.node.threads import in_thread
 _PAUSE: Final = 0.005
 _TRIES: Final = 6000
 
+KEPT: Final = GIB
+"""Bytes of the file system under an image that volumes of users leave free (ADR 056)."""
+
 
 class LoopDisk:
     """A `Disk` whose devices are root's alone (ADR 027).
@@ -27,16 +31,26 @@ class LoopDisk:
 
     offers_raw: Final = False
 
-    def __init__(self, group: str, directory: Path, capacity: int, device: Path | None) -> None:
+    def __init__(
+        self,
+        group: str,
+        directory: Path,
+        capacity: int,
+        device: Path | None,
+        *,
+        kept: int = KEPT,
+    ) -> None:
         """`directory` is for what is remembered, and for the image.
 
         Without a `device` the disk is a sparse image of `capacity` bytes; with one, no
-        more than `capacity` of it is used.
+        more than `capacity` of it is used. Users' volumes have their blocks in an image from
+        the first, and leave `kept` bytes of the file system around it free.
         """
         self._group = group
         self._directory = directory
         self._capacity = capacity
         self._device = device
+        self._kept = kept
         self._backing = device or directory / "disk.img"
         self._extents = Extents(directory / "volumes")
 
@@ -53,8 +67,8 @@ class LoopDisk:
     async def reserve(self, volume: Volume) -> Found:
         async with self._alone():
             extent = await in_thread(self._extents.take, volume, self._space())
-            if self._device is None:
-                _grow(self._backing, extent.end)
+            if self._device is None and not extent.made:
+                await self._provide(volume, extent)
         return _found(extent)
 
     async def device(self, name: str) -> str:
@@ -141,6 +155,35 @@ class LoopDisk:
             if self._device is None:
                 raise
 
+    async def _provide(self, volume: Volume, extent: Extent) -> None:
+        """Have an extent in the image, with its blocks unless it is root's."""
+        if volume.userid == 0:
+            # Root can fill the machine's disk without a volume.
+            _grow(self._backing, extent.end)
+            return
+        try:
+            self._demand_room(volume, extent.size)
+            await commands.run(
+                ["fallocate", "--offset", str(extent.offset),
+                 "--length", str(extent.size), str(self._backing)]
+            )  # fmt: skip
+            self._demand_room(volume, 0)  # another rabbit's image may have taken it meanwhile
+        except NodeTrouble:
+            await self._discard(extent)
+            await in_thread(self._extents.remove, volume.name)
+            raise
+
+    def _demand_room(self, volume: Volume, size: int) -> None:
+        """Raise NodeTrouble if the file system around the image has no room for so many bytes."""
+        found = os.statvfs(self._directory)
+        free = found.f_bavail * found.f_frsize
+        if free - size < self._kept:
+            raise NodeTrouble(
+                f"no room for {human(volume.size)}: its image is on the file system of "
+                f"{self._directory}, which has {human(free)} left and keeps {human(self._kept)} "
+                "free. Make room there, or submit again when other jobs have ended"
+            )
+
     def _space(self) -> Space:
         if self._device is None:
             return Space(capacity=self._capacity)
@@ -184,7 +227,7 @@ def _size(device: Path) -> int:
 
 
 def _grow(image: Path, size: int) -> None:
-    """Make an image at least so large, without taking space for it."""
+    """Make an image at least so large, without taking blocks for it."""
     opened = os.open(image, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(opened).st_size < size:

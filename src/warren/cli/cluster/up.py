@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
@@ -95,6 +96,13 @@ def up(
         click.echo(f"warren is up: {_size(site)}")
         if site.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
+            images = site.capacity * (site.rabbits - len(site.devices))
+            room = disk_usage(state.path).free
+            if images > room:
+                click.echo(
+                    f"  the images have {human(images)} together, and their file system has room "
+                    f"for {human(room)}: users' volumes wait when that is taken"
+                )
             for rabbit, device in site.devices.items():
                 click.echo(f"  flash of {rabbit}: {device}")
         else:
