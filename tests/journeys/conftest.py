@@ -1,5 +1,6 @@
 """Real processes: `warren` as people run it, on clusters of the tests' own."""
 
+import asyncio
 import json
 import os
 import signal
@@ -21,9 +22,14 @@ from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
 from warren.daemons.sweep import leftovers
+from warren.dws import kinds
 from warren.journal.sqlite import SqliteJournal
+from warren.kube import http, kubeconfig
 from warren.kube.admission import AdmitAll
 from warren.kube.server.store import Store
+from warren.rfc import eventlog, fluid
+from warren.rpc import client as rpc
+from warren.rpc.message import RpcError
 
 SECONDS = 120.0
 """How long is waited for anything, on a machine that has much else to do."""
@@ -212,22 +218,36 @@ class Cluster:
     def job(self, job: str) -> dict[str, object]:
         """Return a job's attributes."""
         jobs = json.loads(self("jobs", "-A", "-a", "--json").stdout)["jobs"]
-        wanted = int(self("job", "id", "--to", "dec", job).stdout)
-        return next(each for each in jobs if each["id"] == wanted)
+        return next(each for each in jobs if each["id"] == fluid.parse(job))
 
     def events(self, job: str) -> list[str]:
-        """Return the names of a job's events so far."""
-        text = self("job", "eventlog", "--json", job).stdout
-        return [json.loads(line)["name"] for line in text.splitlines()]
+        """Return the names of a job's events so far; none while the instance does not answer.
+
+        Not by a command, for this is asked again and again while a test waits.
+        """
+        asked = {"id": fluid.parse(job), "keys": ["eventlog"], "flags": 0}
+
+        async def asking() -> str:
+            async with asyncio.timeout(SECONDS), rpc.connect(self.state.socket) as handle:
+                return str((await handle.rpc("job-info.lookup", asked))["eventlog"])
+
+        try:
+            return [event.name for event in eventlog.decode(asyncio.run(asking()))]
+        except (OSError, RpcError):
+            return []
 
     def wait_event(self, job: str, name: str) -> None:
         """Wait until a job has an event."""
         wait_for(lambda: name in self.events(job))
 
     def workflows(self) -> list[Object]:
-        """Return the Workflows that there are."""
-        items: list[Object] = json.loads(self("workflows", "--json").stdout)["items"]
-        return items
+        """Return the Workflows that there are. The cluster runs."""
+
+        async def listing() -> list[Object]:
+            async with http.connect(kubeconfig.load(self.state.kubeconfig)) as client:
+                return (await client.list(kinds.WORKFLOW)).items
+
+        return asyncio.run(listing())
 
     def wait_clean(self) -> None:
         """Wait until no Workflow is left, and assert that nothing else is."""
