@@ -242,3 +242,70 @@ def test_persistentdw_of_what_does_not_exist_is_the_authors_mistake() -> None:
         assert (error["type"], error["severity"]) == ("User", "Fatal")
 
     alone(story)
+
+
+PLACE = Key(kinds.PROFILES_NAMESPACE, "default")
+NAMED = f"{JOBDW} profile=fast"
+
+
+@pytest.mark.parametrize(
+    ("text", "there", "remedy"),
+    [
+        (JOBDW, [], ("add", raw_profile())),
+        (NAMED, [raw_profile()], ("add", raw_profile("fast", default=False))),
+        (JOBDW, [raw_profile(default=False)], ("change", {"data": {"default": True}})),
+        (JOBDW, [raw_profile(), raw_profile("b")], ("change", {"data": {"default": False}})),
+        (JOBDW, [raw_profile(), raw_profile("b")], ("remove", None)),
+        (
+            JOBDW,
+            [raw_profile(capacityScalingFactor="much")],
+            ("change", {"data": {"xfsStorage": {"capacityScalingFactor": "1"}}}),
+        ),
+        (CREATE, [raw_profile(default=False)], ("change", {"data": {"default": True}})),
+    ],
+)
+def test_a_breakdown_that_fails_by_its_profile_is_tried_again_when_profiles_change(
+    text: str, there: list[dict[str, Any]], remedy: tuple[str, Any]
+) -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        for each in there:
+            await api.add(kinds.NNF_STORAGE_PROFILE, each)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(text))
+            await caught_up()
+            assert status(api)["error"]["severity"] == "Fatal"
+            verb, what = remedy
+            if verb == "add":
+                await api.add(kinds.NNF_STORAGE_PROFILE, what)
+            elif verb == "change":
+                await api.change(kinds.NNF_STORAGE_PROFILE, PLACE, what)
+            else:
+                await api.remove(kinds.NNF_STORAGE_PROFILE, PLACE)
+            await caught_up()
+            if text == CREATE:
+                await give_servers(api)
+                await caught_up()
+        assert status(api)["ready"]
+        assert status(api).get("error") is None
+
+    alone(story)
+
+
+def test_news_of_profiles_wakes_none_that_is_ready_or_waits_for_another() -> None:
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(JOBDW))
+            other = directive(f"{JOBDW} profile=other")
+            other["metadata"] = {**other["metadata"], "name": "wf-1"}
+            await api.add(kinds.BREAKDOWN, other)
+            await caught_up()
+            woken: list[Key] = []
+            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile("fast", default=False))
+        assert status(api)["ready"]
+        assert woken == []
+
+    alone(story)

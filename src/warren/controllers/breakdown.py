@@ -23,6 +23,7 @@ class BreakdownController:
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
         for informer in (self._profiles, self._instances, self._servers):
             informer.listen(self._named_alike)
+        self._profiles.listen(self._choice_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a DirectiveBreakdown."""
@@ -57,6 +58,16 @@ class BreakdownController:
         alike = self._breakdowns.get(key)
         if alike is not None:
             self._wake(alike)
+
+    def _choice_changed(self, obj: Object) -> None:
+        """Wake the breakdowns that wait for a profile to choose: by its name, or as the default."""
+        key = key_of(obj)
+        if key.namespace != kinds.PROFILES_NAMESPACE:
+            return
+        # Which is the default may have changed by it, whatever it says by now.
+        for name in (key.name, ""):
+            for each in self._breakdowns.by("breakdown profile", name):
+                self._wake(each)
 
     def _wake(self, obj: Object) -> None:
         if not (obj.get("status") or {}).get("ready"):

@@ -17,6 +17,7 @@ INDEXES = {
     "storage": access.storage_of,
     "profiles": profiles.choices_of,
     "breakdown instance": breakdown.instance_of,
+    "breakdown profile": breakdown.profile_of,
 }
 
 Part = Callable[[], Awaitable[None]]

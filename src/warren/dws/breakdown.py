@@ -110,6 +110,25 @@ def instance_of(obj: Object) -> tuple[str, ...]:
     return (f"{obj['metadata']['namespace']}/{name}",)
 
 
+def profile_of(obj: Object) -> tuple[str, ...]:
+    """Index DirectiveBreakdowns that are not ready by the profile that they name.
+
+    That is the empty name where they take the default. No others have use for news of a profile.
+    """
+    spec, status = obj.get("spec"), obj.get("status")
+    text = spec.get("directive") if isinstance(spec, Mapping) else None
+    ready = isinstance(status, Mapping) and status.get("ready")
+    if not isinstance(text, str) or ready:
+        return ()
+    try:
+        directive = parse(text)
+    except Mistake:
+        return ()
+    if directive.command.text not in ("jobdw", "create_persistent"):
+        return ()
+    return (directive.values.get("profile", ""),)
+
+
 def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
     """Break the directive down: make what is to be filled in, then report the need.
 
