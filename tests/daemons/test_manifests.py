@@ -25,6 +25,7 @@ from warren.conductor.conductor import Conductor
 from warren.conductor.port import WorkloadManager
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
+from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.persistent import PersistentController
 from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
@@ -69,7 +70,7 @@ class Told:
     """What agents have asked for outside of their node's namespace."""
 
 
-REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system")
+REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system", "lustre")
 AGENTS = ("mounts", "rabbit", "rabbit node", "movement")
 
 
@@ -218,6 +219,23 @@ async def outlives_its_job(world: World, control: Control) -> None:
     await workloads.finish(control, "destroyer")
 
 
+async def has_volumes_promised(world: World, control: Control) -> None:
+    """A global file system that a namespace is to have volumes of."""
+    spec = {
+        "name": "lus",
+        "mgsNids": "10.1.1.1@tcp",
+        "mountRoot": "/lus",
+        "namespaces": {"default": {"modes": ["ReadWriteMany"]}},
+    }
+    store, key = control.api.store, Key("default", "lus")
+    await store.create(
+        kinds.LUSTRE, {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
+    )
+    await world.until(lambda: store.get(kinds.LUSTRE, key).get("status"))
+    await store.delete(Remove(kind=kinds.LUSTRE, key=key))
+    await world.until(lambda: all(key_of(each) != key for each in store.everything(kinds.LUSTRE)))
+
+
 XFS, COPY_IN, COPY_OUT = DIRECTIVES
 EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
 RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
@@ -233,6 +251,7 @@ STORIES: Sequence[Action] = (
     is_in_error_and_deleted,
     loses_a_label,
     outlives_its_job,
+    has_volumes_promised,
 )
 
 
@@ -651,6 +670,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
         PersistentController,
         AccessController,
         SystemController,
+        GlobalFileSystemController,
     ):
         controller(nothing, informers)
 

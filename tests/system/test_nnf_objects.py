@@ -30,7 +30,7 @@ CAPACITY: Final = 39582418599936
 """Of each rabbit of the vectors."""
 
 COMPARED: Final = tuple(
-    kind for kind in kinds.ALL if kind not in (kinds.RULE, kinds.SYSTEM_CONFIGURATION, kinds.LUSTRE)
+    kind for kind in kinds.ALL if kind not in (kinds.RULE, kinds.SYSTEM_CONFIGURATION)
 )
 """The others are the administrator's, not a Workflow's."""
 
@@ -252,7 +252,12 @@ async def driven(control: Control, case: Case) -> dict[str, dict[str, list[Any]]
         kinds.LUSTRE,
         {
             "metadata": {"name": "global0", "namespace": "default"},
-            "spec": {"name": "global0", "mgsNids": "1.2.3.4@tcp", "mountRoot": GLOBAL},
+            "spec": {
+                "name": "global0",
+                "mgsNids": "10.1.1.1@tcp",
+                "mountRoot": GLOBAL,
+                "namespaces": {"default": {"modes": ["ReadWriteMany"]}},
+            },
         },
     )
     key = Key("default", case.vector)
@@ -341,6 +346,14 @@ def test_the_first_of_two_jobdw_is_called_as_nnf_calls_it() -> None:
     wanted = dict(theirs["status"]["env"])
     wanted.pop("DW_JOB_GFS2")
     assert found == wanted
+
+
+def test_a_global_file_system_is_as_its_operator_leaves_it() -> None:
+    """dws-spec section 13, where nothing makes volumes: no Workflow changes it."""
+    (theirs,) = expanded(vector("nnf-objects/system.json").resolve())["LustreFileSystem"]
+    for objects in objects_of("01-xfs-1c").values():
+        ours = [each for each in objects["LustreFileSystem"] if _place(each)[1] == "global0"]
+        assert [list(differences("LustreFileSystem", theirs, each)) for each in ours] == [[]]
 
 
 def test_every_difference_to_nnf_is_in_the_table_and_nothing_else() -> None:

@@ -12,6 +12,7 @@ from warren.base.objects import Key
 from warren.conductor.conductor import Conductor
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
+from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
 from warren.controllers.rabbits import SystemController
@@ -112,6 +113,7 @@ def controllers(
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
+        GlobalFileSystemController(client(), informers).reconciler,
     ]
 
 

@@ -38,6 +38,7 @@ NODE_BLOCK_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_node_block_storage"
 ACCESS_FINALIZER: Final = "nnf.cray.hpe.com/nnf_access"
 CLIENT_MOUNT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_clientmount"
 MOVEMENT_FINALIZER: Final = "dm.cray.hpe.com"
+LUSTRE_FINALIZER: Final = "lus.cray.hpe.com/lustre_fs"
 
 _LONGEST: Final = 63
 """Characters of a label's value."""

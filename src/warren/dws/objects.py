@@ -566,14 +566,41 @@ class NnfDataMovement(_Struct, frozen=True):
     status: NnfDataMovementStatus = NnfDataMovementStatus()
 
 
+class VolumesSpec(_Struct, frozen=True):
+    """In which modes a namespace is to have volumes of a file system."""
+
+    modes: tuple[str, ...] = ()
+
+
 class LustreSpec(_Struct, frozen=True):
     name: str
     mount_root: str
+    namespaces: Mapping[str, VolumesSpec] = {}
+
+
+class VolumeStatus(_Struct, frozen=True):
+    state: str = ""
+    persistent_volume_ref: Mapping[str, str] | None = None
+    persistent_volume_claim_ref: Mapping[str, str] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a volume or a claim has been made."""
+        return bool(self.persistent_volume_ref or self.persistent_volume_claim_ref)
+
+
+class VolumesStatus(_Struct, frozen=True):
+    modes: Mapping[str, VolumeStatus] = {}
+
+
+class LustreStatus(_Struct, frozen=True):
+    namespaces: Mapping[str, VolumesStatus] = {}
 
 
 class LustreFileSystem(_Struct, frozen=True):
     metadata: Meta
     spec: LustreSpec
+    status: LustreStatus = LustreStatus()
 
 
 class FileSystemProfile(_Struct, frozen=True):

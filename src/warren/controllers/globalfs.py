@@ -1,0 +1,26 @@
+"""LustreFileSystems (decided in `dws.globalfs`)."""
+
+from warren.base.objects import Key, key_of
+from warren.dws import globalfs, kinds
+from warren.dws.objects import LustreFileSystem, read
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+
+class GlobalFileSystemController:
+    """Reconciles every LustreFileSystem."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._all = informers.of(kinds.LUSTRE)
+        self.reconciler: Reconciler[Key] = Reconciler("lustre", self.reconcile, workers=1)
+        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Reconcile a LustreFileSystem."""
+        raw = self._all.get(key)
+        if raw is not None:
+            await perform(self._client, globalfs.decide(read(raw, LustreFileSystem)))
+        return None

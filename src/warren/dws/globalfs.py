@@ -1,0 +1,77 @@
+"""Global file systems: who has volumes of them, as a LustreFileSystem says (dws-spec section 13).
+
+Volumes are made by HPE's operator, where it runs: here no containers are started that would claim
+any. What a namespace is promised stands in the status as Pending, as the operator begins. Where
+there are volumes, the entry and the finalizer are the operator's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from warren.base.objects import Change, Write
+from warren.dws import kinds, labels, reports
+from warren.dws.objects import LustreFileSystem, VolumeStatus
+
+
+def decide(file_system: LustreFileSystem) -> Sequence[Write]:
+    """Guard a file system that namespaces may have volumes of, and say how far these are."""
+    meta = file_system.metadata
+    if meta.deleting:
+        return _let_go(file_system)
+    promised = _promised(file_system)
+    # One without namespaces has nothing to guard, and goes at once.
+    if promised and labels.LUSTRE_FINALIZER not in meta.finalizers:
+        finalizers = [*meta.finalizers, labels.LUSTRE_FINALIZER]
+        return [
+            Change(
+                kind=kinds.LUSTRE,
+                key=meta.key,
+                patch={"metadata": {"finalizers": finalizers}},
+                resource_version=meta.resource_version,
+            )
+        ]
+    told = _told(promised, file_system)
+    return [reports.status(kinds.LUSTRE, meta, {"namespaces": told})] if told else []
+
+
+def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
+    meta = file_system.metadata
+    # Last, as the operator does it: others may still need the file system.
+    if meta.finalizers != (labels.LUSTRE_FINALIZER,) or any(
+        volume.is_there
+        for namespace in file_system.status.namespaces.values()
+        for volume in namespace.modes.values()
+    ):
+        return []
+    return [reports.finalized(kinds.LUSTRE, meta, labels.LUSTRE_FINALIZER)]
+
+
+def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
+    """Return the modes in which each namespace is to have volumes."""
+    named = file_system.spec.namespaces
+    return {name: each.modes for name, each in named.items() if each.modes}
+
+
+def _told(
+    promised: Mapping[str, Sequence[str]], file_system: LustreFileSystem
+) -> dict[str, dict[str, Any] | None]:
+    """Return what changes in the status: what is promised and not there, and what is not any more.
+
+    Empty where nothing does.
+    """
+    known = file_system.status.namespaces
+    told: dict[str, dict[str, Any] | None] = {}
+    for name in sorted(promised.keys() | known.keys()):
+        wanted = promised.get(name, ())
+        there: Mapping[str, VolumeStatus] = known[name].modes if name in known else {}
+        kept = any(volume.is_there for volume in there.values())
+        if name in known and not wanted and not kept:
+            told[name] = None
+            continue
+        modes: dict[str, Any] = {mode: {"state": "Pending"} for mode in wanted if mode not in there}
+        for mode, volume in there.items():
+            if mode not in wanted and not volume.is_there:
+                modes[mode] = None
+        if modes:
+            told[name] = {"modes": modes}
+    return told
