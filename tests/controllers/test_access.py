@@ -134,7 +134,8 @@ def test_nothing_is_mounted_until_all_is_seen_and_its_news_wakes_the_access(late
             assert "not" in error["debugMessage"]
             await api.add(kind, make())
             if not wakes:
-                await controller.reconcile(ACCESS)
+                controller.reconciler.add(ACCESS)
+                await caught_up()
             assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
 
     alone(story)
@@ -196,9 +197,117 @@ def test_an_access_that_is_deleted_takes_its_mounts_away_first() -> None:
 
         assert api.keys(kinds.CLIENT_MOUNT) == []
         assert api.find(kinds.NNF_ACCESS, ACCESS) is None
-        assert api.asked == [("list", kinds.CLIENT_MOUNT)]
+        assert api.asked == [("list", kinds.CLIENT_MOUNT), ("get", kinds.NNF_STORAGE)]
 
     alone(story)
+
+
+# The lock (dws-spec section 8)
+
+OTHER = Key("default", "other-0-computes")
+
+
+def another() -> dict[str, Any]:
+    found = access()
+    found["metadata"] = {**found["metadata"], "name": OTHER.name, "uid": "uid-other"}
+    return found
+
+
+def lock(api: Api) -> str | None:
+    found = api.find(kinds.NNF_STORAGE, STORAGE)["metadata"]
+    guards = [each for each in found["finalizers"] if each != labels.STORAGE_FINALIZER]
+    name: str | None = found.get("annotations", {}).get(labels.LOCK)
+    assert guards == ([] if name is None else [f"nnf.cray.hpe.com/{name.partition('/')[0]}"])
+    return name
+
+
+def mounting(api: Api) -> set[str]:
+    return {
+        name.partition("/")[2].removeprefix("default-") for name in api.keys(kinds.CLIENT_MOUNT)
+    }
+
+
+def test_the_second_access_waits_until_the_first_has_unmounted_everywhere() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            await api.add(kinds.NNF_ACCESS, another())
+            assert lock(api) == f"{ACCESS.name}/default"
+            assert mounting(api) == {ACCESS.name}
+            error = api.find(kinds.NNF_ACCESS, OTHER)["status"]["error"]
+            assert error["severity"] == "Minor"
+            assert "one at a time" in error["userMessage"]
+
+            unmounted = {"spec": {"desiredState": "unmounted"}}
+            await api.change(kinds.NNF_ACCESS, ACCESS, unmounted)
+            first, second = (Key(*each.split("/")) for each in api.keys(kinds.CLIENT_MOUNT))
+            done = {"status": settled("unmounted")}
+            await api.change(kinds.CLIENT_MOUNT, first, done, status=True)
+            assert mounting(api) == {ACCESS.name}
+            await api.change(kinds.CLIENT_MOUNT, second, done, status=True)
+
+        assert lock(api) == f"{OTHER.name}/default"
+        assert mounting(api) == {ACCESS.name, OTHER.name}
+        assert not (api.find(kinds.NNF_ACCESS, OTHER)["status"]).get("error")
+
+    alone(story)
+
+
+def test_two_that_see_free_storage_at_the_same_time_do_not_both_mount_it() -> None:
+    async def story(api: Api) -> None:
+        await everything(api)
+        await api.store.create(kinds.NNF_ACCESS, access())
+        await api.store.create(kinds.NNF_ACCESS, another())
+        controller = AccessController(api, api.informers)
+        async with running(api, controller.reconciler.run()):
+            assert mounting(api) in ({ACCESS.name}, {OTHER.name})
+
+    alone(story)
+
+
+def test_the_lock_of_an_access_that_is_gone_is_taken_off() -> None:
+    """Its finalizer was removed by hand, or the write of the lock came late."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            await api.change(kinds.NNF_ACCESS, ACCESS, {"metadata": {"finalizers": []}})
+            await api.remove(kinds.NNF_ACCESS, ACCESS)
+            # Not before its mounts have gone, which are removed by then.
+            assert lock(api) == f"{ACCESS.name}/default"
+            for each in api.keys(kinds.CLIENT_MOUNT):
+                gone: Any = {"metadata": {"finalizers": []}}
+                await api.change(kinds.CLIENT_MOUNT, Key(*each.split("/")), gone)
+            assert lock(api) is None
+
+    alone(story)
+
+
+@pytest.mark.parametrize("hidden", [kinds.NNF_ACCESS, kinds.NNF_STORAGE])
+def test_a_lock_is_judged_by_what_is_there_and_not_by_what_was_seen(hidden: Kind) -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        held = storage()
+        held["metadata"]["finalizers"] = [
+            labels.STORAGE_FINALIZER,
+            f"nnf.cray.hpe.com/{ACCESS.name}",
+        ]
+        held["metadata"]["annotations"] = {labels.LOCK: f"{ACCESS.name}/default"}
+        await api.add(kinds.NNF_STORAGE, held)
+        going = access()
+        if hidden is kinds.NNF_STORAGE:
+            going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
+        await api.add(kinds.NNF_ACCESS, going)
+        async with running(api, controller.reconciler.run()):
+            await caught_up()
+        # Of an access that was not seen the lock stays; one that goes takes along what was not.
+        assert (lock(api) is None) is (hidden is kinds.NNF_STORAGE)
+
+    alone(story, hidden=[hidden])
 
 
 # NnfStorage and its Servers

@@ -190,7 +190,7 @@ def nnf_storage(
     return read(
         {
             "metadata": meta(
-                f"wf-{index}", finalizers=[labels.STORAGE_FINALIZER], **(metadata or {})
+                f"wf-{index}", **{"finalizers": [labels.STORAGE_FINALIZER], **(metadata or {})}
             ),
             "spec": {
                 "fileSystemType": "xfs",

@@ -41,6 +41,17 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
     )
 
 
+HELD = {
+    "finalizers": [labels.STORAGE_FINALIZER, "nnf.cray.hpe.com/wf-0-computes"],
+    "annotations": {labels.LOCK: "wf-0-computes/default"},
+}
+"""What an access has written into the storage that it mounts."""
+
+
+def storage_held() -> Any:
+    return nnf_storage(("r0", 2), ("r1", 1), metadata=HELD, ready=True)
+
+
 def status(writes: Any) -> Any:
     (patch,) = changes(writes, kinds.NNF_ACCESS)
     return patch["status"]
@@ -174,8 +185,9 @@ def test_flash_names_the_computes_that_mount_it_while_they_do() -> None:
     writes = decide(seen(nnf_access(), blocks=blocks))
     assert reached(writes) == [(9, ["r0", "n0", "n1"]), (9, ["r1", "n2"])]
     # Before anything is mounted: who dies in between does it once more.
-    kind = [each.kind for each in writes][:3]
-    assert kind == [kinds.NNF_NODE_BLOCK_STORAGE] * 2 + [kinds.CLIENT_MOUNT]
+    kind = [each.kind for each in writes][:4]
+    blocks_first = [kinds.NNF_NODE_BLOCK_STORAGE] * 2 + [kinds.CLIENT_MOUNT]
+    assert kind == [kinds.NNF_STORAGE, *blocks_first]
 
     blocks = [flash("r0", "r0", "n0", "n1"), flash("r1", "r1", "n2")]
     assert changes(decide(seen(nnf_access(), blocks=blocks)), kinds.NNF_NODE_BLOCK_STORAGE) == []
@@ -291,8 +303,12 @@ def test_an_error_that_heals_is_taken_back() -> None:
 
 
 PASSES: dict[str, tuple[NnfAccess, list[Any], dict[str, Any]]] = {
-    "all mounted": (nnf_access(), mounted("n0", "n1", "n2"), {}),
-    "one missing yet": (nnf_access(), [*mounted("n0", "n1"), client_mount("n2")], {}),
+    "all mounted": (nnf_access(), mounted("n0", "n1", "n2"), {"storage": storage_held()}),
+    "one missing yet": (
+        nnf_access(),
+        [*mounted("n0", "n1"), client_mount("n2")],
+        {"storage": storage_held()},
+    ),
     "one in trouble": (nnf_access(), [*mounted("n0", "n1"), client_mount("n2", error=error())], {}),
     "no Computes": (nnf_access(), [], {"computes": None}),
     "unmounted": (
@@ -310,6 +326,36 @@ def test_a_second_pass_over_the_same_view_writes_nothing(
     writes = decide(seen(access, *mounts, **others))
     assert len(writes) == 1
     assert not decide(seen(after(access, writes), *mounts, **others))
+
+
+# The lock
+
+
+def test_storage_is_held_before_it_is_mounted_and_let_go_of_when_no_node_has_it() -> None:
+    first = decide(seen(nnf_access()))
+    assert first[0].kind == kinds.NNF_STORAGE
+    assert len(made(first, kinds.CLIENT_MOUNT)) == 3
+    going = nnf_access(desired="unmounted", state="mounted", ready=True)
+    late = mounted("n0", desired="unmounted")
+    assert changes(decide(seen(going, *late, storage=storage_held())), kinds.NNF_STORAGE) == []
+    done = mounted("n0", state="unmounted", desired="unmounted")
+    writes = decide(seen(going, *done, storage=storage_held()))
+    # Told to be unmounted after the lock is off: who dies in between looks at it once more.
+    assert [each.kind for each in writes] == [kinds.NNF_STORAGE, kinds.NNF_ACCESS]
+    (patch,) = changes(writes, kinds.NNF_STORAGE)
+    assert patch["metadata"]["annotations"] is None
+
+
+def test_storage_that_another_access_has_locked_is_mounted_nowhere() -> None:
+    other = nnf_storage(
+        ("r0", 2), ("r1", 1), metadata={"annotations": {labels.LOCK: "a-0-computes/default"}}
+    )
+    writes = decide(seen(nnf_access(), storage=other))
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    assert changes(writes, kinds.NNF_STORAGE) == []
+    assert "one at a time" in status(writes)["error"]["userMessage"]
+    # And what it never held, it does not let go of.
+    assert changes(decide(seen(nnf_access(deleting=True), storage=other)), kinds.NNF_STORAGE) == []
 
 
 # Deletion
@@ -333,5 +379,6 @@ def test_an_access_in_deletion_tells_what_keeps_a_node_from_letting_go() -> None
 
 
 def test_an_access_in_deletion_is_let_go_of_when_its_client_mounts_are_gone() -> None:
-    writes = decide(seen(nnf_access(deleting=True)))
+    writes = decide(seen(nnf_access(deleting=True), storage=storage_held()))
+    assert [each.kind for each in writes] == [kinds.NNF_STORAGE, kinds.NNF_ACCESS]
     assert changes(writes, kinds.NNF_ACCESS) == [{"metadata": {"finalizers": []}}]

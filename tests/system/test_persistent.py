@@ -92,6 +92,36 @@ def test_persistent_storage_outlives_its_maker_and_its_users() -> None:
     told(story)
 
 
+def test_a_file_system_of_one_writer_is_mounted_for_one_workflow_at_a_time() -> None:
+    async def story(world: World, workloads: Workloads, control: Control) -> None:
+        await made(workloads, control)
+        for name in ("one", "two"):
+            await workloads.make(control, name, USE)
+        await workloads.reach(control, "one", State.PRE_RUN, NODES)
+        later = asyncio.ensure_future(workloads.reach(control, "two", State.PRE_RUN, NODES))
+        await world.until(
+            lambda: "one at a time" in workloads.status(control, "two").get("message", "")
+        )
+        await asyncio.sleep(600)
+        status = workloads.status(control, "two")
+        assert (status["state"], status["ready"], status["status"]) == (
+            "PreRun",
+            False,
+            "DriverWait",
+        )
+        mounts = control.api.store.everything(kinds.CLIENT_MOUNT)
+        assert {obj["metadata"]["name"] for obj in mounts} == {"default-one-0-computes"}
+
+        await workloads.reach(control, "one", State.POST_RUN, NODES)
+        await later
+        for name in ("one", "two"):
+            await workloads.finish(control, name, NODES)
+        await destroyed(workloads, control)
+        assert left(control) == []
+
+    told(story)
+
+
 def test_two_users_at_a_time_keep_it_from_being_destroyed() -> None:
     """12-destroy-in-use: refused in Teardown, and done once it is free."""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from warren.base.objects import Key, Object, key_of
+from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import access, kinds, labels
+from warren.dws import access, kinds, labels, locks
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -15,7 +15,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     read,
 )
-from warren.kube.client import Client
+from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -41,6 +41,7 @@ class AccessController:
         for informer in (self._storages, self._node_storages, self._blocks, self._computes):
             informer.listen(self._job_changed)
         self._storages.listen(lambda obj: self._storage_changed(key_of(obj)))
+        self._storages.listen(self._holders_changed)
         self._node_storages.listen(self._node_storage_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -51,18 +52,36 @@ class AccessController:
         if raw is None:
             gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
             await perform(self._client, gone)
+            if not mounts:
+                await self._release_lost(key)
         else:
             current = read(raw, NnfAccess)
+            storage = self._storages.get(current.spec.storage_reference.key)
             if current.metadata.deleting and not mounts:
-                # About to let go: a mount that was just made may not have been seen yet.
+                # About to let go: what was just written may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
                 mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+                storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
                 again = REQUEUE_DELAY if mounts else None
-            await perform(self._client, access.decide(self._snapshot(current, mounts)))
+            await perform(self._client, access.decide(self._snapshot(current, storage, mounts)))
         return again
 
-    def _snapshot(self, current: NnfAccess, mounts: Sequence[Object]) -> access.AccessSnapshot:
-        storage = self._storages.get(current.spec.storage_reference.key)
+    async def _live(self, kind: Kind, key: Key) -> Object | None:
+        try:
+            return await self._client.get(kind, key)
+        except NotFound:
+            return None
+
+    async def _release_lost(self, key: Key) -> None:
+        """Have an access let go of storage that is gone without having done so."""
+        held = self._storages.by("holder", str(key))
+        if held and await self._live(kinds.NNF_ACCESS, key) is None:
+            released = [locks.released(read(obj, NnfStorage), key) for obj in held]
+            await perform(self._client, [each for each in released if each is not None])
+
+    def _snapshot(
+        self, current: NnfAccess, storage: Object | None, mounts: Sequence[Object]
+    ) -> access.AccessSnapshot:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else None
@@ -92,6 +111,12 @@ class AccessController:
         # Persistent storage is no Workflow's, and others than its maker mount it.
         for each in self._accesses.by("storage", str(key)):
             self.reconciler.add(key_of(each))
+
+    def _holders_changed(self, obj: Object) -> None:
+        for holder in locks.holders_of(obj):
+            key = Key(*holder.split("/", 1))
+            if self._accesses.get(key) is None:
+                self.reconciler.add(key)
 
     def _node_storage_changed(self, obj: Object) -> None:
         for owner in labels.owner_of(obj):

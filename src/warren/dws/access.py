@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import children, kinds, labels, reports
+from warren.dws import children, kinds, labels, locks, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
     ClientMount,
@@ -113,6 +113,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     try:
         mounted = access.spec.desired_state == "mounted"
         wanted = _children(snapshot) if mounted else {}
+        holding = _holding(snapshot) if mounted else []
         _raise_for(snapshot.mounts)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
@@ -137,7 +138,24 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     )
     # Nodes reach flash before they mount it, and no longer when they have unmounted it.
     reaching = _reaching(snapshot) if mounted or settled else []
-    return [*reaching, *writes, *_report(access, ready=settled, fault=None)]
+    # Held before it is mounted anywhere, and no longer when it is mounted nowhere.
+    released = [] if mounted or not settled else _released(snapshot)
+    reported = _report(access, ready=settled, fault=None)
+    return [*holding, *reaching, *writes, *released, *reported]
+
+
+def _holding(snapshot: AccessSnapshot) -> list[Change]:
+    """Have the access hold its storage. Raises Fault while another one keeps it out."""
+    assert snapshot.storage is not None  # the mounts are known
+    taken = locks.taken(snapshot.storage, snapshot.access.metadata.key)
+    return [] if taken is None else [taken]
+
+
+def _released(snapshot: AccessSnapshot) -> list[Change]:
+    if snapshot.storage is None:
+        return []
+    released = locks.released(snapshot.storage, snapshot.access.metadata.key)
+    return [] if released is None else [released]
 
 
 def _reaching(snapshot: AccessSnapshot) -> list[Change]:
@@ -328,7 +346,11 @@ def _finalize(snapshot: AccessSnapshot) -> Sequence[Write]:
         except Fault as fault:
             return [*removals, *_report(snapshot.access, ready=False, fault=fault)]
         return removals
-    return [reports.finalized(kinds.NNF_ACCESS, snapshot.access.metadata, labels.ACCESS_FINALIZER)]
+    meta = snapshot.access.metadata
+    return [
+        *_released(snapshot),
+        reports.finalized(kinds.NNF_ACCESS, meta, labels.ACCESS_FINALIZER),
+    ]
 
 
 def _mount_type(file_system: str) -> str:

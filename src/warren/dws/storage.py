@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.directives import capacity
-from warren.dws import children, kinds, labels, reports
+from warren.dws import children, kinds, labels, locks, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
     NnfNodeBlockStorage,
@@ -65,7 +65,8 @@ def decide(
     """
     meta = storage.metadata
     if meta.deleting:
-        return _give_back(storage, node_storages, blocks)
+        # Deleted by hand while a job has it mounted: its flash stays until that has let go.
+        return () if locks.is_held(storage) else _give_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
     known = {block.metadata.key for block in blocks}
     wanted = _children(storage, profile)

@@ -1,0 +1,119 @@
+"""Which NnfAccesses hold an NnfStorage: a finalizer for each, and a lock where one at a time may.
+
+An NnfStorage has the finalizer of each NnfAccess that mounts it, and its flash stays until they
+have let go. A file system that two nodes must not write at a time is mounted by one NnfAccess,
+which an annotation names (dws-spec sections 0.2 and 8).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from warren.base.objects import Change, Key, Object
+from warren.dws import kinds, labels
+from warren.dws.faults import Fault
+from warren.dws.objects import Meta, NnfStorage
+
+EXCLUSIVE: Final = ("xfs", "ext4")
+"""File systems that are damaged where two nodes mount the same one. Whoever writes to a raw volume
+from two nodes has the means to; a gfs2 is made for it."""
+
+_FINALIZER: Final = "nnf.cray.hpe.com/"
+_LONGEST: Final = 63
+"""Characters of a finalizer after its prefix. An access with a longer name has none."""
+
+
+def holders_of(obj: Object) -> Sequence[str]:
+    """Index NnfStorages by the NnfAccesses that hold them: `namespace/name`."""
+    metadata = obj["metadata"]
+    finalizers = metadata.get("finalizers") or ()
+    if labels.STORAGE_FINALIZER not in finalizers:
+        return ()
+    place = metadata.get("namespace", "")
+    found = dict.fromkeys(str(Key(place, name)) for name in _named(finalizers))
+    owner = _owner(metadata.get("annotations") or {})
+    return [*found] if owner is None else [*dict.fromkeys([*found, str(owner)])]
+
+
+def is_held(storage: NnfStorage) -> bool:
+    """Return whether an NnfAccess holds a storage."""
+    meta = storage.metadata
+    return bool(_named(meta.finalizers)) or _owner(meta.annotations) is not None
+
+
+def taken(storage: NnfStorage, access: Key) -> Change | None:
+    """Have an access hold a storage; None if it does. Raises Fault while it cannot."""
+    meta = storage.metadata
+    if _holds(storage, access):
+        return None
+    if meta.deleting:
+        raise Fault(f"the storage {meta.name} is being deleted", severity="Minor")
+    patch: dict[str, Mapping[str, str] | list[str]] = {}
+    if storage.spec.file_system_type in EXCLUSIVE:
+        owner = _owner(meta.annotations)
+        if owner not in (None, access):
+            kind = storage.spec.file_system_type
+            raise Fault(
+                f"the {kind} file system {meta.name} is mounted for another Workflow or directive, "
+                "and can be mounted for one at a time: it is waited for",
+                severity="Minor",
+                type="User",
+                debug=f"NnfStorage {meta.key} is held by NnfAccess {owner}",
+            )
+        patch["annotations"] = {labels.LOCK: f"{access.name}/{access.namespace}"}
+    own = _finalizer(storage, access)
+    if own is not None and own not in meta.finalizers:
+        patch["finalizers"] = [*meta.finalizers, own]
+    return _changed(meta, patch) if patch else None
+
+
+def released(storage: NnfStorage, access: Key) -> Change | None:
+    """Have an access let go of a storage; None if it has."""
+    meta = storage.metadata
+    patch: dict[str, object] = {}
+    if _owner(meta.annotations) == access:
+        # Without annotations there is no map of them, as everywhere in Kubernetes.
+        alone = len(meta.annotations) == 1
+        patch["annotations"] = None if alone else {labels.LOCK: None}
+    own = _finalizer(storage, access)
+    if own in meta.finalizers:
+        patch["finalizers"] = [each for each in meta.finalizers if each != own]
+    return _changed(meta, patch) if patch else None
+
+
+def _holds(storage: NnfStorage, access: Key) -> bool:
+    meta = storage.metadata
+    own = _finalizer(storage, access)
+    marked = own is None or own in meta.finalizers
+    exclusive = storage.spec.file_system_type in EXCLUSIVE
+    return marked and (not exclusive or _owner(meta.annotations) == access)
+
+
+def _finalizer(storage: NnfStorage, access: Key) -> str | None:
+    """Return the finalizer of an access, which names accesses of the storage's namespace alone."""
+    if access.namespace != storage.metadata.namespace or len(access.name) > _LONGEST:
+        return None
+    return f"{_FINALIZER}{access.name}"
+
+
+def _named(finalizers: Sequence[str]) -> list[str]:
+    return [
+        each.removeprefix(_FINALIZER)
+        for each in finalizers
+        if each.startswith(_FINALIZER) and each != labels.STORAGE_FINALIZER
+    ]
+
+
+def _owner(annotations: Mapping[str, str]) -> Key | None:
+    """Return the access that has locked a storage."""
+    name, _, namespace = annotations.get(labels.LOCK, "").partition("/")
+    return Key(namespace, name) if name else None
+
+
+def _changed(meta: Meta, patch: Mapping[str, object]) -> Change:
+    """Change what was seen and nothing else: of two that try at a time, one is refused."""
+    return Change(
+        kind=kinds.NNF_STORAGE,
+        key=meta.key,
+        patch={"metadata": patch},
+        resource_version=meta.resource_version,
+    )

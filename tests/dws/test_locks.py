@@ -1,0 +1,137 @@
+"""Who holds an NnfStorage, and that file systems of one writer are held by one at a time."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dws.builders import DELETING, after, meta
+from warren.base.objects import Key
+from warren.dws import labels, locks, storage
+from warren.dws.faults import Fault
+from warren.dws.objects import NnfStorage, read
+
+ONE, TWO = Key("default", "one-0-computes"), Key("default", "two-0-computes")
+GUARD = "nnf.cray.hpe.com/one-0-computes"
+
+
+def held(
+    kind: str = "xfs",
+    finalizers: Sequence[str] = (labels.STORAGE_FINALIZER,),
+    annotations: Mapping[str, str] | None = None,
+    *,
+    going: bool = False,
+) -> NnfStorage:
+    found = meta("pers", finalizers=list(finalizers), annotations=annotations or {})
+    found |= DELETING if going else {}
+    spec = {"fileSystemType": kind, "allocationSets": []}
+    return read({"metadata": found, "spec": spec}, NnfStorage)
+
+
+def taken(found: NnfStorage, access: Key) -> NnfStorage:
+    change = locks.taken(found, access)
+    assert change is not None
+    assert change.resource_version == "7"
+    return after(found, [change])
+
+
+def test_an_access_leaves_its_finalizer_and_its_name_as_nnf_has_it() -> None:
+    """Case 01 of the vectors, in PreRun and in PostRun."""
+    found = taken(held(), ONE)
+    assert found.metadata.annotations == {"nnf.cray.hpe.com/access": "one-0-computes/default"}
+    assert found.metadata.finalizers == ("nnf.cray.hpe.com/nnf_storage", GUARD)
+    assert locks.taken(found, ONE) is None
+    released = locks.released(found, ONE)
+    assert released is not None
+    assert released.patch["metadata"]["annotations"] is None
+    assert after(found, [released]).metadata.finalizers == held().metadata.finalizers
+
+    annotated = taken(held(annotations={"a": "b"}), ONE)
+    change = locks.released(annotated, ONE)
+    assert change is not None
+    assert after(annotated, [change]).metadata.annotations == {"a": "b"}
+
+
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_a_file_system_of_one_writer_is_mounted_by_one_access_at_a_time(kind: str) -> None:
+    with pytest.raises(Fault) as fault:
+        locks.taken(taken(held(kind), ONE), TWO)
+    assert (fault.value.severity, fault.value.type) == ("Minor", "User")
+    assert f"the {kind} file system pers is mounted" in str(fault.value)
+    assert "default/one-0-computes" in fault.value.debug
+
+
+@pytest.mark.parametrize("kind", ["raw", "gfs2"])
+def test_what_may_be_shared_is_held_by_many_and_has_no_annotation(kind: str) -> None:
+    """Case 04 of the vectors."""
+    found = taken(taken(held(kind), ONE), TWO)
+    assert found.metadata.annotations == {}
+    assert len(found.metadata.finalizers) == 3
+
+
+def test_storage_that_is_about_to_go_is_not_mounted_any_more() -> None:
+    with pytest.raises(Fault, match="is being deleted"):
+        locks.taken(held(going=True), ONE)
+
+
+def test_flash_stays_until_those_who_hold_it_have_let_go() -> None:
+    going = held("raw", (labels.STORAGE_FINALIZER, GUARD), going=True)
+    assert storage.decide(going, []) == ()
+    assert storage.decide(held(going=True), []) != ()
+
+
+def test_the_holders_of_a_storage_are_found_by_it() -> None:
+    def index(found: NnfStorage) -> list[str]:
+        metadata = {
+            "name": "pers",
+            "namespace": "default",
+            "finalizers": list(found.metadata.finalizers),
+            "annotations": dict(found.metadata.annotations),
+        }
+        return list(locks.holders_of({"metadata": metadata}))
+
+    assert index(held()) == []
+    assert index(taken(held(), ONE)) == ["default/one-0-computes"]
+    assert index(held(annotations={labels.LOCK: "a/b"})) == ["b/a"]
+    assert index(held(finalizers=(labels.ACCESS_FINALIZER,))) == []
+
+
+def test_a_name_that_no_finalizer_can_have_is_in_the_annotation_alone() -> None:
+    long = Key("default", "x" * 60 + "-computes")
+    found = taken(held(), long)
+    assert found.metadata.finalizers == (labels.STORAGE_FINALIZER,)
+    assert locks.taken(found, long) is None
+    with pytest.raises(Fault):
+        locks.taken(found, ONE)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from([ONE, TWO]), st.booleans(), st.booleans()), max_size=30)
+
+
+@given(steps=STEPS, kind=st.sampled_from(["xfs", "ext4"]))
+def test_two_that_try_at_any_time_by_what_they_saw_never_hold_it_both(
+    steps: list[tuple[Key, bool, bool]], kind: str
+) -> None:
+    """Each decides by what it saw last, and a write on what was not the newest is refused."""
+    store, version = held(kind), 0
+    seen = dict.fromkeys((ONE, TWO), (store, version))
+    for access, mounts, looks in steps:
+        if looks:
+            seen[access] = (store, version)
+        view, of = seen[access]
+        try:
+            change = locks.taken(view, access) if mounts else locks.released(view, access)
+        except Fault:
+            continue
+        if change is not None and of == version:
+            store, version = after(store, [change]), version + 1
+        holders = [each for each in (ONE, TWO) if f"nnf.cray.hpe.com/{each.name}" in _guards(store)]
+        assert len(holders) <= 1
+        for each in holders:
+            assert store.metadata.annotations[labels.LOCK] == f"{each.name}/default"
+        assert locks.is_held(store) is bool(holders)
+
+
+def _guards(found: NnfStorage) -> tuple[str, ...]:
+    return found.metadata.finalizers
