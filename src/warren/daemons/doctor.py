@@ -11,7 +11,7 @@ from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import leftovers, marked, sweep
-from warren.dws import audit, kinds
+from warren.dws import audit
 from warren.dws.audit import Finding, Going, OnNodes, Overdue, Sort
 from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups
@@ -45,7 +45,7 @@ class Doctor:
         before = self._resources()
         objects = {
             kind: (await self._client.list(kind)).items
-            for kind in (kinds.WORKFLOW, kinds.PERSISTENT, *audit.DEPENDENTS)
+            for kind in (*audit.OWNERS, *audit.DEPENDENTS)
         }
         active = await self._active()
         there = before.still(self._resources())

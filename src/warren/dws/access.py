@@ -192,6 +192,8 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     _check_complete(snapshot)
     on_rabbits = snapshot.access.spec.target == "all"
     mounts = _rabbit_mounts(snapshot) if on_rabbits else _compute_mounts(snapshot)
+    if not snapshot.access.spec.make_client_mounts:
+        return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
     name = f"{meta.namespace}-{meta.name}"
     return {
@@ -262,7 +264,8 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
         rabbit = rabbits.get(compute.name)
         if rabbit is None:
             raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
-        number = taken.get(rabbit, 0)
+        shared = snapshot.access.spec.target == "shared"
+        number = 0 if shared else taken.get(rabbit, 0)
         taken[rabbit] = number + 1
         if number >= len(allocations.get(rabbit, ())):
             raise Fault(

@@ -23,6 +23,9 @@ from warren.dws.objects import (
 from warren.dws.storage import volume, volume_size
 from warren.rfc import hostlist
 
+OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT, kinds.SYSTEM_STORAGE)
+"""The kinds of objects that storage is made for."""
+
 DEPENDENTS = (
     kinds.COMPUTES,
     kinds.BREAKDOWN,
@@ -97,7 +100,7 @@ def unowned(
 ) -> list[Finding]:
     """Return orphaned objects, in the order in which they are to be removed.
 
-    `objects` are Workflows and all of `DEPENDENTS`; `active` the ids of the jobs
+    `objects` are all of `OWNERS` and all of `DEPENDENTS`; `active` the ids of the jobs
     that are not over.
     """
     found = [
@@ -112,9 +115,12 @@ def unowned(
     ]
     workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
     instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT]}
+    systems = {each["metadata"]["uid"] for each in objects.get(kinds.SYSTEM_STORAGE, ())}
     for kind in DEPENDENTS:
         for each in objects[kind]:
             carried = each["metadata"].get("labels") or {}
+            if carried.get(labels.SYSTEM_STORAGE) in systems:
+                continue
             instance = labels.persistent_of(each)
             if instance and labels.WORKFLOW_UID not in carried:
                 if instance[0] not in instances:

@@ -32,6 +32,7 @@ NNF_NODE_BLOCK_STORAGE: Final = Kind(
 NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
 NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
 NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
+SYSTEM_STORAGE: Final = Kind(*_NNF, "NnfSystemStorage", "nnfsystemstorages", status=True)
 
 LUSTRE: Final = Kind(*_LUS, "LustreFileSystem", "lustrefilesystems", status=True)
 
@@ -52,6 +53,7 @@ ALL: Final = (
     NNF_ACCESS,
     NNF_DATA_MOVEMENT,
     NNF_STORAGE_PROFILE,
+    SYSTEM_STORAGE,
     LUSTRE,
 )
 

@@ -30,6 +30,8 @@ STANDALONE_MGT: Final = "nnf.cray.hpe.com/standalone_mgt"
 """Says of persistent storage that is an MGT alone of which pool it is."""
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
+SYSTEM_STORAGE: Final = "warren.cluster/system-storage"
+"""The UID of the NnfSystemStorage that something is part of."""
 INITIATOR: Final = "dm.cray.hpe.com/initiator"
 
 WORKFLOW_FINALIZER: Final = f"{_PREFIX}/workflow"
@@ -40,6 +42,7 @@ NODE_BLOCK_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_node_block_storage"
 ACCESS_FINALIZER: Final = "nnf.cray.hpe.com/nnf_access"
 CLIENT_MOUNT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_clientmount"
 MOVEMENT_FINALIZER: Final = "dm.cray.hpe.com"
+SYSTEM_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_system_storage"
 LUSTRE_FINALIZER: Final = "lus.cray.hpe.com/lustre_fs"
 
 _LONGEST: Final = 63

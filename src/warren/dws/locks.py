@@ -2,7 +2,7 @@
 
 An NnfStorage has the finalizer of each NnfAccess that mounts it, and its flash stays until they
 have let go. A file system that two nodes must not write at a time is mounted by one NnfAccess,
-which an annotation names (dws-spec sections 0.2 and 8).
+which an annotation names (dws-spec section 8).
 """
 
 from collections.abc import Mapping, Sequence

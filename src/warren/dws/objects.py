@@ -464,6 +464,7 @@ class NnfAccessSpec(_Struct, frozen=True):
     mount_path: str
     storage_reference: Reference
     client_reference: Reference | None = None
+    make_client_mounts: bool = True
     user_id: int = msgspec.field(name="userID", default=0)
     group_id: int = msgspec.field(name="groupID", default=0)
 
@@ -680,6 +681,37 @@ class ProfileData(_Struct, frozen=True):
 class NnfStorageProfile(_Struct, frozen=True):
     metadata: Meta
     data: ProfileData
+
+
+class SystemStorageSpec(_Struct, frozen=True):
+    storage_profile: Reference = Reference()
+    system_configuration: Reference = Reference()
+    capacity: int = 2**30
+    type: str = "raw"
+    include_rabbits: tuple[str, ...] = ()
+    exclude_rabbits: tuple[str, ...] = ()
+    exclude_disabled_rabbits: bool = False
+    include_computes: tuple[str, ...] = ()
+    exclude_computes: tuple[str, ...] = ()
+    computes_target: str = "all"
+    computes_pattern: tuple[int, ...] = ()
+    shared: bool = True
+    make_client_mounts: bool = False
+    client_mount_path: str = ""
+    ignore_offline_computes: bool = False
+
+
+class SystemStorageStatus(_Struct, frozen=True):
+    ready: bool = False
+    error: Error | None = None
+
+
+class NnfSystemStorage(_Struct, frozen=True):
+    """Storage of the system's own on rabbits."""
+
+    metadata: Meta
+    spec: SystemStorageSpec = SystemStorageSpec()
+    status: SystemStorageStatus | None = None
 
 
 class NnfServer(_Struct, frozen=True):

@@ -1,0 +1,411 @@
+"""System storage: the system's own, on all rabbits or on some, until an admin deletes it.
+
+An NnfSystemStorage, its Servers, Computes, NnfStorage and NnfAccess have one name, and are made in
+that order. Rabbits that join the system get their share; what was made on a rabbit stays until all
+of it is deleted, and is not made larger or smaller.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.base.objects import Change, Create, Kind, Object, Remove, Write
+from warren.dws import children, configuration, kinds, labels, reports, storage
+from warren.dws.faults import Fault, raise_for
+from warren.dws.objects import (
+    Computes,
+    Meta,
+    NnfAccess,
+    NnfStorage,
+    NnfSystemStorage,
+    Servers,
+    ServersSet,
+    ServersSpec,
+    StorageNode,
+    StorageShare,
+    SystemConfiguration,
+)
+
+LABEL: Final = "system-storage"
+"""The allocation set."""
+
+_TYPES: Final = ("raw", "xfs", "ext4")
+_SHARED: Final = ("raw",)
+"""What several nodes may have at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemStorageSnapshot:
+    """An NnfSystemStorage, and what has its name, as it was seen."""
+
+    object: NnfSystemStorage
+    configuration: SystemConfiguration | None
+    usable: Callable[[str], bool]
+    """Returns whether a rabbit is enabled and ready."""
+    has_profile: bool
+    """Whether the profile that it refers to is there."""
+    servers: Servers | None = None
+    computes: Computes | None = None
+    storage: NnfStorage | None = None
+    access: NnfAccess | None = None
+
+    @property
+    def named_alike(self) -> Mapping[Kind, Meta]:
+        """What has its name, in the order in which it goes."""
+        found = {
+            kinds.NNF_ACCESS: self.access,
+            kinds.NNF_STORAGE: self.storage,
+            kinds.COMPUTES: self.computes,
+            kinds.SERVERS: self.servers,
+        }
+        return {kind: each.metadata for kind, each in found.items() if each is not None}
+
+    @property
+    def parts(self) -> Mapping[Kind, Meta]:
+        """What is its own of that, and no older namesake's."""
+        meta = self.object.metadata
+        return {
+            kind: each
+            for kind, each in self.named_alike.items()
+            if labels.is_owner(kinds.SYSTEM_STORAGE, meta, each.labels)
+        }
+
+
+def profile_of(obj: Object) -> tuple[str, ...]:
+    """Index NnfSystemStorages by the profile that they refer to: `namespace/name`."""
+    spec = obj.get("spec")
+    reference = spec.get("storageProfile") if isinstance(spec, Mapping) else None
+    if not isinstance(reference, Mapping):
+        return ()
+    return (f"{reference.get('namespace', '')}/{reference.get('name', '')}",)
+
+
+def leaves(snapshot: SystemStorageSnapshot) -> bool:
+    """Return whether `decide` is about to say that nothing is left.
+
+    What was seen may be older than the NnfSystemStorage, so that must be read from the API.
+    """
+    return snapshot.object.metadata.deleting and not snapshot.parts
+
+
+def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
+    """Make what is missing, and say how far it is; in deletion, give all of it back."""
+    obj = snapshot.object
+    if obj.metadata.deleting:
+        return _give_back(snapshot)
+    if labels.SYSTEM_STORAGE_FINALIZER not in obj.metadata.finalizers:
+        # First of all: without it the object may be gone before its storage is.
+        finalizers = [*obj.metadata.finalizers, labels.SYSTEM_STORAGE_FINALIZER]
+        patch = {"metadata": {"finalizers": finalizers}}
+        return [_changed(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
+    try:
+        _check(snapshot)
+        return _made(snapshot)
+    except Fault as fault:
+        return _reported(obj, ready=False, fault=fault)
+
+
+# What is asked for
+
+
+def _check(snapshot: SystemStorageSnapshot) -> None:
+    """Raise the Fault of what cannot be made."""
+    spec = snapshot.object.spec
+    for listed, left_out, names in (
+        (spec.include_rabbits, spec.exclude_rabbits, "Rabbits"),
+        (spec.include_computes, spec.exclude_computes, "Computes"),
+    ):
+        if listed and left_out:
+            raise _mistake(f"include{names} and exclude{names} cannot both be given: leave one out")
+    if spec.type not in _TYPES:
+        raise _mistake(f"there is no file system of type {spec.type}: take {', '.join(_TYPES)}")
+    if spec.capacity < 1:
+        raise _mistake(f"a capacity of {spec.capacity} is none: ask for a byte or more")
+    if spec.make_client_mounts and not spec.client_mount_path.startswith("/"):
+        raise _mistake("makeClientMounts needs a clientMountPath that begins with /")
+    if spec.system_configuration.name and spec.system_configuration.key != configuration.KEY:
+        asked = spec.system_configuration.key
+        raise _mistake(f"the SystemConfiguration is {configuration.KEY}, and not {asked}")
+    profile = spec.storage_profile
+    if profile.kind != kinds.NNF_STORAGE_PROFILE.name or not snapshot.has_profile:
+        raise _mistake(f"storageProfile: there is no NnfStorageProfile {profile.key}")
+    if snapshot.configuration is None:
+        raise Fault(f"SystemConfiguration {configuration.KEY} is not there yet", severity="Minor")
+    for kind, each in snapshot.named_alike.items():
+        if kind not in snapshot.parts:
+            raise _mistake(f"the name is taken: there is a {kind.name} {each.key} of another's")
+    _check_unchanged(snapshot.storage, snapshot.object)
+
+
+def _check_unchanged(made: NnfStorage | None, obj: NnfSystemStorage) -> None:
+    if made is None or not made.spec.allocation_sets:
+        return
+    there = (made.spec.file_system_type, made.spec.allocation_sets[0].capacity)
+    if there != (obj.spec.type, obj.spec.capacity):
+        raise _mistake(
+            f"it was made as {there[0]} of {there[1]} bytes, which cannot be changed: delete it, "
+            "and make another"
+        )
+
+
+def _mistake(words: str) -> Fault:
+    return Fault(words, type="User")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where system storage is, and who reaches it."""
+
+    counts: Mapping[str, int]
+    """How many allocations each rabbit has."""
+    computes: Mapping[str, str]
+    """The rabbits of those who reach it."""
+
+
+def layout(snapshot: SystemStorageSnapshot) -> Layout:
+    """Return the rabbits and compute nodes that a spec asks for. Raises Fault."""
+    spec, known = snapshot.object.spec, snapshot.configuration
+    assert known is not None
+    nodes = {node.name: node for node in known.spec.storage_nodes}
+    unknown = [name for name in spec.include_rabbits if name not in nodes]
+    if unknown:
+        raise _mistake(f"includeRabbits: the system has no rabbit {', '.join(unknown)}")
+    names = spec.include_rabbits or [name for name in nodes if name not in spec.exclude_rabbits]
+    if spec.exclude_disabled_rabbits:
+        names = [name for name in names if snapshot.usable(name)]
+    reaching = {name: _reaching(snapshot.object, nodes[name]) for name in dict.fromkeys(names)}
+    wired = {each for own in reaching.values() for each in own}
+    strange = [name for name in spec.include_computes if name not in wired]
+    if strange:
+        raise _mistake(
+            f"includeComputes: {', '.join(strange)} is wired to no rabbit that has the storage"
+        )
+    crowded = [name for name, own in reaching.items() if spec.shared and len(own) > 1]
+    if spec.make_client_mounts and spec.type not in _SHARED and crowded:
+        raise _mistake(
+            f"an {spec.type} is damaged where several compute nodes mount it, as those of "
+            f"{crowded[0]} would: ask for shared: false"
+        )
+    counts = {name: 1 if spec.shared else len(own) for name, own in reaching.items()}
+    return Layout(
+        counts={name: count for name, count in counts.items() if count},
+        computes={each: name for name, own in reaching.items() for each in own},
+    )
+
+
+def _reaching(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
+    """Return the compute nodes of a rabbit that are to reach the storage."""
+    spec = obj.spec
+    if spec.include_computes:
+        wanted = {*spec.include_computes}
+        return [each.name for each in rabbit.computes_access if each.name in wanted]
+    return [
+        each.name
+        for each in rabbit.computes_access
+        if _targets(obj, each.index) and each.name not in spec.exclude_computes
+    ]
+
+
+def _targets(obj: NnfSystemStorage, place: int) -> bool:
+    """Return whether compute nodes at a place on their rabbit are meant."""
+    match obj.spec.computes_target:
+        case "even":
+            return place % 2 == 0
+        case "odd":
+            return place % 2 == 1
+        case "pattern":
+            return place in obj.spec.computes_pattern
+    return True
+
+
+# What is made
+
+
+def _made(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
+    obj, places = snapshot.object, layout(snapshot)
+    # What is there stays, and is as much as it was.
+    there = _there(snapshot.storage)
+    counts = {**there, **{name: n for name, n in places.counts.items() if name not in there}}
+    if not counts:
+        raise Fault("no rabbit is to have it", type="User", severity="Major")
+    filled = _filled(obj, counts)
+    writes: list[Write] = []
+    sets = [_written(each) for each in filled.allocation_sets]
+    if snapshot.servers is None:
+        writes.append(_create(kinds.SERVERS, obj, {"spec": {"allocationSets": sets}}))
+    elif snapshot.servers.spec != filled:
+        patch = {"spec": {"allocationSets": sets}}
+        writes.append(_changed(kinds.SERVERS, snapshot.servers.metadata, patch))
+    computes = _computes(snapshot, places)
+    data = [{"name": name} for name in computes]
+    if snapshot.computes is None:
+        writes.append(_create(kinds.COMPUTES, obj, {"data": data}))
+    elif [each.name for each in snapshot.computes.data] != computes:
+        writes.append(_changed(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
+    made = _storage(obj, filled)
+    if snapshot.storage is None:
+        return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_waits(obj)]
+    if there != counts:
+        patch = {"spec": {"allocationSets": made["spec"]["allocationSets"]}}
+        changed = _changed(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
+        return [*writes, changed, *_waits(obj)]
+    raise_for(snapshot.storage.status.error)
+    if not snapshot.storage.status.ready:
+        return [*writes, *_waits(obj)]
+    if not computes:
+        return [*writes, *_reported(obj, ready=not writes)]
+    if snapshot.access is None:
+        return [*writes, Create(kind=kinds.NNF_ACCESS, object=_access(obj)), *_waits(obj)]
+    raise_for(snapshot.access.status.error)
+    status = snapshot.access.status
+    ready = status.ready and status.state == "mounted" and not writes
+    return [*writes, *_reported(obj, ready=ready)]
+
+
+def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
+    """Return who reaches it: those who did, as far as the system has them still, and new ones.
+
+    An allocation is a compute node's own by its place in the list. So none comes to a rabbit whose
+    allocations are not shared, after they have been made.
+    """
+    there, known = _there(snapshot.storage), snapshot.configuration
+    wired = known.wiring() if known is not None else {}
+    listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
+    new = [
+        name
+        for name, rabbit in places.computes.items()
+        if name not in listed and (snapshot.object.spec.shared or rabbit not in there)
+    ]
+    return [*(name for name in listed if name in wired), *new]
+
+
+def _there(made: NnfStorage | None) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for each in made.spec.allocation_sets if made is not None else ():
+        for node in each.nodes:
+            found[node.name] += node.count
+    return dict(found)
+
+
+def _filled(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
+    shares = tuple(StorageShare(name=name, allocation_count=n) for name, n in counts.items())
+    whole = ServersSet(label=LABEL, allocation_size=obj.spec.capacity, storage=shares)
+    return ServersSpec(allocation_sets=(whole,))
+
+
+def _written(each: ServersSet) -> Object:
+    return {
+        "label": each.label,
+        "allocationSize": each.allocation_size,
+        "storage": [
+            {"name": share.name, "allocationCount": share.allocation_count}
+            for share in each.storage
+        ],
+    }
+
+
+def _owner(obj: NnfSystemStorage) -> children.Owner:
+    return children.Owner(
+        kind=kinds.SYSTEM_STORAGE,
+        meta=obj.metadata,
+        labels=_labels(obj),
+        variables={},
+        userid=0,
+        groupid=0,
+    )
+
+
+def _labels(obj: NnfSystemStorage) -> dict[str, str]:
+    # The last one is inherited down to the nodes: what has it is no orphan of a Workflow.
+    return {labels.DIRECTIVE_INDEX: "0", labels.SYSTEM_STORAGE: obj.metadata.uid}
+
+
+def _create(kind: Kind, obj: NnfSystemStorage, body: Object) -> Create:
+    meta = obj.metadata
+    metadata = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "labels": {**_labels(obj), **labels.of_owner(kinds.SYSTEM_STORAGE, meta)},
+        "ownerReferences": labels.controller(kinds.SYSTEM_STORAGE, meta),
+    }
+    return Create(kind=kind, object={"metadata": metadata, **body})
+
+
+def _storage(obj: NnfSystemStorage, filled: ServersSpec) -> Object:
+    servers = Servers(metadata=obj.metadata, spec=filled)
+    made = storage.child(_owner(obj), obj.metadata.name, obj.spec.type, servers)
+    made["metadata"]["labels"] |= _profile(obj)
+    return made
+
+
+def _profile(obj: NnfSystemStorage) -> dict[str, str]:
+    profile = obj.spec.storage_profile
+    return labels.of_profile(profile.name, profile.namespace)
+
+
+def _access(obj: NnfSystemStorage) -> Object:
+    spec, meta = obj.spec, obj.metadata
+    metadata = _owner(obj).metadata(meta.name, labels.ACCESS_FINALIZER)
+    metadata["labels"] |= _profile(obj)
+    place = {"name": meta.name, "namespace": meta.namespace}
+    return {
+        "metadata": metadata,
+        "spec": {
+            "desiredState": "mounted",
+            "teardownState": "PostRun",
+            "target": "shared" if spec.shared else "single",
+            "userID": 0,
+            "groupID": 0,
+            "ignoreOfflineComputes": spec.ignore_offline_computes,
+            "makeClientMounts": spec.make_client_mounts,
+            "mountPath": spec.client_mount_path,
+            "clientReference": {"kind": kinds.COMPUTES.name, **place},
+            "storageReference": {"kind": kinds.NNF_STORAGE.name, **place},
+        },
+    }
+
+
+# What is reported, and given back
+
+
+def _waits(obj: NnfSystemStorage) -> Sequence[Write]:
+    return _reported(obj, ready=False)
+
+
+def _reported(
+    obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None
+) -> Sequence[Change]:
+    error: dict[str, Any] | None = fault.as_status() if fault else None
+    known = obj.status
+    if known is not None and known.ready is ready and reports.same_error(known.error, error):
+        return ()
+    told = {"ready": ready, "error": error}
+    return [reports.status(kinds.SYSTEM_STORAGE, obj.metadata, told)]
+
+
+def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
+    obj = snapshot.object
+    if labels.SYSTEM_STORAGE_FINALIZER not in obj.metadata.finalizers:
+        return ()
+    # One kind after the other: nodes unmount before rabbits give back.
+    for kind, meta in snapshot.parts.items():
+        removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
+        return [*removal, *_reported(obj, ready=False, fault=_stuck(snapshot))]
+    finalizer = labels.SYSTEM_STORAGE_FINALIZER
+    return [reports.finalized(kinds.SYSTEM_STORAGE, obj.metadata, finalizer)]
+
+
+def _stuck(snapshot: SystemStorageSnapshot) -> Fault | None:
+    """Return what a node says is in the way of what goes."""
+    for each in (snapshot.access, snapshot.storage):
+        if each is not None and each.metadata.deleting:
+            try:
+                raise_for(each.status.error)
+            except Fault as fault:
+                return fault
+    return None
+
+
+def _changed(kind: Kind, meta: Meta, patch: Object) -> Change:
+    return Change(kind=kind, key=meta.key, patch=patch, resource_version=meta.resource_version)
