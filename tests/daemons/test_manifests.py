@@ -29,6 +29,7 @@ from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.persistent import PersistentController
 from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
+from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import roles, users
 from warren.daemons.cluster import definitions, manifests
@@ -70,7 +71,8 @@ class Told:
     """What agents have asked for outside of their node's namespace."""
 
 
-REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system", "lustre")
+REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system", "lustre",
+             "system storage")  # fmt: skip
 AGENTS = ("mounts", "rabbit", "rabbit node", "movement")
 
 
@@ -236,6 +238,27 @@ async def has_volumes_promised(world: World, control: Control) -> None:
     await world.until(lambda: all(key_of(each) != key for each in store.everything(kinds.LUSTRE)))
 
 
+async def is_the_systems(world: World, control: Control) -> None:
+    """System storage, which a rabbit joins."""
+    store, key = control.api.store, Key("default", "local")
+    first, second = (each.rabbit for each in world.site.chassis()[:2])
+    profile = {"kind": "NnfStorageProfile", "name": "default", "namespace": "nnf-system"}
+    spec = {"storageProfile": profile, "capacity": 2**20, "includeRabbits": [first]}
+    metadata = {"name": key.name, "namespace": key.namespace}
+    await store.create(kinds.SYSTEM_STORAGE, {"metadata": metadata, "spec": spec})
+
+    def ready() -> bool:
+        return bool((store.get(kinds.SYSTEM_STORAGE, key).get("status") or {}).get("ready"))
+
+    await world.until(ready)
+    more: Object = {"spec": {"includeRabbits": [first, second]}}
+    await store.patch(Change(kind=kinds.SYSTEM_STORAGE, key=key, patch=more))
+    await world.until(lambda: not ready())
+    await world.until(ready)
+    await store.delete(Remove(kind=kinds.SYSTEM_STORAGE, key=key))
+    await world.until(lambda: not list(store.everything(kinds.SYSTEM_STORAGE)))
+
+
 XFS, COPY_IN, COPY_OUT = DIRECTIVES
 EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
 RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
@@ -252,6 +275,7 @@ STORIES: Sequence[Action] = (
     loses_a_label,
     outlives_its_job,
     has_volumes_promised,
+    is_the_systems,
 )
 
 
@@ -671,6 +695,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
         AccessController,
         SystemController,
         GlobalFileSystemController,
+        SystemStorageController,
     ):
         controller(nothing, informers)
 

@@ -17,6 +17,7 @@ from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
 from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
+from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
 from warren.daemons.agents import agent
@@ -113,6 +114,7 @@ def controllers(
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
+        SystemStorageController(client(), informers).reconciler,
         GlobalFileSystemController(client(), informers).reconciler,
     ]
 

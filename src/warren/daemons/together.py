@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.dws import access, breakdown, labels, locks, persistent, profiles
+from warren.dws import access, breakdown, labels, locks, persistent, profiles, systemstorage
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
@@ -17,6 +17,7 @@ INDEXES = {
     "storage": access.storage_of,
     "holder": locks.holders_of,
     "profiles": profiles.choices_of,
+    "system profile": systemstorage.profile_of,
     "breakdown instance": breakdown.instance_of,
     "breakdown profile": breakdown.profile_of,
 }

@@ -1,0 +1,109 @@
+"""NnfSystemStorages (decided in `dws.systemstorage`)."""
+
+from typing import Final, TypeVar
+
+from warren.base.objects import Key, Kind, Object, key_of
+from warren.controllers.access import CONFIGURATION
+from warren.controllers.live import REQUEUE_DELAY
+from warren.dws import kinds, rabbits, systemstorage
+from warren.dws.objects import (
+    Computes,
+    NnfAccess,
+    NnfStorage,
+    NnfSystemStorage,
+    Servers,
+    Storage,
+    SystemConfiguration,
+    read,
+)
+from warren.dws.systemstorage import SystemStorageSnapshot
+from warren.kube.client import Client, NotFound
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+T = TypeVar("T")
+
+PARTS: Final = (kinds.SERVERS, kinds.COMPUTES, kinds.NNF_STORAGE, kinds.NNF_ACCESS)
+"""What has the name of its system storage."""
+
+
+class SystemStorageController:
+    """Reconciles every NnfSystemStorage."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._all = informers.of(kinds.SYSTEM_STORAGE)
+        self._parts = {kind: informers.of(kind) for kind in PARTS}
+        self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self._storages = informers.of(kinds.STORAGE)
+        self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
+        self.reconciler: Reconciler[Key] = Reconciler("system storage", self.reconcile, workers=1)
+        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._configurations.listen(lambda obj: self._wake_all())
+        self._storages.listen(self._rabbit_changed)
+        self._profiles.listen(self._profile_changed)
+        for informer in self._parts.values():
+            informer.listen(self._part_changed)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Reconcile an NnfSystemStorage."""
+        raw = self._all.get(key)
+        if raw is None:
+            return None
+        again = None
+        current = read(raw, NnfSystemStorage)
+        found = self._snapshot(current, {kind: each.get(key) for kind, each in self._parts.items()})
+        if systemstorage.leaves(found):
+            # About to let go: what was just made may not have been seen yet.
+            found = self._snapshot(current, {kind: await self._get(kind, key) for kind in PARTS})
+            again = REQUEUE_DELAY if found.parts else None
+        await perform(self._client, systemstorage.decide(found))
+        return again
+
+    async def _get(self, kind: Kind, key: Key) -> Object | None:
+        try:
+            return await self._client.get(kind, key)
+        except NotFound:
+            return None
+
+    def _snapshot(
+        self, current: NnfSystemStorage, parts: dict[Kind, Object | None]
+    ) -> SystemStorageSnapshot:
+        def part(kind: Kind, type_: type[T]) -> T | None:
+            obj = parts[kind]
+            return None if obj is None else read(obj, type_)
+
+        configuration = self._configurations.get(CONFIGURATION)
+        return SystemStorageSnapshot(
+            object=current,
+            configuration=read(configuration, SystemConfiguration) if configuration else None,
+            usable=self._usable,
+            has_profile=self._profiles.get(current.spec.storage_profile.key) is not None,
+            servers=part(kinds.SERVERS, Servers),
+            computes=part(kinds.COMPUTES, Computes),
+            storage=part(kinds.NNF_STORAGE, NnfStorage),
+            access=part(kinds.NNF_ACCESS, NnfAccess),
+        )
+
+    def _usable(self, rabbit: str) -> bool:
+        raw = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))
+        return raw is not None and rabbits.usable(read(raw, Storage))
+
+    def _wake_all(self) -> None:
+        for key in self._all.keys():  # noqa: SIM118
+            self.reconciler.add(key)
+
+    def _rabbit_changed(self, obj: Object) -> None:
+        # There are few of these, and rabbits become ready seldom.
+        if self._usable(key_of(obj).name):
+            self._wake_all()
+
+    def _profile_changed(self, obj: Object) -> None:
+        for each in self._all.by("system profile", str(key_of(obj))):
+            self.reconciler.add(key_of(each))
+
+    def _part_changed(self, obj: Object) -> None:
+        # By name, whoever owns it: that a name is free again is news, too.
+        if self._all.get(key_of(obj)) is not None:
+            self.reconciler.add(key_of(obj))
