@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -65,13 +65,7 @@ def rabbits(state: StateDir, as_json: bool) -> None:
         kinds.NNF_NODE_BLOCK_STORAGE,
         kinds.SYSTEM_CONFIGURATION,
     )
-    flash = _flash(shares, blocks)
-    computes = {
-        node["name"]: [each["name"] for each in node.get("computesAccess", ())]
-        for configuration in configurations
-        for node in configuration["spec"].get("storageNodes", ())
-    }
-    found = [_rabbit(storage, shares, flash, computes) for storage in storages]
+    found = summaries(storages, shares, blocks, configurations)
     if as_json:
         print_json({"rabbits": found})
         return
@@ -86,11 +80,51 @@ def rabbits(state: StateDir, as_json: bool) -> None:
             human(each["capacity"] - each["allocated"]),
             hostlist.encode(each["computes"]),
             ",".join(each["workflows"]),
+            ",".join(each["persistent"]),
+            ",".join(each["system"]),
         )
         for each in found
     ]
-    headers = ("NAME", "STATUS", "CAPACITY", "ALLOCATED", "FREE", "COMPUTES", "WORKFLOWS")
+    who = ("WORKFLOWS", "PERSISTENT", "SYSTEM")
+    headers = ("NAME", "STATUS", "CAPACITY", "ALLOCATED", "FREE", "COMPUTES", *who)
     print_table(headers, rows, right="CAPACITY ALLOCATED FREE")
+
+
+def summaries(
+    storages: Sequence[Object],
+    shares: Sequence[Object],
+    blocks: Sequence[Object],
+    configurations: Sequence[Object],
+) -> list[dict[str, Any]]:
+    """Return what there is to say of each rabbit: its flash in bytes, and what that is of."""
+    flash = _flash(shares, blocks)
+    computes = {
+        node["name"]: [each["name"] for each in node.get("computesAccess", ())]
+        for configuration in configurations
+        for node in configuration["spec"].get("storageNodes", ())
+    }
+    holders: dict[str, dict[str, set[str]]] = {}
+    for share in shares:
+        sort, name = _holder(share)
+        own = holders.setdefault(share["metadata"]["namespace"], {})
+        own.setdefault(sort, set()).add(name)
+    return [_rabbit(storage, flash, computes, holders) for storage in storages]
+
+
+_SORTS: Final = ("workflows", "persistent", "system")
+
+
+def _holder(share: Object) -> tuple[str, str]:
+    """Return what a share is of: one of `_SORTS`, and its name."""
+    carried = share["metadata"].get("labels") or {}
+    if labels.WORKFLOW_NAME in carried:
+        return "workflows", carried[labels.WORKFLOW_NAME]
+    persistent, owner = labels.persistent_of(share), labels.owner_of(share)
+    place = persistent[0] if persistent else owner[0].rpartition(" ")[2] if owner else ""
+    namespace, _, name = place.rpartition("/")
+    # What is where all of it is, as a rule, is called by its name alone.
+    shown = name if namespace == kinds.DEFAULT_NAMESPACE else place
+    return ("persistent" if persistent else "system"), shown
 
 
 def _flash(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, int]:
@@ -108,12 +142,12 @@ def _flash(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, i
 
 def _rabbit(
     storage: Object,
-    shares: Sequence[Object],
     flash: Mapping[str, int],
     computes: Mapping[str, list[str]],
+    holders: Mapping[str, Mapping[str, set[str]]],
 ) -> dict[str, Any]:
     name = storage["metadata"]["name"]
-    own = [share for share in shares if share["metadata"]["namespace"] == name]
+    own = holders.get(name, {})
     status = storage.get("status", {})
     return {
         "name": name,
@@ -122,9 +156,7 @@ def _rabbit(
         "capacity": status.get("capacity", 0),
         "allocated": flash.get(name, 0),
         "computes": computes.get(name, []),
-        "workflows": sorted(
-            {share["metadata"]["labels"].get(labels.WORKFLOW_NAME, "") for share in own}
-        ),
+        **{sort: sorted(own.get(sort, ())) for sort in _SORTS},
     }
 
 
