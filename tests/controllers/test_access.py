@@ -111,10 +111,10 @@ def test_each_compute_mounts_the_allocation_of_its_rabbit_and_then_the_access_is
 
 
 LATE = {
-    "configuration": (kinds.SYSTEM_CONFIGURATION, system, False),
-    "computes": (kinds.COMPUTES, lambda: COMPUTES, True),
-    "storage": (kinds.NNF_STORAGE, storage, True),
-    "a share": (kinds.NNF_NODE_STORAGE, lambda: share("r1"), True),
+    "configuration": (kinds.SYSTEM_CONFIGURATION, system),
+    "computes": (kinds.COMPUTES, lambda: COMPUTES),
+    "storage": (kinds.NNF_STORAGE, storage),
+    "a share": (kinds.NNF_NODE_STORAGE, lambda: share("r1")),
 }
 
 
@@ -122,20 +122,17 @@ LATE = {
 def test_nothing_is_mounted_until_all_is_seen_and_its_news_wakes_the_access(late: str) -> None:
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)
-        for name, (kind, make, _) in LATE.items():
+        for name, (kind, make) in LATE.items():
             if name != late:
                 await api.add(kind, make())
         await api.add(kinds.NNF_NODE_STORAGE, share("r0"))
-        kind, make, wakes = LATE[late]
+        kind, make = LATE[late]
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.NNF_ACCESS, access())
             assert api.keys(kinds.CLIENT_MOUNT) == []
             error = api.find(kinds.NNF_ACCESS, ACCESS)["status"]["error"]
             assert "not" in error["debugMessage"]
             await api.add(kind, make())
-            if not wakes:
-                controller.reconciler.add(ACCESS)
-                await caught_up()
             assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
 
     alone(story)

@@ -48,6 +48,97 @@ def ready(api: Api) -> bool:
     )
 
 
+async def spaces(api: Api) -> None:
+    """Make the namespaces of all nodes."""
+    for rabbit, computes in RABBITS.items():
+        for name in (rabbit, *computes):
+            await api.add(kinds.NAMESPACE, {"metadata": {"name": name}})
+
+
+def homes(api: Api) -> set[str]:
+    return {
+        obj["metadata"]["name"]
+        for obj in api.store.everything(kinds.NAMESPACE)
+        if not obj["metadata"].get("deletionTimestamp")
+    }
+
+
+def test_each_node_has_a_namespace_of_its_own_before_the_configuration_is_ready() -> None:
+    """dws-spec section 6."""
+
+    async def story(api: Api, controller: SystemController) -> None:
+        before = homes(api)
+        assert not before & {"r0", "r1", "n0", "n1", "n2", "far"}
+        found = configuration()
+        found["spec"]["externalComputeNodes"] = [{"name": "far"}]
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, found)
+            assert ready(api)
+            assert homes(api) == before | {"r0", "r1", "n0", "n1", "n2", "far"}
+            order = [kind for _, kind, _ in api.written]
+            last = len(order) - order[::-1].index(kinds.NAMESPACE)
+            assert kinds.SYSTEM_CONFIGURATION not in order[:last]
+
+        (made,) = [
+            obj for obj in api.store.everything(kinds.NAMESPACE) if obj["metadata"]["name"] == "n2"
+        ]
+        assert labels.owner_of(made) == ("SystemConfiguration default/default",)
+
+    with_controller(story)
+
+
+def test_namespaces_that_are_there_are_left_and_one_that_goes_is_made_again() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        await spaces(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            assert [key for _, kind, key in api.written if kind == kinds.NAMESPACE] == []
+            await api.add(kinds.NAMESPACE, {"metadata": {"name": "other"}})
+            for name in ("n1", "other"):
+                await api.remove(kinds.NAMESPACE, Key("", name))
+                # It is empty.
+                gone: Any = {"spec": {"finalizers": None}}
+                await api.change(kinds.NAMESPACE, Key("", name), gone)
+        assert [key for _, kind, key in api.written if kind == kinds.NAMESPACE] == [Key("", "n1")]
+
+    with_controller(story)
+
+
+def test_nodes_that_join_while_it_runs_get_what_nodes_have() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration({"r0": ("n0",)}))
+            joined = {"spec": configuration({"r0": ("n0", "n8"), "r9": ("n9",)})["spec"]}
+            await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, joined)
+            assert {"n8", "r9", "n9"} <= homes(api)
+            await api.add(kinds.NNF_NODE, node("r9"))
+            assert told(api, "r9")["status"] == "Ready"
+            assert [each["name"] for each in told(api, "r9")["access"]["computes"]] == ["n9"]
+
+    with_controller(story)
+
+
+def test_flash_of_a_rabbit_that_leaves_is_not_given_out_and_its_jobs_keep_theirs() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            await api.add(kinds.STORAGE, {"metadata": meta("r7"), "spec": {}})
+            share = {"count": 1, "capacity": 1, "fileSystemType": "xfs", "userID": 1, "groupID": 1}
+            await api.add(kinds.NNF_NODE_STORAGE, {"metadata": meta("s", "r1"), "spec": share})
+            left = {"spec": configuration({"r0": ("n0", "n1")})["spec"]}
+            await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, left)
+            # One that is of no configuration is not this one's to remove.
+            assert api.keys(kinds.STORAGE) == ["default/r0", "default/r7"]
+            assert api.keys(kinds.NNF_NODE_STORAGE) == ["r1/s"]
+            assert {"r1", "n2"} <= homes(api)
+
+            back = {"spec": configuration()["spec"]}
+            await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, back)
+            assert "default/r1" in api.keys(kinds.STORAGE)
+
+    with_controller(story)
+
+
 def test_each_rabbit_has_a_storage_and_then_the_configuration_is_ready() -> None:
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):
@@ -219,6 +310,7 @@ def test_a_configuration_is_not_ready_before_its_storages_are(done: bool) -> Non
             for rabbit in RABBITS:
                 made = {"metadata": meta(rabbit), "spec": {"state": "Enabled"}, "status": own}
                 await api.add(kinds.STORAGE, made)
+            await spaces(api)
         await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
         async with informed(api):
             await controller.reconcile(CONFIGURATION)

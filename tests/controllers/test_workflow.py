@@ -70,6 +70,23 @@ def servers(*rabbits: str) -> dict[str, Any]:
 # Proposal
 
 
+def test_a_workflow_in_error_is_looked_at_again_when_nodes_have_joined() -> None:
+    async def story(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        bad = raw_workflow(JOBDW, state="PreRun", status={"status": "Error"})
+        good = raw_workflow(JOBDW, state="PreRun", metadata={"name": "good", "uid": "good"})
+        await api.add(kinds.WORKFLOW, bad)
+        await api.add(kinds.WORKFLOW, good)
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            nodes: Any = {"metadata": meta("default"), "spec": {"storageNodes": []}}
+            await api.add(kinds.SYSTEM_CONFIGURATION, nodes)
+        assert set(woken) == {Key("default", "wf")}
+
+    alone(story)
+
+
 def test_a_new_workflow_gets_its_computes_its_finalizer_and_a_breakdown() -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         async with running(api, controller.reconciler.run()):

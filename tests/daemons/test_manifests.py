@@ -238,6 +238,27 @@ async def has_volumes_promised(world: World, control: Control) -> None:
     await world.until(lambda: all(key_of(each) != key for each in store.everything(kinds.LUSTRE)))
 
 
+async def loses_a_rabbit(world: World, control: Control) -> None:
+    """And a compute node joins, whose namespace nothing has made before."""
+    store, key = control.api.store, Key("default", "default")
+    spec = store.get(kinds.SYSTEM_CONFIGURATION, key)["spec"]
+    *others, last = spec["storageNodes"]
+    joined: Object = {"spec": {"storageNodes": others, "externalComputeNodes": [{"name": "far"}]}}
+    await store.patch(Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=joined))
+    place = Key("default", last["name"])
+    await world.until(
+        lambda: all(key_of(each) != place for each in store.everything(kinds.STORAGE))
+    )
+    await world.until(
+        lambda: any(key_of(each).name == "far" for each in store.everything(kinds.NAMESPACE))
+    )
+    back: Object = {"spec": {**spec, "externalComputeNodes": None}}
+    await store.patch(Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=back))
+    await world.until(
+        lambda: any(key_of(each) == place for each in store.everything(kinds.STORAGE))
+    )
+
+
 async def is_the_systems(world: World, control: Control) -> None:
     """System storage, which a rabbit joins."""
     store, key = control.api.store, Key("default", "local")
@@ -276,6 +297,7 @@ STORIES: Sequence[Action] = (
     outlives_its_job,
     has_volumes_promised,
     is_the_systems,
+    loses_a_rabbit,
 )
 
 
@@ -794,6 +816,7 @@ def test_roles_are_about_what_is_served() -> None:
         for part in ("", "/status", "/finalizers")
         if part != "/status" or "status" in crd["spec"]["versions"][0].get("subresources", {})
     }
+    served.add((kinds.NAMESPACE.group, kinds.NAMESPACE.plural))
     for obj in manifests("rbac"):
         if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] != "warren-admin":
             for rule in obj["rules"]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import access, kinds, labels, locks
+from warren.dws import access, kinds, labels, locks, reports
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -35,6 +35,7 @@ class AccessController:
         self._computes = informers.of(kinds.COMPUTES)
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self._configurations.listen(lambda obj: self._system_changed())
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._mounts.listen(self._mount_changed)
@@ -97,6 +98,12 @@ class AccessController:
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=[read(obj, ClientMount) for obj in mounts],
         )
+
+    def _system_changed(self) -> None:
+        # A compute node may have been wired to no rabbit. Those that are not in error have no
+        # use for the news.
+        for each in self._accesses.by("in error", reports.IN_ERROR):
+            self.reconciler.add(key_of(each))
 
     def _mount_changed(self, obj: Object) -> None:
         for owner in labels.owner_of(obj):

@@ -1,4 +1,5 @@
-"""The rabbits: Storages, from the SystemConfiguration and each rabbit's word (`dws.rabbits`)."""
+"""The nodes of the system, from the SystemConfiguration: a namespace for each, and for each rabbit
+a Storage, which says what the rabbit says of itself (`dws.rabbits`)."""
 
 from collections.abc import Mapping
 
@@ -13,9 +14,10 @@ from warren.kube.runtime import Reconciler
 
 
 class SystemController:
-    """Reconciles the one SystemConfiguration, and each rabbit by the key of its NnfNode.
+    """Reconciles the one SystemConfiguration, each rabbit by the key of its NnfNode, and each
+    node's namespace by its own.
 
-    What happens to one rabbit costs no look at the others.
+    What happens to one node costs no look at the others.
     """
 
     def __init__(self, client: Client, informers: Informers) -> None:
@@ -23,18 +25,25 @@ class SystemController:
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
+        self._namespaces = informers.of(kinds.NAMESPACE)
         self._configuration: SystemConfiguration | None = None
         self._rabbits: Mapping[Key, StorageNode] = {}
         """Those of the configuration, by the keys of their NnfNodes."""
+        self._nodes_known: Mapping[str, None] = {}
+        self._homeless: set[str] = set()
+        """The nodes that were seen to have no namespace."""
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
         self._configurations.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._storages.listen(self._storage_changed)
         self._nodes.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._namespaces.listen(self._namespace_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile the configuration, or one rabbit."""
         if key == CONFIGURATION:
             await perform(self._client, self._configured())
+        elif not key.namespace:
+            await self._settle(key)
         elif self._configuration is not None and key in self._rabbits:
             writes = self._decided(self._configuration, key)
             await perform(self._client, writes)
@@ -53,16 +62,42 @@ class SystemController:
         known, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found
         if found is None:
-            self._rabbits = {}
+            self._rabbits, self._nodes_known, self._homeless = {}, {}, set()
             return []
         if known is None or (known.spec, known.metadata.uid) != (found.spec, found.metadata.uid):
             self._rabbits = {_key(each.name): each for each in found.spec.storage_nodes}
             for key in self._rabbits:
                 self.reconciler.add(key)
-        at_work = not found.status.ready and any(self._decided(found, key) for key in self._rabbits)
+            self._nodes_known = found.nodes()
+            there = {key.name for key in self._namespaces.keys()}  # noqa: SIM118
+            self._homeless = {*self._nodes_known} - there
+            for name in sorted(self._homeless):
+                self.reconciler.add(Key("", name))
+        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {CONFIGURATION}"
+        own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
+        dismissed = rabbits.dismissed(found, own)
+        at_work = not found.status.ready and (
+            bool(self._homeless) or any(self._decided(found, key) for key in self._rabbits)
+        )
         if at_work and configuration.is_right(found):
-            return []
-        return list(configuration.told(found))
+            return [*dismissed]
+        return [*dismissed, *configuration.told(found)]
+
+    async def _settle(self, key: Key) -> None:
+        """Make the namespace of a node that has none."""
+        if self._configuration is None or key.name not in self._nodes_known:
+            return
+        if self._namespaces.get(key) is None:
+            await perform(self._client, [rabbits.space(self._configuration, key.name)])
+        # It is there, though it may not have been seen yet.
+        self._homeless.discard(key.name)
+        if not self._homeless and not self._configuration.status.ready:
+            self.reconciler.add(CONFIGURATION)
+
+    def _namespace_changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        if key.name in self._nodes_known and self._namespaces.get(key) is None:
+            self.reconciler.add(key)
 
     def _decided(self, found: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
@@ -78,7 +113,9 @@ class SystemController:
         )
 
     def _storage_changed(self, obj: Object) -> None:
-        self.reconciler.add(_key(key_of(obj).name))
+        key = _key(key_of(obj).name)
+        # One of a rabbit that has left since is the configuration's to remove.
+        self.reconciler.add(key if key in self._rabbits else CONFIGURATION)
 
 
 def _key(rabbit: str) -> Key:

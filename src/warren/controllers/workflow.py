@@ -9,7 +9,7 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.persistent import Instances
-from warren.dws import driver, kinds, labels, persistent
+from warren.dws import driver, kinds, labels, persistent, reports
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -55,7 +55,7 @@ class WorkflowController:
         informers.of(kinds.WORKFLOW).listen(lambda obj: add(key_of(obj)))
         informers.of(kinds.LUSTRE)
         informers.of(kinds.STORAGE)
-        informers.of(kinds.SYSTEM_CONFIGURATION)
+        informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
             informers.of(kind).listen(_of_workflow(add))
         self._instances = Instances(client, informers)
@@ -92,6 +92,11 @@ class WorkflowController:
         found = self._snapshot(workflow, children, rabbits, instances)
         await perform(self._client, driver.decide(found))
         return REQUEUE_DELAY if self._unseen(children) else None
+
+    def _system_changed(self) -> None:
+        """Wake the Workflows in error: nodes that they name may have joined."""
+        for each in self._informers.of(kinds.WORKFLOW).by("in error", reports.IN_ERROR):
+            self.reconciler.add(key_of(each))
 
     def _instance_changed(self, instance: str) -> None:
         """Wake the Workflows that an instance may keep waiting: not all its users."""

@@ -5,7 +5,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.dws import access, breakdown, labels, locks, persistent, profiles, systemstorage
+from warren.dws import (
+    access,
+    breakdown,
+    labels,
+    locks,
+    persistent,
+    profiles,
+    reports,
+    systemstorage,
+)
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
@@ -18,6 +27,7 @@ INDEXES = {
     "holder": locks.holders_of,
     "profiles": profiles.choices_of,
     "system profile": systemstorage.profile_of,
+    "in error": reports.in_error,
     "breakdown instance": breakdown.instance_of,
     "breakdown profile": breakdown.profile_of,
 }

@@ -373,6 +373,10 @@ class SystemConfiguration(_Struct, frozen=True):
             for compute in node.computes_access
         }
 
+    def nodes(self) -> dict[str, None]:
+        """Return the names of all nodes, rabbits and computes, in order."""
+        return dict.fromkeys([*(node.name for node in self.spec.storage_nodes), *self.wiring()])
+
     def wiring(self) -> dict[str, str]:
         """Return each compute node's rabbit; empty for nodes that are wired to none."""
         external = {node.name: "" for node in self.spec.external_compute_nodes}

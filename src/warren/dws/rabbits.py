@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from warren.base.objects import Change, Create, Object, Write
+from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
@@ -57,6 +57,29 @@ def decide(
     if _same(storage, status):
         return []
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
+
+
+def space(configuration: SystemConfiguration, node: str) -> Create:
+    """Make the namespace of a node, in which what is for the node stands."""
+    owner = labels.of_owner(kinds.SYSTEM_CONFIGURATION, configuration.metadata)
+    return Create(kind=kinds.NAMESPACE, object={"metadata": {"name": node, "labels": owner}})
+
+
+def dismissed(configuration: SystemConfiguration, storages: Iterable[Storage]) -> list[Remove]:
+    """Remove the Storages of rabbits that the system does not have any more.
+
+    No flash is given out of them from then on; what jobs have there they keep until their end.
+    """
+    names = {node.name for node in configuration.spec.storage_nodes}
+    return [
+        Remove(kind=kinds.STORAGE, key=storage.metadata.key)
+        for storage in storages
+        if storage.metadata.name not in names
+        and not storage.metadata.deleting
+        and labels.is_owner(
+            kinds.SYSTEM_CONFIGURATION, configuration.metadata, storage.metadata.labels
+        )
+    ]
 
 
 def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None:

@@ -1,11 +1,22 @@
 """What is written back to an object: its status where that is news, and its finalizer off."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from warren.base.objects import Change, Kind, Object
 from warren.dws import labels
 from warren.dws.objects import Error, Meta
+
+IN_ERROR: Final = "yes"
+
+
+def in_error(obj: Object) -> tuple[str, ...]:
+    """Index objects by whether their status tells of an error that news may heal."""
+    told = obj.get("status")
+    if not isinstance(told, Mapping):
+        return ()
+    grave = told.get("status") in ("TransientCondition", "Error")
+    return (IN_ERROR,) if grave or told.get("error") else ()
 
 
 def status(kind: Kind, meta: Meta, told: Object) -> Change:
