@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.dws.builders import (
@@ -41,15 +42,13 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
     )
 
 
-HELD = {
-    "finalizers": [labels.STORAGE_FINALIZER, "nnf.cray.hpe.com/wf-0-computes"],
-    "annotations": {labels.LOCK: "wf-0-computes/default"},
-}
-"""What an access has written into the storage that it mounts."""
-
-
-def storage_held() -> Any:
-    return nnf_storage(("r0", 2), ("r1", 1), metadata=HELD, ready=True)
+def storage_held(name: str = "wf-0-computes") -> Any:
+    """Return storage with what an access has written into it."""
+    held = {
+        "finalizers": [labels.STORAGE_FINALIZER, f"nnf.cray.hpe.com/{name}"],
+        "annotations": {labels.LOCK: f"{name}/default"},
+    }
+    return nnf_storage(("r0", 2), ("r1", 1), metadata=held, ready=True)
 
 
 def status(writes: Any) -> Any:
@@ -326,6 +325,20 @@ def test_a_second_pass_over_the_same_view_writes_nothing(
     writes = decide(seen(access, *mounts, **others))
     assert len(writes) == 1
     assert not decide(seen(after(access, writes), *mounts, **others))
+
+
+def test_mounts_that_serve_another_directive_are_labelled_so() -> None:
+    """Case 07a of the vectors: those of copy_in serve copy_out."""
+    access = nnf_access("servers")
+    raw = {"labels": {labels.DIRECTIVE_INDEX: "2", labels.TEARDOWN_STATE: "Teardown"}}
+    access = msgspec.structs.replace(
+        access, metadata=msgspec.structs.replace(access.metadata, labels=raw["labels"])
+    )
+    mount = client_mount("r0", "unmounted", **settled("unmounted"))
+    writes = decide(seen(access, mount, computes=None, storage=storage_held("wf-0-servers")))
+    assert changes(writes, kinds.CLIENT_MOUNT) == [
+        {"metadata": raw, "spec": {"desiredState": "mounted"}}
+    ]
 
 
 # The lock

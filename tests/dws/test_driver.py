@@ -388,7 +388,12 @@ TOLD: list[tuple[str, dict[str, Any], str, str]] = [
         "Error",
         "2: Internal error: data movement operation failed during 'DataOut', message: r0: no room",
     ),
-    ("PreRun", {"accesses": [nnf_access("servers", deleting=True)]}, WAITS, "0: delete"),
+    (
+        "PreRun",
+        {"accesses": [nnf_access("servers", desired="unmounted", state="mounted", ready=True)]},
+        WAITS,
+        "0: pending unmount",
+    ),
     ("PreRun", {"accesses": [nnf_access()]}, WAITS, "0: pending mount"),
     ("PreRun", {"accesses": [nnf_access(state="mounted")]}, WAITS, "0: pending mount"),
     ("PreRun", {"accesses": [nnf_access(ready=True)]}, WAITS, "0: pending mount"),
@@ -522,8 +527,36 @@ def test_only_the_copies_that_are_missing_are_made() -> None:
 
 def test_prerun_lets_the_rabbits_unmount_first() -> None:
     writes = decide(seen(workflow(*ALL, state="PreRun"), accesses=[ON_RABBITS]))
-    assert removed(writes, kinds.NNF_ACCESS) == ["default/wf-0-servers"]
+    assert changes(writes, kinds.NNF_ACCESS) == [{"spec": {"desiredState": "unmounted"}}]
     assert not made(writes, kinds.NNF_ACCESS)
+    at_it = nnf_access("servers", desired="unmounted", state="unmounted", ready=False)
+    assert not made(
+        decide(seen(workflow(*ALL, state="PreRun"), accesses=[at_it])), kinds.NNF_ACCESS
+    )
+    done = nnf_access("servers", desired="unmounted", state="unmounted", ready=True)
+    (found,) = made(decide(seen(workflow(*ALL, state="PreRun"), accesses=[done])), kinds.NNF_ACCESS)
+    assert key_of(found).name == "wf-0-computes"
+
+
+def test_rabbits_that_have_unmounted_mount_again_for_the_first_copy_out() -> None:
+    """Case 07a of the vectors, in DataOut."""
+    done = nnf_access("servers", desired="unmounted", state="unmounted", ready=True)
+    wf = workflow(JOBDW, COPY_IN, COPY_OUT, COPY_OUT, state="DataOut")
+    storage = nnf_storage(("r0", 1), ready=True)
+    writes = decide(seen(wf, storages=[storage], accesses=[done]))
+    assert changes(writes, kinds.NNF_ACCESS) == [
+        {
+            "metadata": {
+                "labels": {labels.DIRECTIVE_INDEX: "2", labels.TEARDOWN_STATE: "Teardown"}
+            },
+            "spec": {"desiredState": "mounted", "teardownState": "Teardown"},
+        }
+    ]
+    assert not made(writes, kinds.NNF_DATA_MOVEMENT)
+    again = nnf_access("servers", state="unmounted", ready=True)
+    late = decide(seen(wf, storages=[storage], accesses=[again]))
+    assert not made(late, kinds.NNF_DATA_MOVEMENT)
+    assert not changes(late, kinds.NNF_ACCESS)
 
 
 def test_prerun_then_mounts_on_the_computes() -> None:

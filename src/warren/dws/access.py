@@ -84,6 +84,21 @@ def child(
     return {"metadata": metadata, "spec": spec}
 
 
+def mounted_again(access: NnfAccess, index: int, command: str) -> Change:
+    """Have rabbits mount for another copy, the directive at `index`, what they had unmounted."""
+    state = TEARDOWN[command]
+    carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
+    return Change(
+        kind=kinds.NNF_ACCESS,
+        key=access.metadata.key,
+        patch={
+            "metadata": {"labels": carried},
+            "spec": {"desiredState": "mounted", "teardownState": state},
+        },
+        resource_version=access.metadata.resource_version,
+    )
+
+
 def storage_of(obj: Object) -> tuple[str, ...]:
     """Index NnfAccesses by their NnfStorage: `namespace/name`."""
     spec = obj.get("spec")
@@ -125,11 +140,15 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     ]
     for mount in snapshot.mounts:
         if mount.spec.desired_state != access.spec.desired_state:
+            patch: dict[str, Any] = {"spec": {"desiredState": access.spec.desired_state}}
+            carried = labels.inherited(access.metadata)
+            if not carried.items() <= mount.metadata.labels.items():
+                patch["metadata"] = {"labels": carried}  # it is mounted for another directive
             writes.append(
                 Change(
                     kind=kinds.CLIENT_MOUNT,
                     key=mount.metadata.key,
-                    patch={"spec": {"desiredState": access.spec.desired_state}},
+                    patch=patch,
                     resource_version=mount.metadata.resource_version,
                 )
             )

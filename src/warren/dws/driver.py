@@ -444,8 +444,8 @@ _NAMED: Final = 10
 
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
-    rabbits = _unmount_rabbits(snapshot, index)
-    if rabbits is not None:
+    rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{access.SERVERS}"))
+    if rabbits is not _DONE:
         return rabbits
     path = snapshot.mount_path(index)
     name = f"{snapshot.child(index)}-{access.COMPUTES}"
@@ -489,7 +489,11 @@ def _storage_of(directive: Directive) -> Object:
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.accesses.get(f"{snapshot.child(index)}-{access.COMPUTES}")
+    return _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{access.COMPUTES}"))
+
+
+def _unmounted(found: NnfAccess | None) -> Outcome:
+    """Have the nodes of an access unmount; done when they have, or there is none."""
     if found is None:
         return _DONE
     if found.spec.desired_state != "unmounted":
@@ -524,10 +528,24 @@ def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
             copy=(index, directive.command.text),
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
+    if mounted.spec.desired_state != "mounted":
+        # By the first copy alone of those that need it: all see the same version.
+        first = index == _first_copy(snapshot, directive.command.text, key, name)
+        again = [access.mounted_again(mounted, index, directive.command.text)] if first else []
+        return Outcome(writes=again, waiting="pending mount")
     raise_for(mounted.status.error)
     if not (mounted.status.ready and mounted.status.state == "mounted"):
         return Outcome(waiting="pending mount")
     return _move(snapshot, index, directive, found, target)
+
+
+def _first_copy(snapshot: WorkflowSnapshot, command: str, key: str, name: str) -> int:
+    """Return the first directive of a command whose `key` is in a storage of this name."""
+    return next(
+        index
+        for index, each in enumerate(snapshot.directives)
+        if each.command.text == command and staging.parse(each.values[key]).storage == name
+    )
 
 
 def _move(
@@ -645,13 +663,6 @@ def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:
     raise_for(found.object.status.error)
     users = len(found.object.spec.consumer_references)
     return Outcome(waiting=f"delete, once {plural(users, 'user')} let go" if users else "delete")
-
-
-def _unmount_rabbits(snapshot: WorkflowSnapshot, index: int) -> Outcome | None:
-    found = snapshot.accesses.get(f"{snapshot.child(index)}-{access.SERVERS}")
-    if found is None:
-        return None
-    return _giving_up(kinds.NNF_ACCESS, [found])
 
 
 def _giving_up(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> Outcome:
