@@ -199,6 +199,48 @@ def test_an_access_that_is_deleted_takes_its_mounts_away_first() -> None:
     alone(story)
 
 
+# Servers
+
+
+def assigned(**metadata: Any) -> dict[str, Any]:
+    return {"metadata": meta("wf-0", finalizers=[labels.SERVERS_FINALIZER], **metadata), "spec": {}}
+
+
+def test_servers_stay_while_there_is_storage_of_which_they_speak() -> None:
+    """dws-spec section 0.2: workload managers read in them which flash is taken."""
+
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        await api.add(kinds.SERVERS, assigned())
+        held = storage()
+        held["metadata"]["finalizers"].append("nnf.cray.hpe.com/wf-0-computes")
+        held["spec"]["allocationSets"] = []
+        await api.add(kinds.NNF_STORAGE, held)
+        async with running(api, controller.reconciler.run()):
+            await api.remove(kinds.SERVERS, STORAGE)
+            await api.remove(kinds.NNF_STORAGE, STORAGE)
+            assert api.keys(kinds.SERVERS) == ["default/wf-0"]
+            let_go = {"metadata": {"finalizers": [labels.STORAGE_FINALIZER]}}
+            await api.change(kinds.NNF_STORAGE, STORAGE, let_go)
+            await caught_up()
+        assert api.keys(kinds.NNF_STORAGE) == []
+        assert api.keys(kinds.SERVERS) == []
+
+    alone(story)
+
+
+def test_servers_stay_while_their_storage_was_not_seen() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        await api.add(kinds.SERVERS, assigned(deletionTimestamp="2026-01-31T12:00:00Z"))
+        await api.add(kinds.NNF_STORAGE, storage())
+        async with running(api, controller.reconciler.run()):
+            await caught_up()
+        assert api.keys(kinds.SERVERS) == ["default/wf-0"]
+
+    alone(story, hidden=[kinds.NNF_STORAGE])
+
+
 # The lock (dws-spec section 8)
 
 OTHER = Key("default", "other-0-computes")

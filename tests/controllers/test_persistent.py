@@ -60,6 +60,12 @@ async def storage(api: Api, owner: Any, ready: bool = True, **rest: Any) -> None
     await part(api, kinds.NNF_STORAGE, owner, spec=spec, status={"ready": ready}, **rest)
 
 
+async def servers_released(api: Api) -> None:
+    """Let go of the Servers, as the controller of NnfStorages does."""
+    assert api.find(kinds.SERVERS, PERS)["metadata"]["deletionTimestamp"]
+    await api.change(kinds.SERVERS, PERS, {"metadata": {"finalizers": []}})
+
+
 def state(api: Api) -> Any:
     return api.find(kinds.PERSISTENT, PERS)["status"]["state"]
 
@@ -89,6 +95,7 @@ def test_an_instance_lives_from_creating_through_active_to_its_end() -> None:
             assert api.find(kinds.NNF_STORAGE, PERS)["metadata"]["deletionTimestamp"]
             assert api.keys(kinds.SERVERS) == [KEY]
             await api.change(kinds.NNF_STORAGE, PERS, {"metadata": {"finalizers": []}})
+            await servers_released(api)
             assert api.keys(kinds.SERVERS) == []
             assert api.find(kinds.PERSISTENT, PERS) is None
 
@@ -218,6 +225,7 @@ def test_an_instance_in_use_is_destroyed_once_it_is_not() -> None:
         assert state(api) == "Destroying"
         assert not status(api, "destroyer")["ready"]
         await api.change(kinds.NNF_STORAGE, PERS, {"metadata": {"finalizers": []}})
+        await servers_released(api)
         assert api.find(kinds.PERSISTENT, PERS) is None
         assert status(api, "destroyer")["ready"]
 

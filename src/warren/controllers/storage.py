@@ -3,7 +3,7 @@
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, servers, storage
+from warren.dws import kinds, labels, reports, servers, storage
 from warren.dws.objects import (
     NnfNodeBlockStorage,
     NnfNodeStorage,
@@ -12,7 +12,7 @@ from warren.dws.objects import (
     Servers,
     read,
 )
-from warren.kube.client import Client
+from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -51,7 +51,8 @@ class StorageController:
                 )
                 for removal in await orphans(self._client, kinds.NNF_STORAGE, key, kind, objects)
             ]
-            await perform(self._client, [*gone, *self._report_assigned(key)])
+            released = await self._released(key)
+            await perform(self._client, [*gone, *released, *self._report_assigned(key)])
         else:
             current = read(raw, NnfStorage)
             if current.metadata.deleting and not (found or blocks):
@@ -81,6 +82,21 @@ class StorageController:
         namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, current.metadata.namespace)
         raw = self._profiles.get(Key(namespace, carried[labels.PINNED_PROFILE_NAME]))
         return None if raw is None else read(raw, NnfStorageProfile)
+
+    async def _released(self, key: Key) -> list[Write]:
+        """Let go of Servers that are deleted, once there is no storage that they speak of."""
+        raw = self._servers.get(key)
+        if raw is None:
+            return []
+        meta = read(raw, Servers).metadata
+        if not meta.deleting or labels.SERVERS_FINALIZER not in meta.finalizers:
+            return []
+        try:
+            # It may have been made, and not been seen.
+            await self._client.get(kinds.NNF_STORAGE, key)
+        except NotFound:
+            return [reports.finalized(kinds.SERVERS, meta, labels.SERVERS_FINALIZER)]
+        return []
 
     def _report_assigned(self, key: Key) -> list[Write]:
         """Name the rabbits that are assigned, before anything is made on them."""

@@ -186,6 +186,7 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
             "namespace": meta.namespace,
             "labels": {**carried, **labels.of_owner(kinds.BREAKDOWN, meta)},
             "ownerReferences": labels.controller(kinds.BREAKDOWN, meta),
+            "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
     }

@@ -162,6 +162,7 @@ def _servers(obj: PersistentStorageInstance) -> Object:
             "namespace": meta.namespace,
             "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT, meta)},
             "ownerReferences": labels.controller(kinds.PERSISTENT, meta),
+            "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
     }

@@ -233,7 +233,8 @@ def _made(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     writes: list[Write] = []
     sets = [_written(each) for each in filled.allocation_sets]
     if snapshot.servers is None:
-        writes.append(_create(kinds.SERVERS, obj, {"spec": {"allocationSets": sets}}))
+        body = {"spec": {"allocationSets": sets}}
+        writes.append(_create(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
     elif snapshot.servers.spec != filled:
         patch = {"spec": {"allocationSets": sets}}
         writes.append(_changed(kinds.SERVERS, snapshot.servers.metadata, patch))
@@ -321,13 +322,14 @@ def _labels(obj: NnfSystemStorage) -> dict[str, str]:
     return {labels.DIRECTIVE_INDEX: "0", labels.SYSTEM_STORAGE: obj.metadata.uid}
 
 
-def _create(kind: Kind, obj: NnfSystemStorage, body: Object) -> Create:
+def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -> Create:
     meta = obj.metadata
     metadata = {
         "name": meta.name,
         "namespace": meta.namespace,
         "labels": {**_labels(obj), **labels.of_owner(kinds.SYSTEM_STORAGE, meta)},
         "ownerReferences": labels.controller(kinds.SYSTEM_STORAGE, meta),
+        "finalizers": list(finalizers),
     }
     return Create(kind=kind, object={"metadata": metadata, **body})
 
