@@ -1,9 +1,11 @@
 """What is in use when it is to be given back: waited for, then taken away."""
 
 import asyncio
+import fcntl
 import inspect
 import os
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +29,8 @@ from warren.node.machine import NamespacedMachine
 
 SIZE = 32 * MIB
 SECONDS = 30.0
+
+XFS_IOC_GOINGDOWN = 0x8004587D
 
 MODULES = "import array, ctypes, mmap, os, pathlib, signal, socket, struct, threading, time"
 
@@ -88,10 +92,12 @@ class Rabbit:
     user: User
     policy: Policy = "kill"
     clock: Time = field(default_factory=Time)
+    file_system: str = "ext4"
+    size: int = SIZE
 
     def __post_init__(self) -> None:
         patience = Patience(seconds=SECONDS, policy=self.policy, clock=self.clock)
-        disk = LoopDisk("node1", self.root / "node1", 4 * SIZE, None)
+        disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
         self.blocks = Blocks(lambda group: disk, self.root, patience=patience)
         self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), patience)
@@ -108,13 +114,13 @@ class Rabbit:
         volume = Volume(
             group="node1",
             name="a",
-            size=SIZE,
-            file_system="ext4",
+            size=self.size,
+            file_system=self.file_system,
             userid=self.user.userid,
             groupid=self.user.groupid,
         )
         await self.machine.make(volume)
-        await self.machine.mount("node1", "a", "ext4", self.path)
+        await self.machine.mount("node1", "a", self.file_system, self.path)
 
     def unmount(self) -> None:
         asyncio.run(self.machine.unmount(self.path, self.user.userid))
@@ -228,6 +234,27 @@ def test_a_process_of_anybody_else_keeps_the_flash_and_not_the_node(
         assert rabbit.volumes() == ["a"]
         users = asyncio.run(rabbit.blocks.users_of("node1", "a"))
         assert [each.id for each in users] == [process.pid]
+    eventually(lambda: _released(rabbit))
+
+
+def test_a_socket_on_a_file_system_that_has_failed_keeps_nobody_elses_flash(
+    loop_devices: Path, nodes: Nodes, user: User
+) -> None:
+    rabbit = Rabbit(loop_devices, nodes, user, file_system="xfs", size=320 * MIB)
+    rabbit.mount()
+    there = f"{nodes.namespace().root}{rabbit.path}"
+    with rabbit.used(HOLD["the name of a socket"], userid=user.userid):
+        opened = os.open(there, os.O_RDONLY)
+        try:
+            fcntl.ioctl(opened, XFS_IOC_GOINGDOWN, struct.pack("=I", 0))
+        finally:
+            os.close(opened)
+        with pytest.raises(OSError, match="Input/output error"):
+            os.stat(there)
+
+        # As is asked about any flash that is in use.
+        assert usage.on_devices([str(rabbit.root / "of another")]) == []
+    rabbit.unmount_at_last()
     eventually(lambda: _released(rabbit))
 
 

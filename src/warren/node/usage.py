@@ -319,7 +319,8 @@ def _devices_used(id: int) -> Iterator[int]:
                 yield seen.st_dev
                 yield seen.st_rdev
         for opened in _names(place):
-            yield os.fstat(opened).st_dev
+            with suppress(OSError):  # a file system that has failed tells nothing
+                yield os.fstat(opened).st_dev
         with suppress(OSError, ValueError):
             for line in (place / "maps").read_text(errors="replace").splitlines():
                 major, _, minor = line.split(maxsplit=4)[3].partition(":")
