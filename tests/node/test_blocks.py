@@ -626,6 +626,20 @@ def test_a_volume_of_a_user_has_all_its_blocks_before_anything_is_written(
     assert image.stat().st_blocks * 512 < MIB
 
 
+def test_the_kernel_takes_no_blocks_back_from_a_volume_that_is_mounted(rabbit: Rabbit) -> None:
+    rabbit.make("ext4")
+    image = rabbit.directory / "disk.img"
+    (loop,) = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None).loops()
+    before = image.stat().st_blocks
+
+    with rabbit.mounted("ext4"):
+        # A thread of the kernel would zero inode tables, and so punch them out, when it has time.
+        told = Path("/proc/fs/ext4", Path(loop.device).name, "options").read_text().split()
+        assert not [each for each in told if each.startswith("init_itable")]
+
+    assert image.stat().st_blocks >= before
+
+
 def test_a_volume_that_would_leave_the_machine_no_room_is_refused_and_takes_none(
     rabbit: Rabbit,
 ) -> None:

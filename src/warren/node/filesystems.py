@@ -41,7 +41,8 @@ _KINDS: Final = {
             ["debugfs", "-w", "-R", "rmdir lost+found"],
             ["debugfs", "-w", "-R", "set_inode_field / mode 040700"],
         ],
-        options="nodev,nosuid",
+        # Zeroing inode tables later, the kernel would punch them out of an image (ADR 056).
+        options="nodev,nosuid,noinit_itable",
     ),
     # What somebody else has left on a bare device would be there to be read.
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
