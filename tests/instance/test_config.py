@@ -133,7 +133,7 @@ def test_who_is_not_there_yet_is_named_and_not_refused(tmp_path: Path) -> None:
         "queues.a.policy.access.allow-group = ['no-such-group']\n"
     )
 
-    assert list(config.strangers(config.load(path))) == [
+    assert list(config.unknown_names(config.load(path))) == [
         ("policy.access", "no-such-user"),
         ("queues.a.policy.access", "no-such-group"),
     ]

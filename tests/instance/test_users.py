@@ -5,7 +5,7 @@ import grp
 import os
 import pwd
 
-from warren.instance.users import User, is_known, strangers, who
+from warren.instance.users import User, is_known, unknown, who
 
 
 def ask(userid: int) -> User:
@@ -32,10 +32,10 @@ def test_a_number_that_nobody_has_is_nameless_and_in_no_group() -> None:
     assert asyncio.run(is_known(os.getuid()))
 
 
-def test_names_that_nobody_has_are_strangers() -> None:
+def test_names_of_no_user_or_group_are_unknown() -> None:
     user, group = pwd.getpwuid(0).pw_name, grp.getgrgid(0).gr_name
 
-    assert list(strangers([user, "no-such-user"], [group, "no-such-group"])) == [
+    assert list(unknown([user, "no-such-user"], [group, "no-such-group"])) == [
         "no-such-user",
         "no-such-group",
     ]

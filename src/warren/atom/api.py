@@ -8,7 +8,7 @@ body, and where another job has this id; 500 where a command failed; 503 where t
 | `GET /rm/v1/jobs/ID` | 200 with the job; 404 |
 | `DELETE /rm/v1/jobs/ID` | 204; 404; 500 where a command failed: it is run again later |
 
-Whoever is not let in has 403. A request that is refused has a body `{"message": ...}` with a
+A user who is not let in has 403. A request that is refused has a body `{"message": ...}` with a
 sentence; what is no request of HTTP has the 400 of the library.
 """
 
@@ -89,7 +89,7 @@ class Api:
             log.exception("request failed", method=request.method, path=_path(request))
             response = _refusal(500, "internal error; see the service's log")
         seconds = time.perf_counter() - began
-        # Whoever asks chooses the method's name, and each name would be counted for ever.
+        # The client chooses the method's name, and each name would be counted for ever.
         known = request.method in ("POST", "GET", "DELETE")
         self._answered(request.method if known else "other", response.status, seconds)
         if request.method != "GET":

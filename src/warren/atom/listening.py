@@ -15,7 +15,7 @@ _LONGEST: Final = 107
 def listen(path: Path, mode: int, group: int | None) -> socket.socket:
     """Listen at `path`, for those whom its mode and group let in.
 
-    Raises UserMistake where that cannot be, and where somebody else answers there.
+    Raises UserMistake where that cannot be, and where another process answers there.
     """
     if len(os.fsencode(path)) > _LONGEST:
         raise UserMistake(

@@ -18,7 +18,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=F
     jobid: Annotated[str, msgspec.Meta(pattern=JOBID)]
     uid: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 2)]
     exclusive: bool
-    """Whether nobody else has this node."""
+    """Whether no other job has this node."""
 
 
 class Stage(StrEnum):

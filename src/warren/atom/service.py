@@ -8,7 +8,7 @@
 ```
 
 A request that repeats what is under way waits for its end, and one that repeats what is done
-does nothing. What a dead process has left as STARTING or ENDING is cleaned up after: nobody was
+does nothing. What a dead process has left as STARTING or ENDING is cleaned up after: no client was
 told that it began.
 """
 
@@ -64,7 +64,7 @@ class Service:
         try:
             async with self._group:
                 self._group.create_task(self._register.run(), name="register")
-                # All of them at once: whoever asks from now on finds that they are under way.
+                # All of them at once: requests from now on find that they are under way.
                 for held in self._register:
                     if held.stage is not Stage.ACTIVE:
                         self._end(held, left=True)
@@ -167,7 +167,7 @@ class Service:
         return None
 
     def _clean_up(self, held: Held) -> None:
-        """End a job that nobody waits for. A service that is stopping does so when it is back."""
+        """End a job that is not waited for. A service that is stopping does so when it is back."""
         with suppress(Failed):
             self._end(held)
 
@@ -222,7 +222,7 @@ def _demand_same(job: Registration, known: Registration) -> None:
 
 
 async def _done(task: "asyncio.Task[str | None]", cut_short: str) -> None:
-    """Wait for a task, which goes on even if nobody waits any more. Raises Failed."""
+    """Wait for a task, which goes on even if it is not waited for any more. Raises Failed."""
     await asyncio.wait({task})
     if task.cancelled():
         raise Failed(cut_short)

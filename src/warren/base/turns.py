@@ -1,6 +1,6 @@
 """Turns at the event loop: what guests' requests cost is shared out between them and all others.
 
-A task runs from one `await` to the next without a break, and nobody else does meanwhile. Each
+A task runs from one `await` to the next without a break, and no other does meanwhile. Each
 such step of a guest's is measured. A guest that has taken little lately runs at once. One that
 has taken more waits in a line of its own: the lines have their turns one after the other, a step
 at a time for all guests together, and after each slice the loop is left to others for as long.

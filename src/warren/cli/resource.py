@@ -194,7 +194,7 @@ def scheduled(
     queues = known.queues_of()
     told_apart = [mark for mark in _MARKS if mark in shown]
     if len(shown) == 1 and "state" not in shown:
-        told_apart = []  # somebody wants a list of all the queues, or properties, that there are
+        told_apart = []  # the format shows a list of all the queues, or properties, that there are
     alike: dict[tuple[str, ...], dict[str, list[int]]] = {}
     """The ranks of each row, by state."""
     for state in states:

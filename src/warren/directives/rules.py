@@ -182,7 +182,7 @@ def _broken(directive: Directive, argument: Argument, bad: BadPattern) -> Mistak
 
 
 _ABSENT: Final = "\0"
-"""The value of an argument without one, for patterns: no word that somebody means."""
+"""The value of an argument without one, for patterns: no word that a user means."""
 
 
 def _value_mistakes(

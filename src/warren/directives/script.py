@@ -15,7 +15,7 @@ from warren.directives.parse import CONTINUATION, CONTINUED
 
 _DIRECTIVE: Final = re.compile(r"#DW(?=\s|$)")
 _ALIKE: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
-"""What nobody writes as a comment: the word, in whatever letters, a command, and an argument."""
+"""What no user writes as a comment: the word, in whatever letters, a command, and an argument."""
 
 _CR: Final = "\r"
 _CONTINUING: Final = f"{string.whitespace}\\"

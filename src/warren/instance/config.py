@@ -262,9 +262,11 @@ class Config(Table, frozen=True):
 def load(path: Path) -> Config:
     """Read a file; where there is none, everything has its default. Raises UserMistake."""
     config = _read(path) if path.exists() else Config()
-    for place, name in strangers(config):
+    for place, name in unknown_names(config):
         # A user may be added later; until then the name admits no one.
-        log.warning("nobody has this name", path=str(path), table=place, name=name)
+        log.warning(
+            "there is no user or group of this name", path=str(path), table=place, name=name
+        )
     return config
 
 
@@ -289,11 +291,11 @@ def parse(text: str, name: str = "the configuration") -> Config:
     return config
 
 
-def strangers(config: Config) -> Iterator[tuple[str, str]]:
+def unknown_names(config: Config) -> Iterator[tuple[str, str]]:
     """Return the names of users and groups that do not exist, each with its table."""
     tables = {f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()}
     for place, table in {"policy": config.policy, **tables}.items():
-        for name in users.strangers(table.access.allow_user, table.access.allow_group):
+        for name in users.unknown(table.access.allow_user, table.access.allow_group):
             yield f"{place}.access", name
 
 

@@ -169,7 +169,7 @@ class Ingest:
         """Refuse others than the owner, unless the site has let them in."""
         access = self._config.access
         if mechanism == "none":
-            # It proves nothing when the tasks are to run as somebody else.
+            # It proves nothing when the tasks are to run as another user.
             raise RpcError(errno.EPERM, "only instance owner can use sign-type=none")
         if userid == 0 and not access.allow_root_owner:
             raise RpcError(errno.EPERM, "jobs of root run only where root owns the instance")

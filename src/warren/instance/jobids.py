@@ -65,7 +65,7 @@ class JobIdAllocator:
         try:
             return msgspec.json.decode(text, type=_Mark).max_jobid
         except msgspec.MsgspecError as error:
-            # Somebody has written into it by hand. The jobs that are left tell the most of it.
+            # It was changed by hand. The jobs that are left tell the most of it.
             log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
             return 0
 

@@ -1,6 +1,6 @@
 """What users may read of their jobs: the `job-info` service (RFC 41).
 
-Everything below a job's directory, by whoever owns the job or the instance, and nothing
+Everything below a job's directory, for the owners of the job and of the instance, and nothing
 beside it. Guests cannot make links, and a key has no way up, so that what a key is found
 under is the job's own: its directory, or its guest namespace while that lives.
 """

@@ -66,7 +66,7 @@ class Queues:
             try:
                 return queues.decode(orjson.loads(text), self._limits)
             except (BadFormat, ValueError) as error:
-                # Somebody has written into it by hand.
+                # It was changed by hand.
                 log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
         return {name: queues.initial(name) for name in self._limits}
 

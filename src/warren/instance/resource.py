@@ -248,7 +248,7 @@ class Resources:
         if not isinstance(name, str):
             raise RpcError(errno.EPROTO, "groups.get takes the name of a group")
         if name != _GROUP:
-            # Nobody has joined it yet, and here nobody will.
+            # It has no other member, and will have none here.
             yield {"members": ""}
             await asyncio.Event().wait()
         members = self._online()
@@ -297,7 +297,7 @@ class Resources:
 
     def _learn(self) -> None:
         text = self._kvs.get(_LOG) or b""
-        if len(text) < self._read:  # somebody has removed it, whole, as one may
+        if len(text) < self._read:  # it was removed, whole, as one may
             self._read, self._drains, self._offline = 0, {}, frozenset()
         new = text[self._read : text.rfind(b"\n") + 1]
         for event in _events(new):
@@ -305,7 +305,7 @@ class Resources:
                 self._drains = drains.update(self._drains, event, self._hosts)
                 self._offline = drains.offline(self._offline, event, self._hosts)
             except BadFormat as error:
-                # Somebody has written into it by hand. The rest of it still holds.
+                # It was changed by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG, reason=str(error))
         self._read += len(new)
 

@@ -29,13 +29,13 @@ _threads: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="users")
 
 
 async def who(userid: int) -> User:
-    """Return the user of an id, as it is known now. Raises TimeoutError if nobody knows in time."""
+    """Return the user of an id, as it is known now. Raises TimeoutError if that takes long."""
     async with asyncio.timeout(_PATIENCE):
         return await asyncio.get_running_loop().run_in_executor(_threads, _who, userid)
 
 
 async def is_known(userid: int) -> bool:
-    """Return whether a user of this machine has an id; False, too, if nobody knows in time."""
+    """Return whether a user of this machine has an id; False, too, if it is not known in time."""
     try:
         return (await who(userid)).name is not None
     except TimeoutError:
@@ -59,7 +59,7 @@ def _names(groups: Iterable[int]) -> Iterator[str]:
             continue  # one without a name is not what a configuration can mean
 
 
-def strangers(users: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
+def unknown(users: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
     """Return those of the names that no user and no group has."""
     for find, names in ((pwd.getpwnam, users), (grp.getgrnam, groups)):
         for name in names:

@@ -1,6 +1,6 @@
 """Admission: rules that see a write before it is stored.
 
-The rules are somebody else's pure functions; the embedded API server calls them
+The rules are pure functions of other packages; the embedded API server calls them
 in process, and on a real cluster a webhook answers with the same ones.
 """
 
@@ -39,7 +39,7 @@ class User:
 
 
 ITSELF = User("system:apiserver", frozenset({"system:masters"}))
-"""The server itself, and whoever shares its process."""
+"""The server itself, and what shares its process."""
 
 
 @dataclass(frozen=True, kw_only=True)

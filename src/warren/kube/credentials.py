@@ -41,7 +41,7 @@ _LONGEST_WORDS: Final = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Who we are: a header, or a certificate and its key as PEM, or both, or nobody."""
+    """Who we are: a header, or a certificate and its key as PEM, or both, or neither."""
 
     authorization: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
@@ -95,7 +95,7 @@ class Fixed:
 class Renewed:
     """Credentials that are asked for anew before they end, and after they were refused.
 
-    Nobody waits while those that we hold are good. A source is asked by one thread at a
+    No request waits while those that we hold are good. A source is asked by one thread at a
     time, however many want to know; while it fails it is left alone for a few seconds.
     """
 
@@ -133,7 +133,7 @@ class Renewed:
         if self._asked is not None:
             return
         asked: Future[Identity] = Future()
-        asked.set_running_or_notify_cancel()  # whoever gives up waiting does not end it for others
+        asked.set_running_or_notify_cancel()  # a caller that gives up does not end it for others
         # Not a thread of the loop's: our end would wait for it, and it may wait for ever.
         threading.Thread(
             target=_ask, args=(self._source, asked), name="credentials", daemon=True

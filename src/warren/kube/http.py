@@ -78,7 +78,7 @@ class HttpClient:
                 item.setdefault("kind", kind.name)
                 items.append(_spelled(kind, item))
             metadata = found.get("metadata") or {}
-            # Whoever goes on from the first page's version misses nothing, whatever the
+            # A watch from the first page's version misses nothing, whatever the
             # pages after it were made of.
             version = version or str(metadata.get("resourceVersion", ""))
             more = metadata.get("continue") or ""

@@ -62,7 +62,7 @@ class Access:
         return Fixed(self._identity()) if self.source is None else Renewed(self.source, clock)
 
     def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
-        """Return a context that trusts the cluster's authority and nobody else.
+        """Return a context that trusts the cluster's authority and no other.
 
         It shows the certificate of `identity`, or else the one that is fixed. Raises
         UserMistake where a certificate is none.
@@ -314,7 +314,7 @@ def _place(documents: _Documents, section: str, name: str) -> _Place:
 
 
 def _reached(place: _Place) -> Access:
-    """Return how to reach a cluster, for nobody yet."""
+    """Return how to reach a cluster, without credentials."""
     cluster = place.read(_Cluster)
     if not cluster.server.startswith(("https://", "http://")):
         raise UserMistake(f"{place}/server: {cluster.server!r} does not begin with https://.")

@@ -54,7 +54,7 @@ class LeaseTiming:
 DEFAULT_TIMING: Final = LeaseTiming()
 
 
-def _nobody(leading: bool) -> None:
+def _ignore(leading: bool) -> None:
     """Need not be told."""
 
 
@@ -67,11 +67,11 @@ async def lead(
     *,
     timing: LeaseTiming = DEFAULT_TIMING,
     chance: Callable[[], float] = random.random,
-    told: Callable[[bool], None] = _nobody,
+    told: Callable[[bool], None] = _ignore,
 ) -> None:
     """Wait to become the leader, and run `part` for as long as that holds.
 
-    `identity` is that of this life of this process: nobody else's, nor that of
+    `identity` is that of this life of this process: no other's, nor that of
     one who may still be alive. `told` hears when leading begins and ends. When
     the part has ended, or has been cancelled, the Lease is given back, so that
     the next leader need not wait. Raises LeaseLost once the part has ended after

@@ -1,7 +1,7 @@
 """What the runtime tells Prometheus, under the names that dashboards of controllers know.
 
 Nothing else knows prometheus-client: a process that is not asked for metrics
-neither loads it nor counts. What can be looked up when somebody asks is looked
+neither loads it nor counts. What can be looked up on request is looked
 up then; only reconciles, waits and requests are counted as they happen.
 """
 

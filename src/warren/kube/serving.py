@@ -17,7 +17,7 @@ from warren.kube.connections import Shares
 log = structlog.get_logger()
 
 PATIENCE: Final = 10.0
-"""Seconds within which whoever connects must have asked something, where anybody may connect."""
+"""Seconds within which a client must have asked something, where any user may connect."""
 _GRACE: Final = 1.0
 _BACKLOG: Final = 128
 _PAUSE: Final = 1.0
@@ -151,7 +151,7 @@ async def serve_few(
 ) -> None:
     """Serve until cancelled, no more than so many connections at a time, and none that is silent.
 
-    Whoever connects has `patience` seconds to ask something. When `closing` is set, nobody who is
+    A client has `patience` seconds to ask something. When `closing` is set, no client that is
     not there yet gets in.
     """
     silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}

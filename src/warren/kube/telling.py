@@ -1,7 +1,7 @@
 """What an API does not let us do, as its admin reads it in the log: once, and when it is over.
 
-Whoever is refused asks again, maybe thousands of times: a server that has just started refuses
-everybody until it has read its roles, and a role that lacks stays away until somebody makes it.
+A client that is refused asks again, maybe thousands of times: a server that has just started
+refuses all until it has read its roles, and a role that lacks stays away until an admin makes it.
 """
 
 from collections.abc import Hashable

@@ -1,6 +1,6 @@
 """Which version of each group of kinds to speak with a cluster.
 
-Asked once, at the start. Which versions we speak at all is told by whoever knows the
+Asked once, at the start. Which versions we speak at all is told by the module that knows the
 kinds; what a server serves beside them does not matter.
 """
 

@@ -101,7 +101,7 @@ class Job:
         if fatal is None:
             return Result.COMPLETED if self.status == 0 else Result.FAILED
         # Also where the tasks had succeeded before: what they have written may not be where it
-        # was to be copied, and nobody should go on as if it were (RFC 21).
+        # was to be copied, and no other job should go on as if it were (RFC 21).
         if fatal.type == "cancel":
             return Result.CANCELED
         return Result.TIMEOUT if fatal.type == "timeout" else Result.FAILED

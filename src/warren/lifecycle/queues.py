@@ -1,6 +1,6 @@
 """Queues as they stand: which take jobs, and which give theirs to the scheduler (RFC 33).
 
-Whoever looks after the instance enables and disables, starts and stops them, and that
+Its owner enables and disables, starts and stops them, and that
 outlives a restart. This module knows what follows; `instance.queues` keeps it.
 """
 

@@ -1,6 +1,6 @@
 """How configurations are written: TOML in tables of known keys, with lengths of time.
 
-What a table says belongs to whoever reads it. Here is only what all of them have in common.
+What a table says belongs to its reader. Here is only what all of them have in common.
 """
 
 import re

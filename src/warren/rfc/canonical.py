@@ -21,7 +21,7 @@ def check(spec: Any) -> Mapping[str, Any]:
     """Return `spec` back if it is a canonical jobspec.
 
     Raises BadFormat with the path of the mistake: `jobspec: resources[0].with[1].count ...`.
-    System attributes that nobody knows are left alone.
+    System attributes that are not known are left alone.
     """
     demand(isinstance(spec, Mapping), "jobspec", "is not an object")
     for key in _TOP:

@@ -33,7 +33,7 @@ class Takes(Enum):
 class Scheme:
     """A scheme of the RFC, and the description under which the job's eventlog has it.
 
-    The description is None for those that the RFC reserves and nobody serves.
+    The description is None for those that the RFC reserves and no plugin serves.
     """
 
     takes: Takes

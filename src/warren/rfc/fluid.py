@@ -2,7 +2,7 @@
 
 An id is 64 bits: 40 of milliseconds, 14 of generator id, 10 of sequence, so that
 ids of one generator sort by time. The list behind ids in words is mnemonicode's, and
-comes with its package where somebody wants them.
+comes with its package where they are wanted.
 """
 
 import importlib

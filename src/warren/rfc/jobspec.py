@@ -16,7 +16,7 @@ from warren.rfc.errors import BadFormat
 Jobspec = Mapping[str, Any]
 
 _DEEPEST: Final = 100
-"""Of resources in resources. Nobody has as many, and nobody's stack is to be tried."""
+"""Of resources in resources. No machine has as many, and no stack is to be tried."""
 
 
 def make(

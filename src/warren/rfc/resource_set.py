@@ -224,9 +224,9 @@ def _properties(execution: Mapping[str, Any], known: set[int]) -> dict[str, tupl
         if not name:
             raise BadFormat(f"R: {path} holds a property without a name")
         ids = _ids(properties, name, path)
-        strangers = set(ids) - known
-        if strangers:
-            raise BadFormat(f"R: {path}.{name} names rank {min(strangers)}, which R_lite does not")
+        unknown = set(ids) - known
+        if unknown:
+            raise BadFormat(f"R: {path}.{name} names rank {min(unknown)}, which R_lite does not")
         found[name] = ids
     return found
 

@@ -95,7 +95,7 @@ def unwrap(
 ) -> Unwrapped:
     """Take a request apart, refusing mechanisms other than `mechanisms`.
 
-    Whoever calls compares the claimed user with the connection's, or has it done by giving
+    The caller compares the claimed user with the connection's, or has it done by giving
     `userid`; and proves a signature of `munge` by `prove`. Raises BadFormat with the place of
     the mistake, and NotProven for another user's request.
     """

@@ -174,7 +174,7 @@ def _decoded(text: str, encoding: str) -> bytes:
 def check(event: Event) -> None:
     """Raise BadFormat, with the key, unless the event is one of RFC 24.
 
-    Events of other names are nobody's mistake: they are passed over.
+    Events of other names are no mistake: they are passed over.
     """
     match event.name:
         case "header":

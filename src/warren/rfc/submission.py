@@ -151,7 +151,7 @@ class _Words:
         while self._at < len(self._line) and not self._line[self._at].isspace():
             letter = self._line[self._at]
             if letter == "#":
-                # Shells read on, the RFC starts a comment: whoever wrote it means one of them.
+                # Shells read on, the RFC starts a comment: its author means one of them.
                 self._refuse("a '#' inside a word: quote it, or put a blank before the comment")
             pieces.append(self._piece(letter))
         return "".join(pieces)

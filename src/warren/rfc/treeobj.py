@@ -130,7 +130,7 @@ def read_val(obj: Any) -> bytes:
 
 def check(obj: Any) -> None:
     """Raise BadFormat, with the path of the mistake, unless `obj` is a tree object throughout."""
-    # Not by recursion: the depth is whatever somebody has sent.
+    # Not by recursion: the depth is whatever was sent.
     waiting: list[tuple[str, Any]] = [("", obj)]
     while waiting:
         path, each = waiting.pop()

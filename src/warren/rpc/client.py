@@ -11,7 +11,7 @@ from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
 from warren.rpc.peer import WAITING, Asked, Peer
 
-_NOBODY = Cred(0, False)
+_NO_USER = Cred(0, False)
 
 
 class _Served(Asked):
@@ -54,10 +54,10 @@ class Connection:
         raise RpcError(errno.ECONNRESET, "the connection was lost")
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        return await self._peer.rpc(Request(topic=topic, payload=payload or {}, cred=_NOBODY))
+        return await self._peer.rpc(Request(topic=topic, payload=payload or {}, cred=_NO_USER))
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        request = Request(topic=topic, payload=payload or {}, cred=_NOBODY, streaming=True)
+        request = Request(topic=topic, payload=payload or {}, cred=_NO_USER, streaming=True)
         async with aclosing(self._peer.stream(request)) as answers:  # type: ignore[type-var]
             async for answer in answers:
                 yield answer

@@ -105,7 +105,7 @@ class _Following:
         self.submitted = asyncio.Event()
         """Set when it is known since when moments are told."""
         self.started = asyncio.Event()
-        """Set when there is somebody to take signals."""
+        """Set when there is a job to take signals."""
         self.status: int | None = None
         """How the tasks have ended, when they have."""
 
@@ -260,7 +260,7 @@ async def _screen(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -
     """Show what is printed on a job's terminal and not written down, to its end."""
     from warren.rpc.message import RpcError
 
-    with suppress(RpcError):  # what nobody has seen is written down in the end
+    with suppress(RpcError):  # what was not shown is written down in the end
         about = await shells
         if about.get("pty", {}).get("capture", True):
             return
@@ -368,7 +368,7 @@ async def _asked(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Ma
 async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
     """Wait until the job's shells are there, and return what they say of themselves.
 
-    That is their `service`, if they have one, and `pty` where somebody may sit before a terminal.
+    That is their `service`, if they have one, and `pty` where a user may sit before a terminal.
     """
     async with aclosing(_log(handle, job, "guest.exec.eventlog")) as told:  # type: ignore[type-var]
         async for event in told:
@@ -380,7 +380,7 @@ async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
 async def _read(descriptor: int) -> AsyncIterator[bytes]:
     """Return what there is to read, piece by piece, and at the end an empty one.
 
-    In a thread that nobody waits for: a read from a terminal cannot be given up, and to
+    In a thread that is not waited for: a read from a terminal cannot be given up, and to
     make a descriptor that others share non-blocking is not for us.
     """
     loop = asyncio.get_running_loop()
@@ -454,7 +454,7 @@ async def _interrupt(handle: "Handle", job: int, started: asyncio.Event) -> None
     else:
         click.echo(f"\nThe job is interrupted when it starts; {again}", err=True)
         await started.wait()
-    with suppress(RpcError):  # a job that is over has nobody to tell
+    with suppress(RpcError):  # a job that is over takes no message
         await handle.rpc("job-manager.kill", {"id": job, "signum": int(signal.SIGINT)})
 
 

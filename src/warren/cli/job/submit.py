@@ -241,7 +241,7 @@ def _read(file: str) -> bytes:
 def submitting(
     state: StateDir, spec: Any, urgency: int = 16, flags: int = 0
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
-    """Return what submits a jobspec. It raises UserMistake in the words of whoever refuses it."""
+    """Return what submits a jobspec. It raises UserMistake in the words of what refuses it."""
 
     def signed() -> str:
         return _signed(json.dumps(spec).encode(), socket_of(state).stat().st_uid)

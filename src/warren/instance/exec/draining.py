@@ -17,7 +17,7 @@ def drainer(handle: Handle) -> Drain:
     """Return a `Drain` that asks the `resource` service.
 
     A node that cannot be drained, since it is excluded for example, stays as it is: there is
-    nobody who could do more about it than read so in the log.
+    no one who could do more about it than read so in the log.
     """
 
     async def drain(ranks: Iterable[int], reason: str) -> None:

@@ -238,7 +238,7 @@ class JobExec:
             self._tell(running, "finish", {"status": status})
         del self._running[running.job]
         self._tell(running, "release", {"ranks": "all", "final": True})
-        # Last: nobody waits for it, and what is left when we die here the next audit ends.
+        # Last: nothing waits for it, and what is left when we die here the next audit ends.
         if running.shells is self._launcher:
             await self._forget(running.job)
 

@@ -102,7 +102,7 @@ class Guest:
     async def close(self, *entries: Entry) -> None:
         """Write the last entries, keep with the job what there is, and remove the namespace.
 
-        All in one: whoever is told afterwards that the job is over finds everything in place.
+        All in one: clients that hear afterwards that the job is over find everything in place.
         What was closed before stays as it is.
         """
         now = self._clock.now()

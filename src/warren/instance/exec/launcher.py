@@ -26,7 +26,7 @@ class RemoteLauncher:
     """Asks the parent of shells, whenever there is one."""
 
     def __init__(self, handle: Handle, owner: int, place: str = "") -> None:
-        """`owner` is the instance's, as whom shells run that are nobody else's.
+        """`owner` is the instance's, as whom shells run that are of no other user.
 
         `place` is which of several parents is asked.
         """

@@ -194,7 +194,7 @@ class Perilog:
     # A turn
 
     async def _perform(self, turn: _Turn) -> None:
-        # Nobody may see the command's doing before it is written down that the job is here.
+        # What the command does must not be seen before it is written down that the job is here.
         await self._committed()
         outcomes = await self._run_all(turn)
         troubled = [each for each in outcomes if each.trouble is not None]

@@ -1,6 +1,6 @@
 """Processes the events of active jobs: each is applied in its turn, and what it asks for is done.
 
-Whoever posts, one event is applied at a time, to one job; what others may see of it waits in
+Whatever posts it, one event is applied at a time, to one job; what others may see of it waits in
 the commits until it is durable.
 """
 
@@ -107,7 +107,7 @@ class EventProcessor:
             entry.job = update(entry.job, event)
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
-        # Not at once: nobody is to hear of it who has not heard yet that there is such a job.
+        # Not at once: a client must hear of the job itself before it hears of this.
         self._commits.then(partial(self._journal.tell, entry, event))
 
     def drain(self, entry: Entry) -> None:

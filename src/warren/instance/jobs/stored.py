@@ -93,7 +93,7 @@ class Stored:
     def r(self, job: Job) -> Mapping[str, Any] | None:
         """Read a job's R, with the expiration that it has now. None if it was never given one."""
         if State.RUN not in job.times:
-            # One that is there before the job was given it is an answer that nobody heard.
+            # One that is there before the job was given it is an answer that was not heard.
             return None
         text = self._kvs.get(keys.of(job.id, "R"))
         if text is None:

@@ -32,7 +32,7 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     read for him by the instance, and in the end stands in its own namespace.
 
     Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for what is no tree
-    object and a key that cannot be written, ENOENT for a blob that nobody knows, ENOTDIR for one
+    object and a key that cannot be written, ENOENT for a blob that is not there, ENOTDIR for one
     that is no directory, EFBIG.
     """
     try:

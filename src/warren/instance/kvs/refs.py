@@ -7,7 +7,7 @@ directories on the way there.
 Which blobs can be had: those of directories as they are now; those that were made for
 digests that were given out, the latest 64 MiB, and 16 MiB of what was packed then; and those
 that clients have stored, the latest 64 MiB. What is in a directory is known from when the
-directory's own blob was asked for. So whoever was given a root, and goes down from it, finds
+directory's own blob was asked for. So a client that was given a root, and goes down from it, finds
 everything, until too much has changed since. What is committed by its digest is copied, and
 stays though its blob goes.
 """

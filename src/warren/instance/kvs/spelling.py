@@ -4,7 +4,7 @@ Names are parted by dots; dots at the ends and next to each other mean nothing, 
 the last: what is asked for with one is to be a directory. `.` is the root.
 
 A job is at `job.` and its id in four groups of hexadecimal digits. RFC 16 says `jobs.ID`
-and `job.ID`, and whoever reads may write that, with any spelling of the id that has no dot,
+and `job.ID`, and a reader may write that, with any spelling of the id that has no dot,
 as long as nothing else is there.
 """
 

@@ -174,7 +174,7 @@ class Kvs:
         if space is None:
             if strict and operation.action != "remove":
                 raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
-            return  # removed while the writer was writing: there is nobody to read it
+            return  # removed while the writer was writing: it has no reader
         if strict and key:
             key = space.check(key, appended=operation.action == "append")
         turn = self._witness.turn
@@ -221,7 +221,7 @@ class Kvs:
             if operation.value:
                 turn = self._witness.turn
                 space.hold(thawed(_unpacked(operation.value), turn, turn))
-            # Whoever waits for something in it, waits from before there was such a namespace.
+            # A client that waits for something in it waits from before there was such a namespace.
             self._watches.wake(name, "", below=True)
         elif strict:
             raise RpcError(errno.EEXIST, f"there is a namespace {name} already")

@@ -113,7 +113,7 @@ class Space:
         self._near: tuple[int, str, Directory] = (-1, "", self.root)
         """The directory in which this transaction was last: most of them have a next key there."""
 
-    # Each change gives what was at its key before, so that whoever waits for it, or for
+    # Each change gives what was at its key before, so that a client that waits for it, or for
     # something below it, can be told.
 
     def set(self, key: str, node: Any) -> Any:

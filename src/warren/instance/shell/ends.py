@@ -62,7 +62,7 @@ class FirstExit(ShellPlugin):
         """Return whether tasks run here, or at the leader whether they do anywhere.
 
         Nodes are asked, and waited for: that one has not said that its tasks have ended may be
-        because nobody could be reached.
+        because no other shell could be reached.
         """
         if self._running or shell.part.rank != 0:
             return self._running > 0

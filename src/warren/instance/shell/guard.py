@@ -24,7 +24,7 @@ def guarded(life: Callable[[], int], buried: Callable[[], None], patience: float
     """
     adopt_orphans()
     passed = (signal.SIGTERM, signal.SIGINT)
-    # Until there is somebody to pass them on to.
+    # Until there is a process to pass them on to.
     signal.pthread_sigmask(signal.SIG_BLOCK, passed)
     child = os.fork()
     if child == 0:
@@ -33,7 +33,7 @@ def guarded(life: Callable[[], int], buried: Callable[[], None], patience: float
             signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
             code = life()
         except Exception:
-            traceback.print_exc()  # nobody else could tell
+            traceback.print_exc()  # nothing else could report it
         finally:
             # Not sys.exit: what this process has set up is not the child's to unwind.
             os._exit(code)

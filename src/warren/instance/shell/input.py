@@ -3,7 +3,7 @@
 The leader takes what comes to `<service>.stdin`, writes it to `guest.input`, feeds its tasks, and
 has the other shells feed theirs; then it answers. So who sends one piece after the other
 is never ahead of the slowest reader by more than a piece and a pipe. A task that has
-ended, or has closed its input, reads nothing and holds up nobody.
+ended, or has closed its input, reads nothing and holds up no other.
 
 A piece whose answer was lost may be sent again: it bears a `sequence` among those of its
 `writer`, and is fed once.
@@ -109,7 +109,7 @@ class Stdin(ShellPlugin):
             work = self._take_once(shell, request.payload)
         else:
             work = self._take_passed(request.payload)
-        # Whoever sends it may go, or lose the connection: what was begun is fed to its end.
+        # The sender may go, or lose the connection: what was begun is fed to its end.
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         shell.background(_told(work, over))
         await asyncio.shield(over)
@@ -151,7 +151,7 @@ class Stdin(ShellPlugin):
     ) -> None:
         if self._closed:
             raise RpcError(errno.EPIPE, "the job's standard input was closed before")
-        # What is typed at a terminal may be a password, and is nobody else's.
+        # What is typed at a terminal may be a password, and is for the task alone.
         typed = shell.part.options.pty.interactive and ranks is not None and set(ranks) == {0}
         if not typed:
             await self._record(shell, chunk, ranks, eof=eof)
@@ -196,7 +196,7 @@ class Stdin(ShellPlugin):
                 view = view[os.write(self._writers[rank], view) :]
             except BlockingIOError:
                 await self._room(rank)
-            except OSError:  # nobody reads it any more
+            except OSError:  # it is not read any more
                 self._close(rank)
         if eof:
             self._close(rank)

@@ -1,6 +1,6 @@
 """What a jobspec asks of the shell: `attributes.system.shell.options`, read and judged.
 
-Spelled as flux spells them. An option that is not known here is nobody's mistake: a shell
+Spelled as flux spells them. An option that is not known here is no mistake: a shell
 with other plugins may know it.
 """
 

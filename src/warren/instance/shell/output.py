@@ -116,7 +116,7 @@ class Output:
         """Pass on what a task writes to a stream, to its end."""
         stream, rank = self._stream(name), self._part.ranks[index]
         file = self._files[self._path(stream, index)] if stream.type == "file" else None
-        # A terminal shows what there is of a line: somebody may be asked to go on with it.
+        # A terminal shows what there is of a line: a user may be asked to go on with it.
         lines = stream.label or (stream.lines and not self._part.options.pty.has(rank))
         held = b""
         while chunk := await task.read(name):

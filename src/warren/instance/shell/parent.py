@@ -207,7 +207,7 @@ class ShellParent:
         except OSError:
             return  # the instance is not there now; `run` waits a little
         if sockets.peer(connection) != os.geteuid():
-            connection.close()  # whoever this is, it gives no orders
+            connection.close()  # whatever process this is, it gives no orders
             return
         self._connection, self._buffer = connection, b""
         shells = [shell.end() for shell in self._shells.values()]
@@ -318,7 +318,7 @@ class ShellParent:
                 os.close(self._noting)
                 code = self._shell.live(order, request)
         except Exception:
-            traceback.print_exc()  # nobody else could tell
+            traceback.print_exc()  # nothing else could report it
         finally:
             # Not sys.exit: what the parent has set up is not the child's to unwind.
             os._exit(code)
@@ -344,7 +344,7 @@ class ShellParent:
                     return
                 self._cleaning.discard(process)
                 shell = self._living.pop(process, None)
-                if shell is not None:  # not an orphan that somebody has left behind
+                if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
                     self._dying.append(_Dying(shell, time.monotonic()))
 
@@ -391,7 +391,7 @@ class ShellParent:
             return shell.cgroup.processes()
         if shell.status is None:
             return [shell.process, *descendants(shell.process)]
-        # What shells leave behind is ours, and nobody can tell any more which one has left it.
+        # What shells leave behind is ours, and it cannot be told any more which one has left it.
         return descendants(os.getpid(), but=self._living.keys() | self._cleaning)
 
     def _kill_all(self, shell: _Shell) -> None:

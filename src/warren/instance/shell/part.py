@@ -73,7 +73,7 @@ class Part:
 def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> Part:
     """Read a shell's part from a job's J, jobspec and R. Raises CannotRun.
 
-    `proven` is the payload of J where somebody has proven it; else the instance answers for it.
+    `proven` is the payload of J where that was proven; else the instance answers for it.
     """
     try:
         request = signed_request.unwrap(found["J"], mechanisms=signed_request.MECHANISMS)

@@ -24,7 +24,7 @@ class Reader:
                 await _readable(self._descriptor)
                 continue
             except OSError as error:
-                if error.errno != errno.EIO:  # nobody has the other end of a pseudo-terminal
+                if error.errno != errno.EIO:  # the other end of a pseudo-terminal is closed
                     raise
                 chunk = b""
             if chunk:

@@ -53,7 +53,7 @@ class Shells:
         self._size = len(part.hosts)
         self._meetings: dict[str, _Meeting] = {}
         self._gathered = asyncio.Event()
-        self._somebody_gathered = asyncio.Event()
+        self._gathered = asyncio.Event()
         self._left = {rank: asyncio.Event() for rank in range(1, self._size)}
         self.first_left = asyncio.Event()
         """Set at the leader when all tasks of some other node have ended."""
@@ -85,7 +85,7 @@ class Shells:
         Some may have gone on, and not know that the instance has forgotten it since.
         """
         if self._rank == 0:
-            await self._somebody_gathered.wait()
+            await self._gathered.wait()
         else:
             await asyncio.sleep(_PATIENCE)
             await self._handle.rpc(f"{self.service(0)}.gathered")
@@ -167,14 +167,14 @@ class Shells:
         name, given = request.payload.get("name"), request.payload.get("given")
         if not isinstance(name, str) or not isinstance(given, Mapping) or rank is None:
             raise RpcError(errno.EPROTO, "meet takes name, rank and given")
-        self._somebody_gathered.set()
+        self._gathered.set()
         return {"given": await self._come(name, rank, given)}
 
     async def _serve_leave(self, request: Request) -> Payload:
         rank = self._permit(request)
         if rank is None:
             raise RpcError(errno.EPROTO, "leave takes a rank")
-        self._somebody_gathered.set()
+        self._gathered.set()
         self._left[rank].set()
         self.first_left.set()
         return {}

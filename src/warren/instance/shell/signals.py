@@ -15,7 +15,7 @@ from warren.rpc.message import Payload, Request, RpcError
 PASSED: Final = 33
 """Added to a signal for the tasks on its way to their shell, which takes those below for itself.
 
-Real-time signals begin there: nobody else sends them to shells.
+Real-time signals begin there: no other program sends them to shells.
 """
 
 

@@ -112,7 +112,7 @@ class ProcessTask:
         return self._status
 
     def signal(self, signum: int) -> None:
-        if self._status is None:  # nobody has its number, or its group's, before it is buried
+        if self._status is None:  # no process has its number, or its group's, before it is reaped
             with suppress(ProcessLookupError):
                 (os.killpg if self._group else os.kill)(self._process, signum)
         elif self._group:

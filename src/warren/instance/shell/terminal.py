@@ -1,8 +1,8 @@
 """Pseudo-terminals: what a task has for its standard streams instead of pipes.
 
-Of a terminal that nobody looks at, what is printed is written down as other output is. Of one that
-somebody looks at, what he has not seen yet is kept, up to a limit: then the task has to wait, as
-before any terminal that is slower than it. What nobody has come to see in the end is written down.
+Of a terminal without a viewer, what is printed is written down as other output is. Of one with
+a viewer, what was not shown yet is kept, up to a limit: then the task has to wait, as
+before any terminal that is slower than it. What was not shown in the end is written down.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Terminal:
         return self._theirs
 
     def begun(self) -> None:
-        """Leave the task's end to the task: when nobody has it any more, that is the end."""
+        """Leave the task's end to the task: when no process has it any more, that is the end."""
         if self._theirs >= 0:
             os.close(self._theirs)
             self._theirs = -1
@@ -179,7 +179,7 @@ class WatchedTerminal(Terminal):
                 return chunk
             self.unseen.add(chunk)
             if not await self._seen_below(self._most):
-                # The task has ended, and has left somebody who prints on.
+                # The task has ended, and has left a process that prints on.
                 self._left = True
                 return self.unseen.take()
         self._left = self._left or not await self._seen_below(1)

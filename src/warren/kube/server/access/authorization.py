@@ -162,8 +162,8 @@ class Authorizer:
         missing = self._missing(user, namespace, role.rules)
         if missing or kind != CLUSTER_ROLE:
             return missing
-        # Nobody knows what it will gather, nor what it has gathered so far. Who may do everything
-        # may escalate, and does not come here.
+        # What it will gather is not known, nor what it has gathered so far. A user who may do
+        # everything may escalate, and does not come here.
         before = None if old is None else read_role(old)
         gathers = role.gathers is not None or (before is not None and before.gathers is not None)
         return [_GATHERS] if gathers else []

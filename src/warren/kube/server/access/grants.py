@@ -147,7 +147,7 @@ def _rules_by_place(
     """Return the rules of each role by its kind, namespace and name."""
     for obj in roles:
         role = read_role(obj)
-        # One without a namespace is nobody's: a binding of the whole cluster would find it.
+        # One without a namespace is of no use: a binding of the whole cluster would find it.
         if role is not None and role.namespace:
             yield ("Role", role.namespace, role.name), role.rules
     everywhere = [role for role in map(read_role, cluster_roles) if role is not None]

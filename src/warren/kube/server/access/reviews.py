@@ -197,7 +197,7 @@ def _unclear(review: Object) -> list[Cause]:
             return []
 
 
-def _nobodys(review: Object) -> list[Cause]:
+def _without_user(review: Object) -> list[Cause]:
     """Return what is wrong with a review that names no user or group, or is unclear."""
     spec = review["spec"]
     if spec.get("user") or spec.get("groups"):
@@ -213,7 +213,7 @@ def _elsewhere(review: Object) -> list[Cause]:
     if "nonResourceAttributes" in spec:
         complaint = "disallowed on this kind of request"
         return [_invalid("nonResourceAttributes", spec["nonResourceAttributes"], complaint)]
-    causes = _nobodys(review)
+    causes = _without_user(review)
     asked = spec.get("resourceAttributes", {}).get("namespace", "")
     if not causes and (not asked or asked != namespace):
         complaint = f"must match namespace: {namespace}"
@@ -227,7 +227,7 @@ def _placeless(review: Object) -> list[Cause]:
 
 _STRAY: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
     SELF_ACCESS.plural: _unclear,
-    ACCESS.plural: _nobodys,
+    ACCESS.plural: _without_user,
     LOCAL_ACCESS.plural: _elsewhere,
     SELF_RULES.plural: _placeless,
 }

@@ -23,7 +23,7 @@ def table(
 ) -> dict[str, Any]:
     """Return objects as a Table."""
     columns = resource.columns.get(version) or (AGE,)
-    # Whoever shows the name elsewhere shows it there.
+    # A column that shows the name elsewhere shows it there.
     named = any(column.path == ".metadata.name" for column in columns)
     return {
         "kind": View.TABLE.value,
