@@ -53,7 +53,7 @@ def test_what_pbs_says_is_passed_on_in_a_sentence(nowhere: Path) -> None:
 def test_a_refusal_that_pbs_exits_well_with_is_one(nowhere: Path) -> None:
     script(nowhere, "qmgr", 'echo "me is unauthorized to access hooks data from server x"')
     code, said = invoked("uninstall")
-    assert (code, "PBS lets nobody but root" in said) == (1, True)
+    assert (code, "PBS lets only root" in said) == (1, True)
 
 
 def test_bad_input_is_refused_before_pbs_is_asked(nowhere: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_hook_is_tried_with_the_configuration_of_this_nodes_mom(nowhere: Pat
     code, said = invoked("test", "--user", "root", "--json")
     (happened,) = [json.loads(line) for line in said.splitlines()]
     assert (code, happened["happenings"][-1]["outcome"]) == (1, "error")
-    assert "nobody listens there. Start ATOM" in invoked("status")[1]
+    assert "no process listens there. Start ATOM" in invoked("status")[1]
     code, said = invoked("test", "--user", "nobody-here")
     assert (code, "rejected; the vnodes would stay online" in said) == (1, True)
 

@@ -459,7 +459,7 @@ def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
 def test_a_workflow_that_somebody_has_deleted_ends_the_job(phase: Phase) -> None:
-    gone = "Workflow fluxjob-7 is gone; somebody has deleted it"
+    gone = "Workflow fluxjob-7 is gone: a user or an admin has deleted it"
     assert decide(seen(job(phase))) == [Fail("dws", gone)]
     assert decide(seen(job(phase, failed=True))) == []
 

@@ -313,7 +313,7 @@ def test_what_is_registered_is_judged_and_repeating_changes_nothing(site: Site) 
         tried = site.warren(FIRST, "test")
         assert tried.count("  accepted\n") == 2
     assert "is registered as it is to be" in site.warren(SERVER, "install")
-    assert "PBS lets nobody but root" in site.warren(FIRST, "install")
+    assert "PBS lets only root" in site.warren(FIRST, "install")
     assert "refuses: " in site.warren(FIRST, "test") or "no socket" in site.warren(FIRST, "test")
     # PBS's own hook, where it is there, would register jobs a second time.
     if "PBS_cray_atom" in site.pbs.qmgr("list pbshook"):

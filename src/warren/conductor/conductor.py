@@ -119,7 +119,7 @@ class Conductor:
         except Fault:
             if snapshot.workflow is None:
                 raise
-            # Some of what was seen may be older than the rest: nobody is blamed for that.
+            # Some of what was seen may be older than the rest: no object is blamed for that.
             own = labels.of_workflow(snapshot.workflow)
             live = {
                 kind: (await self._client.list(kind, labels=own)).items

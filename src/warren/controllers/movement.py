@@ -185,7 +185,7 @@ class MovementReconciler:
         return {**how, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
 
     async def _show(self, key: Key, progress: Progress) -> None:
-        """Report how far a copy is. If nobody hears it, the next word comes soon."""
+        """Report how far a copy is. If it is not heard, the next word comes soon."""
         with suppress(Retryable):
             await self._report(key, {"commandStatus": _shown(progress)})
 

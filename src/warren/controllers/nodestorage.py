@@ -88,7 +88,7 @@ class RabbitReconciler:
         return None
 
     async def _give_back(self, current: NnfNodeStorage) -> None:
-        # First the flash, then the record of it: whoever dies in between leaves the
+        # First the flash, then the record of it: an agent that dies in between leaves the
         # record behind, and the next reconcile releases once more, which is harmless.
         try:
             for number in range(current.spec.count):
@@ -139,7 +139,7 @@ class RabbitReconciler:
     async def _make_unless_deleted(
         self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None
     ) -> NodeTrouble | None:
-        """Make the volumes. Raises _GivenUp once nobody wants them: mkfs may take its time."""
+        """Make the volumes. Raises _GivenUp once they are not wanted: mkfs may take its time."""
         key = current.metadata.key
         making = self._making[key] = asyncio.ensure_future(self._make(current, block))
         try:

@@ -102,6 +102,6 @@ def notify(state: str) -> None:
     if not place:
         return
     address = "\0" + place[1:] if place.startswith("@") else place
-    # Nobody listening is no reason to stop, nor to stop otherwise than was meant.
+    # That no process listens is no reason to stop, nor to stop otherwise than was meant.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
         speaker.sendto(state.encode(), address)

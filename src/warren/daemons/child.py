@@ -17,7 +17,7 @@ PARENT: Final = "WARREN_PARENT"
 def be(life: Coroutine[None, None, None]) -> NoReturn:
     """Live a child's life until its end or SIGTERM, and exit."""
     # Not who the parent is by now: it may have died while this process was still loading, and
-    # nothing would ever end the child of whoever has got it then.
+    # nothing would ever end the child of the process that has got it then.
     parent = int(os.environ.pop(PARENT))
     die_with_parent()
     if os.getppid() != parent:

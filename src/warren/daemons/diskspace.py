@@ -28,7 +28,7 @@ _LOOK: Final = 1.0
 async def wait(
     place: Path, journals: Iterable[Path], needed: int = CLUSTER, pause: float = _LOOK
 ) -> None:
-    """Return when there is room for a start; say so first, to whoever started it, if there is none.
+    """Return when there is room for a start; say so first, where it was started, if there is none.
 
     The room that an earlier life has set aside beside `journals` is given up for it.
     """

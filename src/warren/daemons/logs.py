@@ -44,7 +44,7 @@ def configure_file(path: Path) -> None:
 
 
 class Rotating:
-    """A log in two files of bounded size, however long the process runs and whoever it hears."""
+    """A log in two files of bounded size, however long the process runs."""
 
     def __init__(self, path: Path, largest: int) -> None:
         """Raises OSError."""

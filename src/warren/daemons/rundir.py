@@ -71,7 +71,7 @@ def release(state: StateDir) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make a directory through which everybody may go to his own, and nobody foresee another's."""
+    """Make a directory through which all users may go to their own, and none foresee another's."""
     try:
         path.mkdir()
     except FileExistsError:

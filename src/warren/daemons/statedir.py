@@ -156,7 +156,7 @@ class StateDir:
     def demand_whole(self) -> None:
         """Raise UserMistake where it is not new, and does not say any more what the cluster is.
 
-        Or where a child of ours, whom nobody hears, would find something in its way.
+        Or where a child of ours, that is not heard, would find something in its way.
         """
         if self.shells_lock.is_dir():
             raise UserMistake(f"{self.shells_lock} is a directory, and is to be a file: remove it.")

@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class OnNodes:
-    """What is there, whoever owns it. Pairs are of a node and a name there."""
+    """What is there, whatever owns it. Pairs are of a node and a name there."""
 
     volumes: frozenset[tuple[str, str]] = frozenset()
     mounts: frozenset[tuple[str, str]] = frozenset()

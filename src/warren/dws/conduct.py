@@ -170,7 +170,12 @@ def _without_workflow(job: Job) -> list[Action]:
             made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
             return [made, Memo({"rabbit_workflow": job.workflow.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
-            return [Fail("dws", f"Workflow {job.workflow.name} is gone; somebody has deleted it")]
+            return [
+                Fail(
+                    "dws",
+                    f"Workflow {job.workflow.name} is gone: a user or an admin has deleted it",
+                )
+            ]
         case Phase.ENDING:
             return [Finish()]
         case _:
@@ -178,7 +183,7 @@ def _without_workflow(job: Job) -> list[Action]:
 
 
 def _deleted(job: Job, workflow: Workflow) -> list[Action]:
-    """Somebody else has asked for the Workflow's deletion. Its controllers tear it down."""
+    """Another client has asked for the Workflow's deletion. Its controllers tear it down."""
     actions: list[Action] = []
     if job.phase is Phase.ENDING:
         # Before that, what the job has written is still to be copied out, and never will be.

@@ -184,7 +184,7 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
         "data": [],
     }
     # The finalizer first: without it the Workflow may be gone before its Computes are made,
-    # and nobody would ever remove them.
+    # and nothing would ever remove them.
     return [
         _change(workflow, merged(patch, entered)),
         Create(kind=kinds.COMPUTES, object=computes),
@@ -211,7 +211,7 @@ def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
 def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:
     try:
         return _release(snapshot, index, None)
-    except Fault as fault:  # told to nobody any more
+    except Fault as fault:  # shown to no user any more
         return Outcome(waiting=fault.shown)
 
 

@@ -14,8 +14,8 @@ from warren.dws.faults import Fault
 from warren.dws.objects import Meta, NnfStorage
 
 EXCLUSIVE: Final = ("xfs", "ext4")
-"""File systems that are damaged where two nodes mount the same one. Whoever writes to a raw volume
-from two nodes has the means to; a gfs2 is made for it."""
+"""File systems that are damaged where two nodes mount the same one. A program that writes to a raw
+volume from two nodes has the means to; a gfs2 is made for it."""
 
 _FINALIZER: Final = "nnf.cray.hpe.com/"
 _LONGEST: Final = 63

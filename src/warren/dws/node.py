@@ -52,7 +52,7 @@ class RawVolumes(StrEnum):
     FOR_USERS = "true"
     FOR_ROOT = "false"
     NONE = "none"
-    """Nobody: it has no devices, but directories."""
+    """No user: it has no devices, but directories."""
 
 
 @dataclass(frozen=True, kw_only=True)

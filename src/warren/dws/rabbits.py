@@ -155,7 +155,7 @@ def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict
     """Return what a Storage is to say: of the rabbit, and apart from that of each of its links."""
     disabled = storage.spec.state == "Disabled"
     if storage.spec.mode == "Testing":
-        # All of it is the tester's, but that nobody tests what is disabled.
+        # All of it is the tester's, but that what is disabled is not tested.
         return {"status": "Disabled", "message": _DISABLED} if disabled else {}
     message = None
     if disabled:

@@ -168,7 +168,7 @@ def report(
         found.setdefault(label, {})[rabbit] = {
             # Of flash, which is more than what the user sees of it.
             "allocationSize": sum(sizes.get(label, 0) * share.spec.count for share in done),
-            # A rabbit that has not begun is named as well, or nobody could tell who is late.
+            # A rabbit that has not begun is named as well, or it could not be seen which is late.
             "ready": len(done) == len(there) >= listed[label, rabbit],
         }
     ready = all(entry["ready"] for entries in found.values() for entry in entries.values())

@@ -20,7 +20,7 @@ def granted(
 ) -> list[Claim]:
     """Return the copies that are to begin now, in order.
 
-    Nobody waits for another user's copies, which may take as long as that user likes: whoever
+    No user waits for another user's copies, which may take as long as that user likes: a user who
     has none at work is given one, also beyond `slots`. Otherwise each free slot goes to the user
     with the fewest copies at work; of several, to the one whose last turn is longest ago. A
     user's own copies go in the order in which they are `waiting`. `running` has the user of each

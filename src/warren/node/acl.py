@@ -27,7 +27,7 @@ def read(descriptor: int) -> bytes | None:
 
 
 def without(mode: int, acl: bytes) -> int:
-    """Return the mode of a file that cannot have the ACL: it lets nobody do more than that did.
+    """Return the mode of a file that cannot have the ACL: it lets no user do more than that did.
 
     With an ACL the group's bits of a mode are the ACL's mask, and no right of the group.
     """

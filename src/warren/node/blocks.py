@@ -133,7 +133,7 @@ class Blocks:
                 "raw volumes for users take a volume group",
                 fatal=True,
             )
-        # One at a time: the second would make it again under whoever has mounted it meanwhile.
+        # One at a time: the second would make it again under a node that has mounted it meanwhile.
         async with self._making.setdefault((volume.group, volume.name), asyncio.Lock()):
             found = await disk.reserve(volume)
             if found.made:

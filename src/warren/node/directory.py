@@ -106,7 +106,7 @@ def _remove(tree: Path) -> None:
     if not tree.exists():
         return
     if os.geteuid() != 0:
-        # Root needs no leave, and might be led through a link by whoever still writes there.
+        # Root needs no leave, and might be led through a link by a process that still writes there.
         for directory, below, _ in os.walk(tree):
             for path in (os.path.join(directory, name) for name in below):
                 if not os.path.islink(path):

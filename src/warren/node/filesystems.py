@@ -44,7 +44,7 @@ _KINDS: Final = {
         # Zeroing inode tables later, the kernel would punch them out of an image (ADR 056).
         options="nodev,nosuid,noinit_itable",
     ),
-    # What somebody else has left on a bare device would be there to be read.
+    # What another user has left on a bare device would be there to be read.
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_SETUID: Final = 1 << 7
 _LAST: Final = 2**32 - 3
-"""The greatest id that means nobody: of the two after it one is no id, and the other is the
+"""The greatest id that means no user: of the two after it one is no id, and the other is the
 `nobody` of some systems."""
 _READ: Final = -1
 """What is no id: `setfsuid` changes nothing then, and tells the one that there is."""
@@ -30,8 +30,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def take(userid: int, groupid: int) -> None:
     """Be a user where files are concerned, for good.
 
-    Holds for this thread and for those that it starts: call it while there is no other. Whoever
-    is not root stays what it is, as does the root of a namespace of one user, and root for
+    Holds for this thread and for those that it starts: call it while there is no other. A user
+    who is not root stays that, as does the root of a namespace of one user, and root for
     itself. All but the last go without any capability from then on. Raises OSError.
     """
     changes = os.geteuid() == 0 and userid != 0 and not _alone()
@@ -62,7 +62,7 @@ def _change(userid: int, groupid: int) -> None:
     except KeyError:
         os.setgroups([groupid])
     # Not root's: some files of /proc/sys look at these ids, and not at those for files.
-    group, user = _nobody("gid", groupid), _nobody("uid", userid)
+    group, user = _other_id("gid", groupid), _other_id("uid", userid)
     os.setresgid(group, group, group)
     _libc.setfsgid(groupid)
     # The change of user takes all capabilities, and the next line needs one.
@@ -77,7 +77,7 @@ def _change(userid: int, groupid: int) -> None:
         raise PermissionError(f"files cannot be made for user {userid} and group {groupid} here")
 
 
-def _nobody(kind: str, besides: int) -> int:
+def _other_id(kind: str, besides: int) -> int:
     """Return an id that no user has, the last that there is here."""
     with open(f"/proc/self/{kind}_map") as table:
         ranges = [[int(word) for word in line.split()] for line in table]
@@ -86,7 +86,7 @@ def _nobody(kind: str, besides: int) -> int:
 
 
 def _alone() -> bool:
-    """Return whether root here is an ordinary user outside, and there is nobody else to be."""
+    """Return whether root here is an ordinary user outside, and there is no other user to be."""
     with open("/proc/self/uid_map") as table:
         return sum(int(line.split()[2]) for line in table) == 1
 

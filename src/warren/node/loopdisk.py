@@ -144,7 +144,7 @@ class LoopDisk:
 
     async def _discard(self, extent: Extent) -> None:
         if self._device is None and not self._backing.exists():
-            return  # somebody has removed the image, and with it what was in it
+            return  # the image was removed, and with it what was in it
         try:
             await commands.run(
                 ["fallocate", "--punch-hole", "--offset", str(extent.offset),

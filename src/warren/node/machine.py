@@ -73,7 +73,7 @@ class NamespacedMachine:
     async def _take_away(self, enter: Sequence[str], path: str, userid: int) -> None:
         """Unmount what is in use, for good. Raises InUse while that is waited for."""
         left = await self._patience.wait(path, userid, lambda: self._users_of(path))
-        # Those that are not ended keep what they have open, and nobody else finds it any more:
+        # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
         log.warning("unmounted while in use", path=path, by=named(left))
         await commands.run([*enter, "umount", "--lazy", path])

@@ -2,7 +2,7 @@
 
 LVM's own metadata is the only record: what belongs to a rabbit, whose it is and
 whether its file system is whole are tags of the logical volume. What does not have
-the rabbit's tag is somebody else's, and never looked at twice.
+the rabbit's tag is another's, and never looked at twice.
 """
 
 import asyncio
@@ -86,8 +86,8 @@ class VolumeGroup:
             return
         path = self._path(name)
         await commands.run(["lvchange", "-an", path])  # refuses what is in use
-        # What can discard does so. Nobody relies on it: who gets the space next has a file
-        # system, which shows nobody what was there, or a bare device, which is zeroed first.
+        # What can discard does so. Nothing relies on it: the next user of the space has a file
+        # system, which does not show what was there, or a bare device, which is zeroed first.
         await commands.run(["lvremove", "-y", "--config", "devices{issue_discards=1}", path])
 
     async def _create(self, volume: Volume) -> None:

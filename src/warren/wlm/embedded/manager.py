@@ -1,7 +1,7 @@
 """The embedded instance as the conductor's workload manager.
 
 Jobs are observed through the job manager's journal, which tells everything
-again to whoever comes anew. The `dws.*` requests of the plugin only have it reconciled,
+again to each new client. The `dws.*` requests of the plugin only have it reconciled,
 and are answered with what came of it.
 """
 
@@ -59,7 +59,7 @@ class _Known:
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any] | None = None
     view: Job | None = None
-    """The job as the conductor sees it, once somebody has looked; None again after news."""
+    """The job as the conductor sees it, once it was looked at; None again after news."""
 
 
 class EmbeddedJobs:
@@ -107,7 +107,7 @@ class EmbeddedJobs:
                         self._take(entry)
             except RpcError as error:
                 log.warning("the journal has ended", reason=str(error))
-            # What is known stays, for whoever looks: a job that is not known counts as over.
+            # What is known stays, for those who look: a job that is not known counts as over.
             self._synced.clear()
             await asyncio.sleep(_RETRY)
 
@@ -205,7 +205,7 @@ class EmbeddedJobs:
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
-            # The job is over: there is nobody to tell any more.
+            # The job is over: it takes no message any more.
 
     async def _ask(self, topic: str, payload: Payload) -> None:
         await self._asked(topic, payload)

@@ -1,4 +1,4 @@
-"""The topic `dws.waits`: what jobs wait for, looked up when somebody asks."""
+"""The topic `dws.waits`: what jobs wait for, looked up on request."""
 
 import errno
 from collections.abc import Callable, Iterable, Mapping

@@ -210,7 +210,7 @@ def of_socket(place: Any) -> Check:
     try:
         if sockets.is_served(Path(str(place))):
             return Check("ATOM", True, f"{place} is listened at")
-        words = "nobody listens there"
+        words = "no process listens there"
     except OSError as error:
         words = error.strerror or str(error)
     return Check("ATOM", False, f"{place}: {words}. Start ATOM, or 'warren atomd'")

@@ -86,7 +86,7 @@ class Qmgr:
         words = (ran.stderr + ran.stdout).decode(errors="replace")
         # What root alone may see is refused with the exit code 0.
         if _UNAUTHORIZED in words:
-            raise NotHere("PBS lets nobody but root on its server's host see or change hooks.")
+            raise NotHere("PBS lets only root on its server's host see or change hooks.")
         if ran.returncode:
             raise Refused(_sentence(words) or f"qmgr exits with {ran.returncode}")
         return ran.stdout

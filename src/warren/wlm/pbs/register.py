@@ -1,6 +1,6 @@
 """Registering the hook with PBS: what is there, and what is still to be said to qmgr.
 
-Decided from what PBS has, never from what was done before: whoever is stopped in the middle
+Decided from what PBS has, never from what was done before: an admin who is stopped in the middle
 runs it again. A hook that is there keeps the attributes and the configuration that its
 administrator gave it.
 """
@@ -80,7 +80,7 @@ def install(
     Raises UserMistake where another hook has the name.
     """
     said: list[Directive] = []
-    # What was created and no more, by somebody who was stopped, is not somebody else's.
+    # What was created and no more, by a command that was stopped, is not another's.
     unfinished = found is None or not found.source
     if found is None:
         said.append(Directive(f"create hook {name}"))
