@@ -98,7 +98,8 @@ def test_the_holders_of_a_storage_are_found_by_it() -> None:
 
 
 def test_a_name_that_no_finalizer_can_have_is_in_the_annotation_alone() -> None:
-    long = Key("default", "x" * 60 + "-computes")
+    assert len(taken(held(), Key("default", "x" * 63)).metadata.finalizers) == 2
+    long = Key("default", "x" * 64)
     found = taken(held(), long)
     assert found.metadata.finalizers == (labels.STORAGE_FINALIZER,)
     assert locks.taken(found, long) is None

@@ -63,7 +63,7 @@ def taken(storage: NnfStorage, access: Key) -> Change | None:
     own = _finalizer(storage, access)
     if own is not None and own not in meta.finalizers:
         patch["finalizers"] = [*meta.finalizers, own]
-    return _changed(meta, patch) if patch else None
+    return _changed(meta, patch)
 
 
 def released(storage: NnfStorage, access: Key) -> Change | None:
