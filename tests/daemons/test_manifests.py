@@ -754,8 +754,14 @@ def test_an_agent_may_do_what_it_does_in_its_own_namespace_and_no_more(
     assert told.strayed == set()
 
 
-def test_the_instance_reads_what_directives_are_checked_by_and_writes_nothing() -> None:
-    looked_at = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE)
+def test_the_instance_reads_what_directives_and_flash_are_judged_by_and_writes_nothing() -> None:
+    looked_at = (
+        kinds.RULE,
+        kinds.LUSTRE,
+        kinds.NNF_STORAGE_PROFILE,
+        kinds.STORAGE,
+        kinds.NNF_STORAGE,
+    )
 
     assert needed("warren-instance") == watching(*looked_at)
     assert {verb for verb, _ in granted("warren-instance")} == set(READ)

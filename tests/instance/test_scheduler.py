@@ -420,3 +420,44 @@ async def test_those_who_have_left_do_not_fill_the_queue() -> None:
         await desk.give_back(1)
         await settle()
         assert desk.served == [1, 2]
+
+
+@virtually
+async def test_what_a_job_leaves_on_rabbits_is_never_free_in_between() -> None:
+    async with opened() as desk:
+        desk.scheduler.alloc(
+            {"id": 1, "priority": 16, "jobspec": {**spec(tasks=1), "resources": flash(3)}}
+        )
+        await settle()
+        assert desk.served == [1]
+        # The job has it in its R: there is room for another one.
+        desk.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
+        for job, gib in ((2, 1), (3, 2)):
+            jobspec = {**spec(tasks=1), "resources": flash(gib)}
+            desk.scheduler.alloc({"id": job, "priority": 16, "jobspec": jobspec})
+        await settle()
+        assert desk.served == [1, 2]
+
+        await desk.give_back(1)
+        await desk.give_back(2)
+        assert desk.served == [1, 2]
+        desk.scheduler.set_external("default/kept", None)
+        await settle()
+        assert desk.served == [1, 2, 3]
+
+
+@virtually
+async def test_after_a_restart_a_job_holds_again_what_it_has_made() -> None:
+    async with opened() as desk:
+        jobspec = {**spec(tasks=1), "resources": flash(3)}
+        desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
+        await settle()
+        r = orjson.loads(desk.kvs.lookup(keys.of(1, "R")))
+        async with opened() as other:
+            # What there is may be known before the jobs are, or after them.
+            other.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
+            assert other.scheduler.hello(JobId(1), r, ()) is None
+            jobspec = {**spec(tasks=1), "resources": flash(1)}
+            other.scheduler.alloc({"id": 2, "priority": 16, "jobspec": jobspec})
+            await settle()
+            assert other.served == [2]

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.harness import virtual
+from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.daemons.compose import Control
@@ -112,3 +113,31 @@ def test_a_quantum_is_a_whole_number_of_gib() -> None:
         with pytest.raises(ValueError, match="is not a whole number of GiB: write 4GiB"):
             Storage(flash_quantum=text)
     assert msgspec.convert({"flash-quantum": "2TiB"}, Storage).quantum_gib == 2048
+
+
+def test_persistent_storage_and_jobs_share_a_rabbit_out_between_them() -> None:
+    async def life(world: World, control: Control) -> None:
+        workloads = Workloads(world)
+        await workloads.make(
+            control, "maker", "#DW create_persistent type=xfs capacity=19GiB name=pers"
+        )
+        await workloads.finish(control, "maker", ("compute-00", "compute-01"))
+
+        fits, more = [await submit(world, control, gib * 1024) for gib in (24, 1)]
+        await asyncio.sleep(10.0)
+        # Twice 19 GiB, and twice 300 MiB of padding: one GiB of 39 is not all used.
+        assert states(control, fits, more) == [State.RUN, State.RUN]
+        last = await submit(world, control, 1024)
+        await asyncio.sleep(10.0)
+        assert states(control, last) == [State.SCHED]
+        (reason,) = (await control.instance.handle.rpc("sched.waits", {"ids": [last]}))[
+            "waits"
+        ].values()
+        assert reason.endswith("storage of no running job has 39 GiB of 1 rabbit")
+
+        await complete(world, control, fits, more, last)
+        await workloads.make(control, "destroyer", "#DW destroy_persistent name=pers")
+        await workloads.finish(control, "destroyer")
+        await complete(world, control, await submit(world, control, 64 * 1024))
+
+    lived((Config(), life))

@@ -18,6 +18,7 @@ from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result, State
 from warren.rfc import hostlist, resource_set
 from warren.rfc.fluid import JobId
+from warren.wlm.codec import BINDING
 from warren.wlm.embedded import health
 
 R0, R1 = "rabbit-0", "rabbit-1"
@@ -181,15 +182,24 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
     told: list[tuple[str, bool]] = []
 
     class Scheduler:
-        def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
+        def set_ssds(
+            self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+        ) -> None:
             told.append((rabbit, up))
 
+        def set_external(self, *storage: object) -> None: ...
+
     async def life(world: World, control: Control) -> None:
-        informer = Informer(LocalClient(control.api.store), kinds.STORAGE)
-        health.follow(informer, [R0, "elsewhere"], Scheduler())
+        client = LocalClient(control.api.store)
+        rabbits, taken = Informer(client, kinds.STORAGE), Informer(client, kinds.NNF_STORAGE)
+        health.withhold([R0, "elsewhere"], Scheduler())
         assert told == [(R0, False), ("elsewhere", False)]
-        following = asyncio.ensure_future(informer.run())
+        parts = [rabbits.run(), health.follow(rabbits, taken, BINDING, Scheduler())]
+        following = asyncio.gather(*parts)
         await opening(world, control)
+        # Until it is known what is taken, nothing is free.
+        assert told == [(R0, False), ("elsewhere", False)]
+        watching = asyncio.ensure_future(taken.run())
         await asyncio.sleep(1.0)
         assert dict(told) == {R0: True, R1: True, "elsewhere": False}
 
@@ -200,6 +210,7 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
         assert (R0, False) in told
         assert told[-1] == (R0, True)  # it is made again
         following.cancel()
+        watching.cancel()
 
     lived(life)
 

@@ -36,6 +36,7 @@ from warren.kube.server.local import LocalClient
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
+from warren.wlm.codec import BINDING
 from warren.wlm.embedded import health, waits
 from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.plugin import DwsPlugin
@@ -82,9 +83,15 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
         plugins=[DwsPlugin()],
         validators=lambda graph: [_validator(informers, graph)],
     )
-    rabbits = [chassis.rabbit for chassis in site.chassis()]
-    health.follow(informers.of(kinds.STORAGE), rabbits, built.scheduler)
-    return built
+    health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
+    storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
+    return replace(
+        built,
+        parts={
+            **built.parts,
+            "flash": lambda: health.follow(storages, taken, BINDING, built.scheduler),
+        },
+    )
 
 
 def _validator(informers: Informers, graph: Graph) -> StorageValidator:

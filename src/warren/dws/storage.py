@@ -87,6 +87,15 @@ def decide(
     return [*missing, *_reported(storage, {key: present.get(key) for key in wanted})]
 
 
+def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
+    """Return how many bytes of each rabbit are the storage's, for as long as it is there."""
+    found: dict[str, int] = {}
+    for each in storage.spec.allocation_sets:
+        for node in each.nodes:
+            found[node.name] = found.get(node.name, 0) + node.count * each.capacity
+    return found
+
+
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
     """Return the keys of the shares, and the label of the allocation set each belongs to."""
     return {key: obj["metadata"]["labels"][_SET] for key, (obj, _) in _children(storage).items()}

@@ -27,6 +27,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
+from warren.scheduling.external import External, ExternalAllocations
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.refusals import Refusal
 from warren.scheduling.request import Request as AskedFor
@@ -69,6 +70,7 @@ class JobScheduler:
         self._held: dict[JobId, Running] = {}
         self._running: list[Running] = []
         """The same by end."""
+        self._external = ExternalAllocations()
         self._told: dict[JobId, tuple[str, float]] = {}
         self._news = asyncio.Event()
 
@@ -127,6 +129,8 @@ class JobScheduler:
         if final:
             self._let_go(held)
             self._graph.give_back(held.allocation)
+            # In the same step: what the job leaves on rabbits is not free in between.
+            self._take_external(self._external.hold(job, holding=False))
         else:
             ranks = {rank.rank for rank in resource_set.decode(r)}
             kept, freed = _parted(held.allocation, ranks)
@@ -143,6 +147,7 @@ class JobScheduler:
         conflict = self._graph.conflict(kept)
         if conflict is None:
             self._graph.take(kept)
+            self._take_external(self._external.hold(job, holding=True))
             self._hold(Running(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
@@ -155,10 +160,32 @@ class JobScheduler:
 
     # What may be given out
 
-    def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
-        """Set whether a rabbit's flash may be given to jobs; and its state, where it may not."""
-        self._graph.set_ssds(rabbit, up=up, state=state)
+    def set_ssds(
+        self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+    ) -> None:
+        """Set whether a rabbit's flash may be given to jobs; and its state, where it may not.
+
+        `capacity` is how many GiB it says that it has, where it does.
+        """
+        self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity)
         self._news.set()
+
+    def set_external(
+        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+    ) -> None:
+        """Set what storage there is of a name, in bytes by rabbit; None if there is none any more.
+
+        While `job` has its resources, its R counts for the storage; from when it gives them
+        back, and for storage of no job, the storage counts for itself.
+        """
+        storage = None if sizes is None else External(sizes=sizes, job=job)
+        self._take_external(self._external.set(name, storage, holding=job in self._held))
+
+    def _take_external(self, taken: Mapping[str, int]) -> None:
+        for rabbit, gib in taken.items():
+            self._graph.set_external(rabbit, gib)
+        if taken:
+            self._news.set()
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before."""
@@ -198,6 +225,7 @@ class JobScheduler:
                         put(keys.of(waiting.job, "R"), self._graph.text(allocation, told))
                     )
                     given.append((waiting.job, told))
+                    self._take_external(self._external.hold(waiting.job, holding=True))
                     self._hold(Running(expiration, waiting.job, allocation))
                     if len(given) == _AT_ONCE:
                         self._news.set()

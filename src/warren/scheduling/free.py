@@ -27,6 +27,8 @@ class FreeResources:
         self._gpus = [node.gpus for node in inventory.nodes]
         self._ssds = [chassis.flash.whole for chassis in inventory.chassis]
         self._ready = [chassis.flash.up for chassis in inventory.chassis]
+        self._kept = [0] * len(inventory.chassis)
+        """Units of flash that jobs do not get, whichever these are."""
         self._alike: dict[tuple[int, int], int] = {}
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
         self._idle = (1 << len(inventory.nodes)) - 1
@@ -41,6 +43,7 @@ class FreeResources:
         other._inventory = self._inventory
         other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
         other._ssds, other._ready = self._ssds.copy(), self._ready.copy()
+        other._kept = self._kept.copy()
         other._alike, other._idle = self._alike.copy(), self._idle
         return other
 
@@ -123,6 +126,10 @@ class FreeResources:
     def set_ready(self, chassis: int, *, ready: bool) -> None:
         """Set whether the flash of a chassis can be used."""
         self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
+
+    def set_kept(self, chassis: int, units: int) -> None:
+        """Set how many units of a chassis' flash jobs do not get."""
+        self._kept[chassis] = units
 
     def not_ready(self, chassis: int) -> bool:
         """Return whether there is flash of which nothing can be used."""
@@ -320,9 +327,11 @@ class FreeResources:
                 yield nodes, index, units
 
     def _usable(self, index: int) -> int:
-        """Return the flash of a chassis that is free and ready."""
+        """Return the flash of a chassis that is free and ready, and not kept from jobs."""
         flash = self._inventory.chassis[index].flash
-        return flash.common(self._ssds[index], self._ready[index])
+        free = flash.common(self._ssds[index], self._ready[index])
+        kept = self._kept[index]
+        return flash.some(free, max(flash.count(free) - kept, 0)) if kept else free
 
     def _bound(self, part: Part) -> int:
         """Return what no number of such parts exceeds here."""

@@ -54,6 +54,10 @@ class Graph:
         self._drained = 0
         self._offline = 0
         self._everything = (1 << self.nodes) - 1
+        self._ended = self._whole.copy()
+        """What there is when all jobs have ended."""
+        self._external: dict[str, int] = {}
+        self._capacity: dict[str, int] = {}
         self._met: dict[str, int] = {}
         self._states: dict[str, str] = {}
 
@@ -85,14 +89,43 @@ class Graph:
 
     # What may be given out
 
-    def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None:
+    def set_ssds(
+        self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+    ) -> None:
         """Set whether a rabbit's flash may be allocated. Unknown rabbits are ignored.
 
-        `state` is the word for what the rabbit is, where it may not.
+        `state` is the word for what the rabbit is, where it may not; `capacity` how many GiB
+        it says that it has, where it says so. More than the graph has is not given out.
         """
         self._states[rabbit] = state
         for index in self._inventory.rabbits.get(rabbit, ()):
             self._free.set_ready(index, ready=up)
+        if capacity is not None and capacity != self._capacity.get(rabbit):
+            self._capacity[rabbit] = capacity
+            self._keep(rabbit)
+
+    def set_external(self, rabbit: str, gib: int) -> None:
+        """Set how many GiB of a rabbit's flash are taken by storage that is in no job's R."""
+        self._external[rabbit] = gib
+        self._keep(rabbit)
+
+    def _keep(self, rabbit: str) -> None:
+        """Keep from jobs what a rabbit has not, and what is taken of it otherwise."""
+        chassis = self._inventory.chassis
+        numbers = self._inventory.rabbits.get(rabbit, ())
+        has, external = self._capacity.get(rabbit), self._external.get(rabbit, 0)
+        for index in numbers:
+            flash = chassis[index].flash
+            there = flash.count(flash.whole)
+            if has is not None and len(numbers) == 1:
+                # A part of a unit is none.
+                there = min(there, has // flash.unit if flash.unit else 0)
+            lacking = flash.count(flash.whole) - there
+            taken = min(flash.units(external), there)
+            external -= taken * flash.unit
+            self._whole.set_kept(index, lacking)
+            self._ended.set_kept(index, lacking + taken)
+            self._free.set_kept(index, lacking + taken)
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before.
@@ -177,8 +210,8 @@ class Graph:
         return self._free.fits(request, self._view(request).usable)
 
     def hopeless(self, request: Request) -> bool:
-        """Return whether a request would not fit though all jobs ended: nodes are kept back."""
-        return not self._whole.fits(request, self._view(request).usable)
+        """Return whether a request would not fit though all jobs ended: something is kept back."""
+        return not self._ended.fits(request, self._view(request).usable)
 
     def match(self, request: Request) -> Allocation | Refusal:
         """Find room for a request, first fit by rank; or say why there is none."""
@@ -244,6 +277,7 @@ class Graph:
             drained=self._drained,
             offline=self._offline,
             states=self._states,
+            external=self._external,
         )
 
     def _meeting(self, constraint: str) -> int:

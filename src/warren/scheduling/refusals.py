@@ -38,6 +38,8 @@ class View:
     offline: int
     states: Mapping[str, str]
     """What rabbits are, by their names."""
+    external: Mapping[str, int]
+    """GiB of rabbits that are taken by storage of no job."""
 
     @property
     def offered(self) -> int:
@@ -173,11 +175,25 @@ def _wanting(request: Request, view: View) -> str:
     ]
     named = (f"{each} ({state})" if (state := view.states.get(each)) else each for each in down)
     also = f"; not ready: {', '.join(named)}" if down else ""
+    also += _external(view, able)
     if request.shared:
         return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}{also}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     return f"{flash} of flash beside {beside}{those}{also}"
+
+
+def _external(view: View, able: int) -> str:
+    """Tell of flash that no job's end will free, on the rabbits that would do."""
+    there = [
+        taken
+        for each in view.inventory.chassis
+        if each.places & able and (taken := view.external.get(each.rabbit, 0))
+    ]
+    if not there:
+        return ""
+    rabbits = plural(len(there), "rabbit")
+    return f"; storage of no running job has {gib(sum(there), up=True)} of {rabbits}"
 
 
 def _kept_back(request: Request, view: View) -> str:

@@ -1,38 +1,88 @@
-"""Which flash the scheduler may give to jobs: that of rabbits whose Storages are Ready."""
+"""Which flash the scheduler may give to jobs: that of rabbits whose Storages are Ready.
 
-from collections.abc import Iterable
+And how much of it: what a rabbit says that it has, without what storage that is in no job's R
+takes of it. Both are told rabbit by rabbit, when there is news of one.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from warren.base.objects import Key, Object, key_of
-from warren.dws import kinds
-from warren.dws.objects import Storage, read
+from warren.base.bytesize import GIB
+from warren.base.objects import Object, key_of
+from warren.dws import kinds, labels
+from warren.dws.binding import Binding
+from warren.dws.objects import NnfStorage, Storage, read
 from warren.dws.rabbits import standing, usable
+from warren.dws.storage import flash_by_rabbit
 from warren.kube.informer import Informer
+from warren.rfc.fluid import JobId
 
 
 class Scheduler(Protocol):
     """Is told of each rabbit's flash, as often as there is news of it."""
 
-    def set_ssds(self, rabbit: str, *, up: bool, state: str = "") -> None: ...
+    def set_ssds(
+        self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+    ) -> None: ...
+
+    def set_external(
+        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+    ) -> None: ...
 
 
-def follow(storages: Informer, rabbits: Iterable[str], scheduler: Scheduler) -> None:
-    """Tell the scheduler what it may give out, from now on; and nothing that is not known."""
+def withhold(rabbits: Iterable[str], scheduler: Scheduler) -> None:
+    """Tell the scheduler to give out nothing of which nothing is known yet."""
+    for rabbit in rabbits:
+        scheduler.set_ssds(rabbit, up=False)
 
-    def tell(key: Key) -> None:
+
+async def follow(
+    storages: Informer, taken: Informer, binding: Binding, scheduler: Scheduler
+) -> None:
+    """Tell the scheduler what it may give out, from now on.
+
+    `storages` are the rabbits, and `taken` the NnfStorages, which are there for as long as
+    there is flash that is theirs. `binding` tells whose jobs have made them.
+    """
+
+    def rabbit_changed(obj: Object) -> None:
+        key = key_of(obj)
+        if key.namespace != kinds.DEFAULT_NAMESPACE:
+            return
         raw = storages.get(key)
         if raw is None:
             scheduler.set_ssds(key.name, up=False)
             return
         storage = read(raw, Storage)
-        up = usable(storage)
-        scheduler.set_ssds(key.name, up=up, state=standing(storage))
+        has = storage.status.capacity
+        scheduler.set_ssds(
+            key.name,
+            up=usable(storage),
+            state=standing(storage),
+            # One that has not said how much it has, says 0.
+            capacity=has // GIB if has else None,
+        )
 
-    def changed(obj: Object) -> None:
+    def storage_changed(obj: Object) -> None:
         key = key_of(obj)
-        if key.namespace == kinds.DEFAULT_NAMESPACE:
-            tell(key)
+        raw = taken.get(key)
+        if raw is None:
+            scheduler.set_external(str(key), None)
+            return
+        storage = read(raw, NnfStorage)
+        scheduler.set_external(str(key), flash_by_rabbit(storage), _maker(storage, binding))
 
-    for rabbit in rabbits:
-        tell(Key(kinds.DEFAULT_NAMESPACE, rabbit))
-    storages.listen(changed)
+    # First what is taken: until that is known, there is no telling what is free.
+    await taken.wait_synced()
+    taken.listen(storage_changed)
+    await storages.wait_synced()
+    storages.listen(rabbit_changed)
+
+
+def _maker(storage: NnfStorage, binding: Binding) -> JobId | None:
+    """Return the job whose Workflow has made storage, if it is a job of this workload manager."""
+    carried = storage.metadata.labels
+    if carried.get(labels.WORKFLOW_NAMESPACE) != kinds.DEFAULT_NAMESPACE:
+        return None
+    job = binding.job(carried.get(labels.WORKFLOW_NAME, ""))
+    return None if job is None else JobId(job)

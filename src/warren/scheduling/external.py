@@ -1,0 +1,89 @@
+"""Flash that is taken and is in no job's R: persistent storage, and what jobs left behind.
+
+Storage that a job makes is in the job's R while the job has its resources, and counts for
+itself from the moment at which it gives them back: at no time twice, and at no time not at all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from warren.base.bytesize import whole_gib
+from warren.rfc.fluid import JobId
+
+
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """Storage that is there: its bytes by rabbit, and the job in whose R it is, if in one's."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    job: JobId | None = None
+
+
+class ExternalAllocations:
+    """All storage that is there, and how much of each rabbit it takes from jobs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, External] = {}
+        self._of_job: dict[JobId, set[str]] = {}
+        self._holding: set[JobId] = set()
+        """The jobs that have resources, and have made storage."""
+        self._taken: dict[str, int] = {}
+        """Bytes by rabbit."""
+
+    def set(self, name: str, storage: External | None, *, holding: bool) -> Mapping[str, int]:
+        """Set what storage of a name there is, in place of what was set before.
+
+        `holding` is whether the job of the storage has its resources. Returns the rabbits on
+        which that makes a difference, with how many GiB of each are taken now.
+        """
+        changed: list[str] = []
+        before = self._known.pop(name, None)
+        if before is not None:
+            changed += self._count(before, -1)
+            self._forget(name, before)
+        if storage is not None:
+            self._known[name] = storage
+            if storage.job is not None:
+                self._of_job.setdefault(storage.job, set()).add(name)
+                if holding:
+                    self._holding.add(storage.job)
+            changed += self._count(storage, 1)
+        return self._told(changed)
+
+    def hold(self, job: JobId, *, holding: bool) -> Mapping[str, int]:
+        """Set whether a job has its resources. Returns what `set` does."""
+        names = self._of_job.get(job)
+        if names is None or (job in self._holding) == holding:
+            return {}
+        changed: list[str] = []
+        if holding:
+            for name in names:
+                changed += self._count(self._known[name], -1)
+            self._holding.add(job)
+        else:
+            self._holding.discard(job)
+            for name in names:
+                changed += self._count(self._known[name], 1)
+        return self._told(changed)
+
+    def _forget(self, name: str, storage: External) -> None:
+        if storage.job is None:
+            return
+        names = self._of_job[storage.job]
+        names.discard(name)
+        if not names:
+            del self._of_job[storage.job]
+            self._holding.discard(storage.job)
+
+    def _count(self, storage: External, sign: int) -> Iterator[str]:
+        """Count storage that is in no job's R."""
+        if storage.job is not None and storage.job in self._holding:
+            return
+        for rabbit, size in storage.sizes.items():
+            self._taken[rabbit] = self._taken.get(rabbit, 0) + sign * size
+            if not self._taken[rabbit]:
+                del self._taken[rabbit]
+            yield rabbit
+
+    def _told(self, rabbits: Iterable[str]) -> Mapping[str, int]:
+        return {rabbit: whole_gib(self._taken.get(rabbit, 0)) for rabbit in rabbits}
