@@ -1,5 +1,8 @@
 """Which of a job's rabbits holds which allocation."""
 
+from collections.abc import Iterator
+from itertools import combinations, combinations_with_replacement, product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +99,129 @@ def taken(wanted: list[Shared], places: list[Place], found: list[list[int]]) -> 
         )
         for number, place in enumerate(places)
     ]
+
+
+# Labels and colocation (seed statements 002.7, 002.15, 002.16)
+
+FAST, SAFE = "tier=fast", "tier=safe"
+KEY, OTHER = ("lustre-mgt",), ("",)
+
+
+def labelled(*labels: str, nodes: int = 1, room: int = 9) -> Place:
+    return Place(nodes, 1, room, frozenset(labels))
+
+
+def test_a_rabbit_needs_all_labels_that_are_asked_for() -> None:
+    """002.15"""
+    places = [labelled(FAST, nodes=9), labelled(SAFE, nodes=9), labelled(FAST, SAFE)]
+    assert placed([Shared(1, 5, (FAST, SAFE))], places) == [[0, 0, 1]]
+    assert placed([Shared(2, 5, (FAST,))], places) == [[1, 0, 1]]
+    assert placed([Shared(1, 5, ("tier=cheap",))], places) is None
+    assert placed([Shared(3, 5, (FAST,))], places) is None
+
+
+def test_of_a_rabbit_of_which_nothing_is_known_any_label_may_be_expected() -> None:
+    assert placed([Shared(1, 5, (FAST,))], [Place(1, 1, 9, None)]) == [[1]]
+
+
+def test_sets_with_one_key_are_on_rabbits_of_their_own() -> None:
+    """002.16"""
+    places = [labelled(nodes=2), labelled(nodes=1)]
+    assert placed([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places) == [[1, 0], [0, 1]]
+    assert placed([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places[:1]) is None
+
+
+def test_so_are_allocations_of_one_set_with_a_key() -> None:
+    """002.16"""
+    assert placed([Shared(2, 1, (), KEY)], [labelled(nodes=9), labelled()]) == [[1, 1]]
+    assert placed([Shared(3, 1, (), KEY)], [labelled(nodes=9), labelled()]) is None
+
+
+def test_other_keys_and_sets_without_a_key_may_be_together() -> None:
+    """002.16"""
+    wanted = [Shared(1, 2, (), KEY), Shared(1, 2, (), OTHER), Shared(1, 2)]
+    assert placed(wanted, [labelled()]) == [[1], [1], [1]]
+
+
+def test_a_choice_that_leads_nowhere_is_taken_back() -> None:
+    # The larger one would have the first rabbit, which is the only one for the other.
+    places = [labelled(FAST, nodes=2), labelled(nodes=1)]
+    assert placed([Shared(1, 5, (), KEY), Shared(1, 2, (FAST,), KEY)], places) == [[0, 1], [1, 0]]
+
+
+def test_the_effort_is_bounded_where_nothing_fits() -> None:
+    wanted = [Shared(40, 2), Shared(40, 3), Shared(1, 1, (), KEY)]
+    places = [Place(1, 1, 5) for _ in range(40)]
+    assert placed(wanted, places) is None
+
+
+constrained_ = st.lists(
+    st.builds(
+        Shared,
+        st.integers(1, 2),
+        st.integers(1, 5),
+        st.sampled_from([(), (), (FAST,), (FAST, SAFE)]),
+        st.sampled_from([(), (), KEY, OTHER, KEY + OTHER]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+carrying_ = st.lists(
+    st.builds(
+        Place,
+        st.integers(1, 3),
+        st.sampled_from([1, 1, 2]),
+        st.integers(0, 9),
+        st.sampled_from(
+            [frozenset[str](), frozenset({FAST}), frozenset({FAST, SAFE}), None],
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(constrained_, carrying_)
+def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
+    wanted: list[Shared], places: list[Place]
+) -> None:
+    """002.7, 002.15, 002.16: against all choices there are."""
+    found = placed(wanted, places)
+    if found is None:
+        assert not any(keeps(wanted, places, choice) for choice in choices(wanted, len(places)))
+        return
+    assert [sum(counts) for counts in found] == [each.count for each in wanted]
+    assert keeps(wanted, places, found)
+    narrow = [
+        Place(place.nodes, place.unit, took, place.labels)
+        for place, took in zip(places, taken(wanted, places, found), strict=True)
+    ]
+    assert placed(wanted, narrow) == found
+
+
+def choices(wanted: list[Shared], places: int) -> Iterator[list[list[int]]]:
+    """Return every way of putting allocations in places."""
+    for made in product(
+        *(combinations_with_replacement(range(places), each.count) for each in wanted)
+    ):
+        yield [[own.count(number) for number in range(places)] for own in made]
+
+
+def keeps(wanted: list[Shared], places: list[Place], found: list[list[int]]) -> bool:
+    """Return whether a choice keeps every constraint, read as it is written in the seed."""
+    if any(
+        took > max(place.room, 0)
+        for place, took in zip(places, taken(wanted, places, found), strict=True)
+    ):
+        return False
+    for number, place in enumerate(places):
+        there = [
+            each for each, counts in zip(wanted, found, strict=True) for _ in range(counts[number])
+        ]
+        for each in there:
+            if place.labels is not None and not set(each.labels) <= place.labels:
+                return False
+        for one, other in combinations(there, 2):
+            if set(one.apart) & set(other.apart):
+                return False
+    return True

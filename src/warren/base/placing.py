@@ -5,18 +5,30 @@ storage side asks with the flash that R holds. Both get the same answer (`placed
 is reserved is what is used, on the rabbits where it is used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from typing import Final
+
+_EFFORT: Final = 4096
+"""How often it is tried whether a place would do, where the first choice did not work out."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Allocations of one size that any rabbits of a job may hold."""
+    """Allocations of one size that any rabbits of a job may hold, if they meet what is said."""
 
     count: int
     gib: int
     """Of each, in whole GiB."""
+    labels: tuple[str, ...] = ()
+    """What a rabbit must carry, each as `key=value`."""
+    apart: tuple[str, ...] = ()
+    """Keys: no rabbit holds two allocations that have one in common."""
+
+    @property
+    def constrained(self) -> bool:
+        return bool(self.labels or self.apart)
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,8 @@ class Held:
     """How many of the job's nodes are wired to the rabbit."""
     unit: int
     units: int
+    labels: frozenset[str] = frozenset()
+    """What the rabbit carried when the job got it."""
 
     @property
     def gib(self) -> int:
@@ -43,6 +57,8 @@ class Place:
     """GiB that are given out together."""
     room: int
     """In such units."""
+    labels: frozenset[str] | None = frozenset()
+    """None where it is not known yet what the rabbit carries: it may be anything."""
 
 
 def units(gib: int, unit: int) -> int:
@@ -50,31 +66,138 @@ def units(gib: int, unit: int) -> int:
     return -(-gib // max(unit, 1))
 
 
+def carries(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
+    """Return whether a rabbit that carries some labels has all that are wanted."""
+    return not wanted or labels is None or all(each in labels for each in wanted)
+
+
 def placed(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
     """Return for each entry of `wanted` how many of its allocations each place holds.
 
-    None if they do not fit. Larger allocations are placed first. Each goes where the fewest of
-    its own entry are; of such places to the one with the most nodes; of those to the first.
-    Places without room are passed over. Neither rule looks at how much room there is, so the
-    answer is the same where there is no more room than the answer needs.
+    None if they do not fit. What is constrained is placed first, and of that and of the rest
+    the larger. Each allocation goes where the fewest of its own entry are; of such places to the
+    one with the most nodes; of those to the first. Places that are not allowed are passed over.
+    Where that leads nowhere, the last choices are taken back one by one, for so long as bounded
+    effort allows.
+
+    Nothing of this looks at how much room there is but whether it is enough, so the answer is
+    the same where there is no more room than the answer needs.
     """
+    order = sorted(range(len(wanted)), key=lambda i: (not wanted[i].constrained, -wanted[i].gib))
+    ordered = [wanted[index] for index in order]
+    if any(_hopeless(each, places) for each in ordered):
+        return None
+    found = _at_first(ordered, places)
+    if found is None and (len(ordered) > 1 or any(each.apart for each in ordered)):
+        found = _Search(ordered, places).found()
+    if found is None:
+        return None
+    by_entry = dict(zip(order, found, strict=True))
+    return [by_entry[index] for index in range(len(wanted))]
+
+
+def _hopeless(each: Shared, places: Sequence[Place]) -> bool:
+    """Return whether an entry would not fit though it were alone."""
+    left = each.count
+    for place in places:
+        if carries(place.labels, each.labels):
+            room = max(place.room, 0) // max(units(each.gib, place.unit), 1)
+            left -= min(room, 1) if each.apart else room
+            if left <= 0:
+                return False
+    return True
+
+
+def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
+    """Place entries in order, without ever taking anything back."""
     room = [place.room for place in places]
+    kept: list[set[str]] = [set() for _ in places]
     found = [[0] * len(places) for _ in wanted]
-    for index in sorted(range(len(wanted)), key=lambda each: -wanted[each].gib):
-        gib, counts = wanted[index].gib, found[index]
-        heap = [(0, -place.nodes, number) for number, place in enumerate(places)]
+    for each, counts in zip(wanted, found, strict=True):
+        heap = [
+            (0, -place.nodes, number)
+            for number, place in enumerate(places)
+            if carries(place.labels, each.labels) and kept[number].isdisjoint(each.apart)
+        ]
         heapify(heap)
-        left = wanted[index].count
+        left = each.count
         while left and heap:
             _, nodes, number = heap[0]
-            need = units(gib, places[number].unit)
+            need = units(each.gib, places[number].unit)
             if room[number] < need:
                 heappop(heap)  # and it will not have more
                 continue
             room[number] -= need
             counts[number] += 1
             left -= 1
-            heapreplace(heap, (counts[number], nodes, number))
+            if each.apart:
+                kept[number].update(each.apart)
+                heappop(heap)
+            else:
+                heapreplace(heap, (counts[number], nodes, number))
         if left:
             return None
     return found
+
+
+class _Search:
+    """Goes through choices in the order in which they are preferred, depth first."""
+
+    def __init__(self, wanted: Sequence[Shared], places: Sequence[Place]) -> None:
+        self._wanted = wanted
+        self._places = places
+        self._room = [place.room for place in places]
+        self._kept: list[set[str]] = [set() for _ in places]
+        self._counts = [[0] * len(places) for _ in wanted]
+        self._effort = _EFFORT
+
+    def found(self) -> list[list[int]] | None:
+        """Return the first choice that works out, if one does before the effort is spent."""
+        entries = [entry for entry, each in enumerate(self._wanted) for _ in range(each.count)]
+        tried = [self._choices(entries[0])] if entries else []
+        made: list[int] = []
+        while tried and len(made) < len(entries):
+            entry = entries[len(made)]
+            number = next(tried[-1], None)
+            if number is None:
+                tried.pop()
+                if not made:
+                    return None
+                self._take_back(entries[len(made) - 1], made.pop())
+                continue
+            self._take(entry, number)
+            made.append(number)
+            if len(made) < len(entries):
+                tried.append(self._choices(entries[len(made)]))
+        return self._counts if len(made) == len(entries) else None
+
+    def _choices(self, entry: int) -> Iterator[int]:
+        """Yield the places for an allocation of an entry, the preferred ones first."""
+        each, counts = self._wanted[entry], self._counts[entry]
+        order = sorted(
+            range(len(self._places)),
+            key=lambda number: (counts[number], -self._places[number].nodes, number),
+        )
+        for number in order:
+            if self._effort <= 0:
+                return
+            self._effort -= 1
+            place = self._places[number]
+            if (
+                self._room[number] >= units(each.gib, place.unit)
+                and carries(place.labels, each.labels)
+                and self._kept[number].isdisjoint(each.apart)
+            ):
+                yield number
+
+    def _take(self, entry: int, number: int) -> None:
+        each = self._wanted[entry]
+        self._room[number] -= units(each.gib, self._places[number].unit)
+        self._kept[number].update(each.apart)
+        self._counts[entry][number] += 1
+
+    def _take_back(self, entry: int, number: int) -> None:
+        each = self._wanted[entry]
+        self._room[number] += units(each.gib, self._places[number].unit)
+        self._kept[number].difference_update(each.apart)
+        self._counts[entry][number] -= 1
