@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Shared, units
+from warren.base.placing import Held, Place, Shared, placed, units
 from warren.dws.objects import AllocationNeed
 from warren.dws.placement import filled, reserve
 from warren.rfc.errors import BadFormat
@@ -232,3 +232,147 @@ def test_an_r_without_a_graph_holds_no_flash() -> None:
     assert held(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
     with pytest.raises(BadFormat, match=r"^R cannot be read: "):
         held('{"scheduling": {"graph": {"nodes": [{}]}}}')
+
+
+# Labels and colocation (seed statements 002.15, 002.16)
+
+FAST = "tier=fast"
+KEY = ("lustre-mgt",)
+
+
+def carrying(*labels: set[str], nodes: int = 2, gib: int = 64) -> Graph:
+    """Make a system of rabbits that carry labels."""
+    graph = Graph(system(*((nodes, gib) for _ in labels), **POOLS))
+    for number, each in enumerate(labels):
+        graph.set_ssds(f"r{number}", up=True, labels=each)
+    return graph
+
+
+def test_flash_beside_nodes_is_on_rabbits_with_all_labels() -> None:
+    """002.15"""
+    graph = carrying({"a=1"}, {"a=1", FAST}, {FAST})
+    assert given_to(graph, want(2, ssd=5, labels=("a=1", FAST))) == [("r1", 2, 10)]
+    assert given_to(graph, want(3, ssd=5, labels=(FAST,))) == [("r1", 2, 10), ("r2", 1, 5)]
+    assert graph.match(want(3, ssd=5, labels=("a=1", FAST))) == Refusal(
+        "The job's storage cannot be placed because it is 5 GiB beside each node, 15 GiB "
+        "together, on rabbits of the job's own nodes, and 3 nodes can have no more than 1 rabbit "
+        "with 64 GiB together, of which each allocation is on one.",
+        never=True,
+    )
+
+
+def test_nodes_follow_allocations_to_the_rabbits_that_carry_their_labels() -> None:
+    """002.15"""
+    graph = carrying(set(), {FAST}, {FAST})
+    request = want(2, shared=(Shared(1, 5, (FAST,)),))
+    assert given_to(graph, request) == [("r0", 1, 0), ("r1", 1, 5)]
+    assert given_to(graph, want(2, shared=(Shared(2, 5, (FAST,), KEY),))) == [
+        ("r1", 1, 5),
+        ("r2", 1, 5),
+    ]
+
+
+def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
+    """002.16"""
+    graph = carrying(set(), set())
+    pair = (Shared(1, 5, (), KEY), Shared(1, 3, (), KEY))
+    assert given_to(graph, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
+    other = (Shared(1, 5, (), KEY), Shared(1, 3, (), ("another",)))
+    assert given_to(graph, want(2, shared=other)) == [("r0", 2, 8)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (
+            want(1, ssd=5, labels=("tier=cheap",)),
+            "each of its nodes is to have flash of a rabbit with tier=cheap, and no rabbit of "
+            "nodes that would do has that.",
+        ),
+        (
+            want(2, shared=(Shared(1, 5, ("tier=cheap",)),)),
+            "it is 1 allocation of 5 GiB on rabbits with tier=cheap, and there is no such rabbit "
+            "of its nodes.",
+        ),
+        (
+            want(4, shared=(Shared(2, 5, (FAST,), KEY),)),
+            "it is 2 allocations of 5 GiB each on a rabbit of its own (colocation key "
+            "'lustre-mgt') on rabbits with tier=fast, and there is no more than 1 such rabbit.",
+        ),
+        (
+            want(1, shared=(Shared(1, 5, (), KEY), Shared(1, 3, (), KEY))),
+            "2 allocations with the colocation key 'lustre-mgt' are each on a rabbit of its own, "
+            "and 1 node can have no more than 1 rabbit.",
+        ),
+    ],
+)
+def test_constraints_that_can_never_be_met_are_told_with_their_numbers(
+    request_: Any, reason: str
+) -> None:
+    graph = carrying(set(), {FAST})
+    expected = Refusal(f"The job's storage cannot be placed because {reason}", never=True)
+    assert graph.match(request_) == expected
+
+
+def test_before_it_is_known_what_rabbits_carry_no_job_is_refused_and_none_starts() -> None:
+    graph = Graph(system((2, 64), **POOLS))
+    graph.set_ssds("r0", up=False)
+    request = want(1, ssd=5, labels=(FAST,))
+    assert graph.feasible(request) is None
+    assert not graph.fits(request)
+    graph.set_ssds("r0", up=True, labels=())
+    assert graph.feasible(request) is not None
+
+
+def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
+    """Set by set, storage is placed by what the scheduler saw, whatever has changed since."""
+    graph = carrying({"rabbit=other", FAST})
+    (found,) = held(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
+    assert found == Held("r0", 1, 1, 5, frozenset({FAST}))
+    graph.set_ssds("r0", up=True, labels={"a=1"})
+    (found,) = held(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
+    assert found.labels == {"a=1"}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 2),
+            st.integers(1, 12),
+            st.sampled_from([set[str](), {FAST}, {FAST, "a=1"}]),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(1, 4),
+    st.lists(
+        st.builds(
+            Shared,
+            st.integers(1, 2),
+            st.integers(1, 5),
+            st.sampled_from([(), (FAST,), ("a=1",)]),
+            st.sampled_from([(), KEY]),
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+)
+def test_what_is_matched_is_what_storage_can_be_placed_on(
+    shape: list[tuple[int, int, set[str]]], nodes: int, shared: list[Shared]
+) -> None:
+    """002.7, 002.15, 002.16: what R holds is enough, keeps all constraints, and is all used."""
+    graph = Graph(system(*((n, gib) for n, gib, _ in shape), **POOLS))
+    for number, (_, _, labels) in enumerate(shape):
+        graph.set_ssds(f"r{number}", up=True, labels=labels)
+    found = graph.match(want(nodes, shared=tuple(shared)))
+    if isinstance(found, Refusal):
+        return
+    given_ = held(orjson.dumps(written(graph, found)))
+    counts = placed(shared, [Place(e.nodes, e.unit, e.units, e.labels) for e in given_])
+    assert counts is not None
+    for number, each in enumerate(given_):
+        there = [one for one, own in zip(shared, counts, strict=True) for _ in range(own[number])]
+        assert sum(one.gib for one in there) == each.gib
+        assert all(each.labels >= set(one.labels) for one in there)
+        keys = [key for one in there for key in one.apart]
+        assert len(keys) == len(set(keys))

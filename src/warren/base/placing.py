@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
+from warren.base.bytesize import gib
+from warren.base.words import plural
+
 _EFFORT: Final = 4096
 """How often it is tried whether a place would do, where the first choice did not work out."""
 
@@ -59,6 +62,18 @@ class Place:
     """In such units."""
     labels: frozenset[str] | None = frozenset()
     """None where it is not known yet what the rabbit carries: it may be anything."""
+
+
+def described(each: Shared) -> str:
+    """Write allocations for a person, with what they demand of rabbits."""
+    said = f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}"
+    if each.apart:
+        own = "on a rabbit of its own" if each.count == 1 else "each on a rabbit of its own"
+        keys = " and ".join(repr(key) for key in each.apart)
+        said += f" {own} (colocation key {keys})"
+    if each.labels:
+        said += f" on rabbits with {' and '.join(each.labels)}"
+    return said
 
 
 def units(gib: int, unit: int) -> int:

@@ -161,13 +161,20 @@ class JobScheduler:
     # What may be given out
 
     def set_ssds(
-        self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+        self,
+        rabbit: str,
+        *,
+        up: bool,
+        state: str = "",
+        capacity: int | None = None,
+        labels: Iterable[str] | None = None,
     ) -> None:
         """Set whether a rabbit's flash may be given to jobs; and its state, where it may not.
 
-        `capacity` is how many GiB it says that it has, where it does.
+        `capacity` is how many GiB it says that it has, and `labels` are what it carries, where
+        that is known.
         """
-        self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity)
+        self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity, labels=labels)
         self._news.set()
 
     def set_external(

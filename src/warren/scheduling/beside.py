@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from warren.base.placing import Place, placed, units
+from warren.base.placing import Place, carries, placed, units
 from warren.scheduling.request import Request
 
 
@@ -27,6 +27,8 @@ class Reach:
     free: int
     unit: int
     """GiB of a unit."""
+    labels: frozenset[str] | None = frozenset()
+    """What its rabbit carries; None where that is not known yet."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,10 @@ def _settled(request: Request, chosen: Sequence[tuple[Reach, int]]) -> list[Choi
     ordered = sorted(chosen, key=lambda each: each[0].nodes & -each[0].nodes)
     counts = placed(
         request.shared,
-        [Place(nodes, reach.unit, reach.free - nodes * reach.beside) for reach, nodes in ordered],
+        [
+            Place(nodes, reach.unit, reach.free - nodes * reach.beside, reach.labels)
+            for reach, nodes in ordered
+        ],
     )
     if counts is None:
         return None
@@ -103,6 +108,8 @@ class _Taken:
 
     reach: Reach
     shared: int = 0
+    apart: set[str] = field(default_factory=set)
+    """The keys of the allocations that must be with no other of such a key."""
     nodes: int = field(init=False)
     """How many can have flash beside them still."""
 
@@ -121,14 +128,18 @@ def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | Non
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
     taken = [_Taken(reach) for reach in reaches]
     used: set[int] = set()
-    for each in sorted(request.shared, key=lambda each: -each.gib):
+    for each in sorted(request.shared, key=lambda each: (not each.constrained, -each.gib)):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
             one = taken[index]
             lost = one.nodes - one.after(units(gib, one.reach.unit))
             return (lost, one.shared - one.reach.free, index)
 
-        heap = [cost(index) for index in range(len(taken))]
+        heap = [
+            cost(index)
+            for index, one in enumerate(taken)
+            if carries(one.reach.labels, each.labels) and one.apart.isdisjoint(each.apart)
+        ]
         heapify(heap)
         left = each.count
         while left and heap:
@@ -142,7 +153,11 @@ def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | Non
             one.shared += need
             one.nodes = after
             left -= 1
-            heapreplace(heap, cost(index))
+            if each.apart:
+                one.apart.update(each.apart)
+                heappop(heap)
+            else:
+                heapreplace(heap, cost(index))
         if left:
             return None
     most = [one.nodes for one in taken]

@@ -17,6 +17,9 @@ KIND: Final = "flash"
 
 POOL: Final = "pool"
 
+RESERVED: Final = frozenset(("rabbit", "ssdcount", KIND))
+"""Properties of a chassis that are not labels of its rabbit."""
+
 
 class Flash(Protocol):
     """The flash of one rabbit."""

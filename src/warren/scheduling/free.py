@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from warren.base.placing import carries
 from warren.scheduling import beside
 from warren.scheduling.beside import Reach
 from warren.scheduling.flash import lowest
@@ -203,9 +204,9 @@ class FreeResources:
         if not request.flash:
             return able.bit_count() >= request.all_nodes
         if request.shared:
-            return beside.choose(request, self._reaches(able, request.ssd_gib)) is not None
+            return beside.choose(request, self._reaches(able, request)) is not None
         wanted = request.all_nodes
-        for nodes, _, _ in self._beside_flash(able, request.ssd_gib):
+        for nodes, _, _ in self._beside_flash(able, request):
             wanted -= nodes.bit_count()
             if wanted <= 0:
                 return True
@@ -264,7 +265,7 @@ class FreeResources:
 
     def _flash_pieces(self, request: Request, able: int) -> Iterator[Piece]:
         nodes, wanted = self._inventory.nodes, request.all_nodes
-        for chosen, index, units in self._beside_flash(able, request.ssd_gib):
+        for chosen, index, units in self._beside_flash(able, request):
             flash = self._inventory.chassis[index].flash
             free = self._usable(index)
             for place in _places(chosen):
@@ -279,7 +280,7 @@ class FreeResources:
     def _shared_pieces(self, request: Request, able: int) -> Iterator[Piece]:
         """Yield the pieces of nodes; what is shared of a rabbit is with the first of its nodes."""
         nodes = self._inventory.nodes
-        for choice in beside.choose(request, self._reaches(able, request.ssd_gib)) or ():
+        for choice in beside.choose(request, self._reaches(able, request)) or ():
             reach = choice.reach
             flash = self._inventory.chassis[reach.chassis].flash
             free, more = self._usable(reach.chassis), choice.shared
@@ -292,19 +293,20 @@ class FreeResources:
                 free, more = flash.less(free, own), 0
                 yield Piece(nodes[place].rank, cores, own, gpus)
 
-    def _reaches(self, able: int, gib: int) -> Iterator[Reach]:
+    def _reaches(self, able: int, request: Request) -> Iterator[Reach]:
         """Yield what a request could have of each chassis that has nodes for it."""
+        gib = request.ssd_gib
         for index, chassis in enumerate(self._inventory.chassis):
             nodes = able & chassis.places
             units = chassis.flash.units(gib)
-            if not nodes or (gib and not units):
+            if not nodes or (gib and not units) or not carries(chassis.labels, request.labels):
                 continue
             free = chassis.flash.count(self._usable(index))
             most = nodes.bit_count()
             if units:
                 most = min(most, free // units)
             if most:
-                yield Reach(index, nodes, most, units, free, chassis.flash.unit)
+                yield Reach(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
 
     def _share(self, request: Request, place: int) -> tuple[int, int]:
         """Return the cores and gpus of one node that are to be allocated."""
@@ -313,12 +315,12 @@ class FreeResources:
             return cores, gpus
         return lowest(cores, request.node_cores), lowest(gpus, request.node_gpus)
 
-    def _beside_flash(self, able: int, gib: int) -> Iterator[tuple[int, int, int]]:
+    def _beside_flash(self, able: int, request: Request) -> Iterator[tuple[int, int, int]]:
         """Return nodes that can have flash, the number of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
-            units = chassis.flash.units(gib)
+            units = chassis.flash.units(request.ssd_gib)
             nodes = able & chassis.places
-            if not units or not nodes:
+            if not units or not nodes or not carries(chassis.labels, request.labels):
                 continue
             enough = chassis.flash.count(self._usable(index)) // units
             if enough < nodes.bit_count():

@@ -90,16 +90,25 @@ class Graph:
     # What may be given out
 
     def set_ssds(
-        self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+        self,
+        rabbit: str,
+        *,
+        up: bool,
+        state: str = "",
+        capacity: int | None = None,
+        labels: Iterable[str] | None = None,
     ) -> None:
         """Set whether a rabbit's flash may be allocated. Unknown rabbits are ignored.
 
         `state` is the word for what the rabbit is, where it may not; `capacity` how many GiB
-        it says that it has, where it says so. More than the graph has is not given out.
+        it says that it has, where it says so: more than the graph has is not given out. `labels`
+        are what it carries, each as `key=value`, where that is known.
         """
         self._states[rabbit] = state
         for index in self._inventory.rabbits.get(rabbit, ()):
             self._free.set_ready(index, ready=up)
+            if labels is not None:
+                self._inventory.chassis[index].set_labels(labels)
         if capacity is not None and capacity != self._capacity.get(rabbit):
             self._capacity[rabbit] = capacity
             self._keep(rabbit)
@@ -120,12 +129,12 @@ class Graph:
             if has is not None and len(numbers) == 1:
                 # A part of a unit is none.
                 there = min(there, has // flash.unit if flash.unit else 0)
-            lacking = flash.count(flash.whole) - there
             taken = min(flash.units(external), there)
             external -= taken * flash.unit
-            self._whole.set_kept(index, lacking)
-            self._ended.set_kept(index, lacking + taken)
-            self._free.set_kept(index, lacking + taken)
+            kept = flash.count(flash.whole) - there + taken
+            # Both may change again: what could fit without them is waited for.
+            self._ended.set_kept(index, kept)
+            self._free.set_kept(index, kept)
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before.
@@ -189,6 +198,11 @@ class Graph:
         """Return the ranks of the nodes that meet a constraint. Raises BadFormat."""
         nodes = self._inventory.nodes
         return [nodes[place].rank for place in ids(self._inventory.meeting(constraint))]
+
+    @property
+    def largest(self) -> int:
+        """How many GiB of flash the largest chassis has."""
+        return max((each.flash.gib for each in self._inventory.chassis), default=0)
 
     def possible(self, request: Request) -> int:
         """Return the nodes that a request could ever get, as bits."""
@@ -278,6 +292,7 @@ class Graph:
             offline=self._offline,
             states=self._states,
             external=self._external,
+            capacity=self._capacity,
         )
 
     def _meeting(self, constraint: str) -> int:

@@ -71,6 +71,7 @@ _READER: Final = msgspec.json.Decoder(_R)
 class _Found:
     rabbit: str
     pool: bool
+    labels: frozenset[str]
     sizes: list[int] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
 
@@ -91,7 +92,10 @@ def held(r: bytes | str) -> list[Held]:
                 pass
             case _Chassis(paths=paths, properties=told):
                 pool = told.get(flash.KIND) == flash.POOL
-                found[paths.containment] = _Found(told.get("rabbit", ""), pool)
+                labels = frozenset(
+                    f"{key}={value}" for key, value in told.items() if key not in flash.RESERVED
+                )
+                found[paths.containment] = _Found(told.get("rabbit", ""), pool, labels)
             case _Ssd(paths=paths, size=size) if paths.parent in found:
                 found[paths.parent].sizes.append(size)
             case _Node(paths=paths, rank=rank) if paths.parent in found:
@@ -102,4 +106,4 @@ def held(r: bytes | str) -> list[Held]:
 
 def _held(one: _Found) -> Held:
     unit = 1 if one.pool else max(one.sizes, default=1)
-    return Held(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit)
+    return Held(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit, one.labels)

@@ -51,6 +51,8 @@ class Chassis:
     flash: Flash = field(default_factory=Quanta)
     places: int = 0
     """Its nodes."""
+    labels: frozenset[str] | None = None
+    """What its rabbit carries, each as `key=value`; None where that is not known yet."""
     _quanta: dict[int, Text] = field(default_factory=dict)
 
     @cached_property
@@ -58,10 +60,19 @@ class Chassis:
         properties = {"rabbit": self.rabbit}
         if isinstance(self.flash, Pool):
             properties[flash.KIND] = flash.POOL
-        metadata = {"properties": properties}
+        # With them, so that the storage side decides by what the scheduler has seen.
+        told = (label.partition("=") for label in sorted(self.labels or ()))
+        metadata = {"properties": {key: value for key, _, value in told} | properties}
         return jgf.text(
             Vertex(type="chassis", path=self.path, metadata=metadata), self.number, _ROOT
         )
+
+    def set_labels(self, labels: Iterable[str]) -> None:
+        """Set what its rabbit carries. What has the name of a property here is left out."""
+        known = frozenset(each for each in labels if each.partition("=")[0] not in flash.RESERVED)
+        if known != self.labels:
+            self.labels = known
+            self.__dict__.pop("text", None)  # it is written anew
 
     def texts(self, share: int) -> Iterator[Text]:
         """Write a share of its flash. Quanta are written once: they are the same for all jobs."""

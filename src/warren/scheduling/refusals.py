@@ -1,11 +1,12 @@
 """Why a request is not met, in words: what would have to be there, or what it waits for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from warren.base.bytesize import gib
+from warren.base.placing import carries, described
 from warren.base.words import asked, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
@@ -40,6 +41,8 @@ class View:
     """What rabbits are, by their names."""
     external: Mapping[str, int]
     """GiB of rabbits that are taken by storage of no job."""
+    capacity: Mapping[str, int]
+    """GiB that rabbits say they have, where they do."""
 
     @property
     def offered(self) -> int:
@@ -96,7 +99,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     if able < wanted:
         each = f"{those} with {_each(wanted, cores, gpus)}"
         return f"{asked(wanted, 'node', each)}, and the cluster has {able or 'none'}."
-    if request.shared:
+    if request.shared or request.labels:
         return _unplaced(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
     flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
@@ -110,10 +113,14 @@ def _unplaced(request: Request, view: View) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.all_nodes
     able = view.whole.able(request, view.offered)
-    there = [each.flash.gib for each in view.inventory.chassis if each.places & able]
-    largest = max(request.shared, key=lambda each: each.gib)
+    chassis = [each for each in view.inventory.chassis if each.places & able]
+    lacking = _unlabelled(request, [each.labels for each in chassis], wanted)
+    if lacking:
+        return lacking
+    there = [each.flash.gib for each in chassis if carries(each.labels, request.labels)]
+    largest = max(request.shared, key=lambda each: each.gib, default=None)
     room = max(there, default=0) - request.ssd_gib
-    if largest.gib > room:
+    if largest is not None and largest.gib > room:
         less = f", {gib(request.ssd_gib, up=True)} of it beside a node" if request.ssd_gib else ""
         most = gib(max(there, default=0), up=False)
         return (
@@ -131,11 +138,41 @@ def _unplaced(request: Request, view: View) -> str:
     )
 
 
+def _unlabelled(
+    request: Request, carried: Sequence[frozenset[str] | None], wanted: int
+) -> str | None:
+    """Return why labels and colocation alone cannot be met, by the rabbits of the nodes."""
+    what = "The job's storage cannot be placed because"
+    if not any(carries(each, request.labels) for each in carried):
+        words = " and ".join(request.labels)
+        return (
+            f"{what} each of its nodes is to have flash of a rabbit with {words}, "
+            "and no rabbit of nodes that would do has that."
+        )
+    kept: dict[str, int] = {}
+    for each in request.shared:
+        there = sum(carries(one, each.labels) and carries(one, request.labels) for one in carried)
+        if not there:
+            return f"{what} it is {described(each)}, and there is no such rabbit of its nodes."
+        if each.apart and each.labels and each.count > there:
+            those = plural(there, "such rabbit")
+            return f"{what} it is {described(each)}, and there is no more than {those}."
+        for key in each.apart:
+            kept[key] = kept.get(key, 0) + each.count
+    for key, count in kept.items():
+        rabbits = min(wanted, len(carried))
+        if count > rabbits:
+            return (
+                f"{what} {plural(count, 'allocation')} with the colocation key {key!r} are each on "
+                f"a rabbit of its own, and {plural(wanted, 'node')} can have no more than "
+                f"{plural(rabbits, 'rabbit')}."
+            )
+    return None
+
+
 def _parts(request: Request) -> str:
     """Write the flash of a request that is not only beside each node."""
-    parts = [
-        f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}" for each in request.shared
-    ]
+    parts = [described(each) for each in request.shared]
     if request.ssd_gib:
         parts.append(f"{gib(request.ssd_gib, up=True)} beside each node")
     return " and ".join(parts)
@@ -185,15 +222,18 @@ def _wanting(request: Request, view: View) -> str:
 
 def _external(view: View, able: int) -> str:
     """Tell of flash that no job's end will free, on the rabbits that would do."""
-    there = [
-        taken
-        for each in view.inventory.chassis
-        if each.places & able and (taken := view.external.get(each.rabbit, 0))
+    rabbits = [each for each in view.inventory.chassis if each.places & able]
+    said = ""
+    taken = [external for each in rabbits if (external := view.external.get(each.rabbit, 0))]
+    if taken:
+        there = plural(len(taken), "rabbit")
+        said += f"; storage of no running job has {gib(sum(taken), up=True)} of {there}"
+    less = [
+        f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
+        for each in rabbits
+        if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
     ]
-    if not there:
-        return ""
-    rabbits = plural(len(there), "rabbit")
-    return f"; storage of no running job has {gib(sum(there), up=True)} of {rabbits}"
+    return f"{said}; {', '.join(less)}" if less else said
 
 
 def _kept_back(request: Request, view: View) -> str:

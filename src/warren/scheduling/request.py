@@ -4,13 +4,15 @@ These shapes are understood: slots of cores, alone or on nodes, and gpus beside 
 slots of whole nodes; and what the storage side has rewritten, `slot(rabbit) > [node, ssd]`,
 where each node's ssds must be of its own chassis. Next to the entry with the nodes there may be
 `chassis > ssd`: so many allocations of so many GiB, each on any chassis that has nodes of the
-job. Counts may leave a choice.
+job. The system attribute `dw_constraints` says what either demands of rabbits. Counts may leave a
+choice.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import msgspec
 import orjson
 
 from warren.base.placing import Shared
@@ -43,6 +45,8 @@ class Request:
     """Flash beside each node, in GiB."""
     shared: tuple[Shared, ...] = ()
     """Flash beside that, on the rabbits of whichever of the nodes."""
+    labels: tuple[str, ...] = ()
+    """What the rabbit of each node must carry, where flash is beside the nodes."""
     constraint: str = ""
     """What the nodes have to meet (RFC 31), as JSON text."""
     more: tuple[tuple[Part, Count], ...] = ()
@@ -83,10 +87,13 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
             f"jobspec: resources holds {1 + len(others)} entries, not 1 and chassis with ssds"
         )
     found = _Reader(spec).request(first)
-    shared = tuple(_shared(each, f"resources[{n}]") for n, each in enumerate(others, 1))
+    system = (spec["attributes"] or {}).get("system") or {}
+    demands = _demands(system.get("dw_constraints") or {})
+    shared = tuple(_shared(each, f"resources[{n}]", demands) for n, each in enumerate(others, 1))
     if shared and found.nodes is None:
         raise BadFormat("jobspec: resources[1] is on chassis of the job's nodes, and it names none")
-    return replace(found, shared=shared)
+    beside = demands.get(first.get("label", ""), _NOTHING) if found.ssd_gib else _NOTHING
+    return replace(found, shared=shared, labels=beside.labels)
 
 
 class _Reader:
@@ -196,12 +203,52 @@ class _Reader:
         return read.min
 
 
-def _shared(top: Vertex, path: str) -> Shared:
+@dataclass(frozen=True)
+class _Demand:
+    """What some flash demands of its rabbits."""
+
+    labels: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+_NOTHING: Final = _Demand()
+
+
+def _demands(given: Any) -> Mapping[str, _Demand]:
+    """Read what flash demands of rabbits, by the labels of the resources (`dws.resources`)."""
+    path = "jobspec: attributes.system.dw_constraints"
+    if not isinstance(given, Mapping):
+        raise BadFormat(f"{path} is not an object")
+    found = {}
+    for label, each in given.items():
+        try:
+            demand = msgspec.convert(each, _Constraints)
+        except msgspec.ValidationError as error:
+            raise BadFormat(f"{path}.{label}: {error}") from None
+        if any(one.type != "exclusive" for one in demand.colocation):
+            raise BadFormat(f"{path}.{label}.colocation is not 'exclusive'")
+        found[label] = _Demand(demand.labels, tuple(one.key for one in demand.colocation))
+    return found
+
+
+class _Colocation(msgspec.Struct, frozen=True):
+    type: str = "exclusive"
+    key: str = ""
+
+
+class _Constraints(msgspec.Struct, frozen=True):
+    labels: tuple[str, ...] = ()
+    colocation: tuple[_Colocation, ...] = ()
+
+
+def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> Shared:
     """Read flash that stands next to the nodes."""
     parts = _children(top, path, ("ssd",))
     if "ssd" not in parts:
         raise BadFormat(f"jobspec: {path}.with holds no ssd")
-    return Shared(_number(top, path), _number(*parts["ssd"]))
+    demand = demands.get(top.get("label", ""), _NOTHING)
+    gib = _number(*parts["ssd"])
+    return Shared(_number(top, path), gib, demand.labels, demand.apart)
 
 
 def _number(vertex: Vertex, path: str) -> int:
