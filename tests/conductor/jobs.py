@@ -55,7 +55,9 @@ class Jobs:
         self.asked.append(("flash", job.id))
         return self.held
 
-    async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
+    async def release(
+        self, job: Job, resources: Sequence[Mapping[str, Any]], constraints: Mapping[str, Any]
+    ) -> None:
         self.asked.append(("release", job.id, resources))
         self._now(job, Phase.QUEUED, Phase.HELD)
 

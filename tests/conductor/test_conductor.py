@@ -65,8 +65,16 @@ def test_a_workflow_of_another_workload_manager_is_left_alone() -> None:
     in_a_world(action)
 
 
+def told(control: Control) -> list[int]:
+    """Return how much flash each rabbit says that it has."""
+    rabbits = control.api.store.everything(kinds.STORAGE)
+    return [rabbit.get("status", {}).get("capacity", 0) for rabbit in rabbits] or [0]
+
+
 def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
     async def action(world: World, control: Control) -> None:
+        await world.until(lambda: all(told(control)))
+        # After they have told how much they have: the scheduler gives it out.
         for flash in world.flash.values():
             flash.capacity = 1
         job = await world.submit(control, attributes=DW)

@@ -124,7 +124,7 @@ def test_a_job_is_held_released_started_and_finished(lived: Any) -> None:
         assert heard[-1] == number
         assert number in tried.manager.jobs()
 
-        await tried.manager.release(held, held.resources or RESOURCES)
+        await tried.manager.release(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
         assert starting.nodes == ("node0",)
         await tried.manager.start(starting, {"DW_JOB_my_fs": "/mnt"})
@@ -147,9 +147,9 @@ def test_what_a_job_is_past_changes_nothing(lived: Any) -> None:
         await settle()
         assert (await come_to(tried, number, Phase.HELD)) == held
 
-        await tried.manager.release(held, held.resources or RESOURCES)
+        await tried.manager.release(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
-        await tried.manager.release(held, held.resources or RESOURCES)
+        await tried.manager.release(held, held.resources or RESOURCES, {})
         await tried.manager.finish(held)
         await settle()
         assert (await come_to(tried, number, Phase.STARTING)) == starting
@@ -161,7 +161,7 @@ def test_a_fatal_exception_fails_a_job_and_another_does_not(lived: Any) -> None:
     async def story(tried: Tried) -> None:
         number = await tried.submit()
         held = await come_to(tried, number, Phase.HELD)
-        await tried.manager.release(held, held.resources or RESOURCES)
+        await tried.manager.release(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
         await tried.manager.start(starting, {})
         running = await come_to(tried, number, Phase.RUNNING)

@@ -38,7 +38,7 @@ from warren.dws.objects import (
     NnfStorageProfile,
     read,
 )
-from warren.dws.resources import rewritten
+from warren.dws.resources import Rewritten, rewritten
 
 # Needs
 
@@ -339,7 +339,7 @@ def vector_needs(name: str) -> list[AllocationNeed]:
 
 
 def ssds(needs: list[AllocationNeed], nodes: int = 2, floor: int = FLOOR) -> int:
-    changed = rewritten([{**NODE, "count": nodes}], needs, floor)
+    changed = rewritten([{**NODE, "count": nodes}], needs, floor).resources
     assert changed is not None
     count = changed[0]["with"][1]["count"]
     assert isinstance(count, int)
@@ -347,7 +347,7 @@ def ssds(needs: list[AllocationNeed], nodes: int = 2, floor: int = FLOOR) -> int
 
 
 def test_each_node_gets_flash_beside_it() -> None:
-    assert rewritten([NODE], [need()], FLOOR) == [
+    assert rewritten([NODE], [need()], FLOOR).resources == [
         {
             "type": "slot",
             "count": 2,
@@ -378,8 +378,8 @@ def test_flash_is_counted_in_whole_gib_with_a_floor_for_each_allocation(
 
 @pytest.mark.parametrize(("nodes", "gib"), [(1, 10240), (2, 5120), (3, 3414), (4, 2560)])
 def test_the_lustre_of_flux_coral2_is_spread_over_the_nodes(nodes: int, gib: int) -> None:
-    changed = rewritten([{**NODE, "count": nodes}], vector_needs("lustre10tb"), FLOOR)
-    assert changed is not None
+    found = rewritten([{**NODE, "count": nodes}], vector_needs("lustre10tb"), FLOOR)
+    changed = found.resources
     assert changed[0]["with"][1]["count"] == gib
     # Its MGT and MDT are smaller than what each node's part of them would be raised to.
     assert changed[1:] == [shared(1, 4)]
@@ -411,8 +411,7 @@ def shared(count: int, gib: int) -> dict[str, Any]:
 def test_flash_that_is_not_beside_each_node_is_asked_for_as_the_allocations_that_it_will_be(
     one: AllocationNeed, asked: dict[str, Any]
 ) -> None:
-    changed = rewritten([NODE], [one], FLOOR)
-    assert changed is not None
+    changed = rewritten([NODE], [one], FLOOR).resources
     assert changed[0]["with"] == [{**NODE, "count": 1}]
     assert changed[1:] == [asked]
 
@@ -449,8 +448,7 @@ def test_what_cannot_be_reserved_is_refused_before_the_scheduler_has_the_job(
 @pytest.mark.parametrize("one", [need(), need("mgt", 1, "AllocateSingleServer")])
 def test_a_jobspec_that_was_rewritten_stays_as_it_is(one: AllocationNeed) -> None:
     once = rewritten([NODE], [one], FLOOR)
-    assert once is not None
-    assert rewritten(once, [one], FLOOR) is None
+    assert rewritten(once.resources, [one], FLOOR) == once
 
 
 @pytest.mark.parametrize(
@@ -468,19 +466,17 @@ def test_flash_that_an_author_asks_for_himself_is_refused_where_it_is_not_what_i
     mine: list[AllocationNeed], needs: list[AllocationNeed]
 ) -> None:
     own = rewritten([NODE], mine, FLOOR)
-    assert own is not None
     with pytest.raises(Fault, match=r"is not what its #DW directives need: leave its ssds out"):
-        rewritten(own, needs, FLOOR)
+        rewritten(own.resources, needs, FLOOR)
 
 
 def test_an_author_may_ask_for_more_flash_beside_each_node_than_is_needed() -> None:
     own = rewritten([NODE], [need(size=9 * GIB)], FLOOR)
-    assert own is not None
-    assert rewritten(own, [need(size=8 * GIB)], FLOOR) is None
+    assert rewritten(own.resources, [need(size=8 * GIB)], FLOOR) == own
 
 
 def test_a_job_that_needs_no_storage_keeps_its_resources() -> None:
-    assert rewritten([NODE], [], FLOOR) == [NODE]
+    assert rewritten([NODE], [], FLOOR) == Rewritten([NODE], {})
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_what_the_storage_side_has_rewritten_is_what_the_scheduler_reads() -> No
     plain = jobspec.make(["true"], nodes=2, tasks=4)
     needs = [need("xfs", 3 * GIB), need("mgt", 5 * GIB, "AllocateSingleServer")]
     changed = resources.rewritten(plain["resources"], needs, 4 * GIB)
-    found = from_jobspec({**plain, "resources": changed})
+    found = from_jobspec({**plain, "resources": changed.resources})
     assert found == want(2, 4, ssd=4, shared=(Shared(1, 5),))
 
 
@@ -250,3 +250,39 @@ def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
 
 def test_less_than_a_gib_is_no_flash() -> None:
     assert ssds(describe("c", [Chassis(rabbit="r", capacity=GIB - 1, hosts=())], cores=1)) == []
+
+
+def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() -> None:
+    outer = slot(2, {**node(1, slot(1, core()))}, ssd(3), label="rabbit")
+    named = {**chassis(1, ssd(5)), "label": "rabbit-0"}
+    demands = {
+        "rabbit": {"labels": ["tier=fast"]},
+        "rabbit-0": {"labels": ["a=1"], "colocation": [{"type": "exclusive", "key": "k"}]},
+    }
+    found = from_jobspec(demanding(demands, outer, named, chassis(1, ssd(7))))
+    assert found.labels == ("tier=fast",)
+    assert found.shared == (Shared(1, 5, ("a=1",), ("k",)), Shared(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("demands", "problem"),
+    [
+        ([1], "dw_constraints is not an object"),
+        ({"rabbit": {"labels": "a=1"}}, r"dw_constraints.rabbit: Expected `array`"),
+        (
+            {"rabbit": {"colocation": [{"type": "near"}]}},
+            "dw_constraints.rabbit.colocation is not 'exclusive'",
+        ),
+    ],
+)
+def test_demands_that_are_not_understood_are_refused_with_the_place(
+    demands: Any, problem: str
+) -> None:
+    with pytest.raises(BadFormat, match=problem):
+        from_jobspec(demanding(demands, node(1, slot(1, core()))))
+
+
+def demanding(demands: Any, *resources: Any) -> dict[str, Any]:
+    asked = asking(*resources)
+    system = {**asked["attributes"]["system"], "dw_constraints": demands}
+    return {**asked, "attributes": {"system": system}}

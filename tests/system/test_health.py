@@ -1,7 +1,7 @@
 """Rabbits that are not Ready get no jobs, and keep those that they have."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -183,7 +183,13 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
 
     class Scheduler:
         def set_ssds(
-            self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+            self,
+            rabbit: str,
+            *,
+            up: bool,
+            state: str = "",
+            capacity: int | None = None,
+            labels: Iterable[str] | None = None,
         ) -> None:
             told.append((rabbit, up))
 

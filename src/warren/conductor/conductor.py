@@ -13,6 +13,7 @@ import structlog
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
+from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
 from warren.dws import conduct, kinds, labels, waits
 from warren.dws.binding import Phase
@@ -63,6 +64,7 @@ class Conductor:
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT)
+        self._capacities = Capacities(informers.of(kinds.STORAGE))
 
     async def run(self) -> None:
         """Lead until cancelled, from when everything is known."""
@@ -155,6 +157,7 @@ class Conductor:
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounted=self._mounted(known),
             floor=self._floor,
+            largest=self._capacities.largest(),
             transient=self._transient_for(job, workflow),
         )
 
@@ -180,8 +183,8 @@ class Conductor:
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
-                case conduct.Release(resources):
-                    await self._jobs.release(job, resources)
+                case conduct.Release(resources, constraints):
+                    await self._jobs.release(job, resources, constraints)
                 case conduct.Start(variables):
                     await self._jobs.start(job, variables)
                 case conduct.Finish():

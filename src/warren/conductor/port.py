@@ -39,8 +39,13 @@ class WorkloadManager(Protocol):
         """Return the flash that a job was given, rabbit by rabbit, in the order of its nodes."""
         ...
 
-    async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
-        """Release the job to the scheduler, with these resources."""
+    async def release(
+        self, job: Job, resources: Sequence[Mapping[str, Any]], constraints: Mapping[str, Any]
+    ) -> None:
+        """Release the job to the scheduler, with these resources.
+
+        `constraints` are what their flash demands of rabbits, by the labels of the resources.
+        """
         ...
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:

@@ -106,6 +106,7 @@ def _validator(informers: Informers, graph: Graph) -> StorageValidator:
         ],
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
         feasible=graph.feasible,
+        largest=lambda: graph.largest,
         floor=FLOOR,
     )
 

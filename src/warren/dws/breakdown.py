@@ -41,7 +41,8 @@ here, and refused where storage is placed."""
 MGT_KEY: Final = "lustre-mgt"
 """What keeps two MGTs off one rabbit."""
 
-_RABBIT: Final = f"{labels.STORAGE_TYPE}=Rabbit"
+RABBIT: Final = f"{labels.STORAGE_TYPE}=Rabbit"
+"""The label that every set asks for, and every rabbit carries."""
 
 _NETWORK: Final = {"type": "network", "priority": "mandatory"}
 _PHYSICAL: Final = {"type": "physical", "priority": "mandatory"}
@@ -419,7 +420,7 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
     size = _scaled(directive, profile, f"{path}.capacityScalingFactor", options)
     where = f"{path}.allocationPadding"
     size += _read(profile, where, profiles.padding, options.allocation_padding, size)
-    constraints = Constraints(labels=(*options.storage_labels, _RABBIT))
+    constraints = Constraints(labels=(*options.storage_labels, RABBIT))
     return [
         AllocationNeed(
             allocation_strategy=PER_COMPUTE,
@@ -504,7 +505,7 @@ def _set(
         minimum_capacity=size,
         label=label,
         constraints=Constraints(
-            labels=(*options.storage_labels, _RABBIT),
+            labels=(*options.storage_labels, RABBIT),
             count=options.count,
             scale=options.scale,
             colocation=colocation,

@@ -6,7 +6,7 @@ takes up each job where it is. Every action may be repeated.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -73,6 +73,8 @@ class JobSnapshot:
     """The job's nodes that have not let go of its storage."""
     floor: int
     """The least size of one allocation, in bytes."""
+    largest: int | None = None
+    """How many GiB the largest rabbit has, where that is known."""
     flash: Sequence[Held] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     transient: float | None = None
@@ -86,6 +88,8 @@ class Release:
     """Let the scheduler have the job, with these resources."""
 
     resources: Sequence[Mapping[str, Any]]
+    constraints: Mapping[str, Any] = field(default_factory=dict)
+    """What their flash demands of rabbits (`dws.resources`)."""
 
 
 @dataclass(frozen=True)
@@ -264,11 +268,11 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not _complete(workflow, State.PROPOSAL):
         return []
     needs = [need for each in _needs(snapshot).values() for need in each]
-    changed = resources.rewritten(snapshot.job.resources, needs, snapshot.floor)
+    changed = resources.rewritten(snapshot.job.resources, needs, snapshot.floor, snapshot.largest)
     return [
         *_record(snapshot, workflow),
         Note("rabbit_workflow", snapshot.raw),
-        Release(snapshot.job.resources if changed is None else changed),
+        Release(changed.resources, changed.constraints),
     ]
 
 
@@ -299,7 +303,8 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     needs = _needs(snapshot)
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
-    sets = iter(placement.filled(every, counts, snapshot.floor, snapshot.flash))
+    reserved = resources.counts(snapshot.job.resources)
+    sets = iter(placement.filled(every, counts, snapshot.floor, snapshot.flash, reserved))
     actions: list[Action] = []
     for name, own in needs.items():
         current = snapshot.servers.get(name)

@@ -7,7 +7,7 @@ here survive. Sizes are bytes.
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -173,8 +173,12 @@ class Computes(_Struct, frozen=True):
     data: tuple[Compute, ...] = ()
 
 
+EXCLUSIVE: Final = "exclusive"
+"""The colocation by which allocations with one key are on different rabbits."""
+
+
 class Colocation(_Struct, frozen=True):
-    type: str = "exclusive"
+    type: str = EXCLUSIVE
     key: str = ""
 
 

@@ -2,21 +2,22 @@
 
 One arithmetic for both: `reserve` says from a breakdown what the job's R must hold, and `filled`
 writes from the same breakdown and that R who holds what (dws-spec section 4, coral2-spec section
-14). Only strategies, counts and capacities of the breakdown are read, never the name of a file
-system.
+14). Only strategies, constraints and capacities of the breakdown are read, never the name of a
+file system.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, Final
 
-from warren.base.bytesize import gib, whole_gib
-from warren.base.placing import Held, Place, Shared, placed, units
-from warren.base.words import plural
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, SINGLE_SERVER
+from warren.base.bytesize import GIB, gib, whole_gib
+from warren.base.placing import Held, Place, Shared, described, placed, units
+from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, RABBIT, SINGLE_SERVER
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed
+from warren.dws.objects import EXCLUSIVE, AllocationNeed
+
+_SCALES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Reservation:
     """Beside each of its nodes, on the rabbit that the node is wired to."""
     shared: tuple[Shared, ...] = ()
     """Beside that, on any of the rabbits that its nodes are wired to."""
+    labels: tuple[str, ...] = ()
+    """What the rabbit of each node must carry, for what is beside it."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +42,39 @@ class _Share:
     count: int | None = None
 
 
-def reserve(needs: Sequence[AllocationNeed], nodes: int | None, floor: int) -> Reservation:
+def reserve(
+    needs: Sequence[AllocationNeed],
+    nodes: int | None,
+    floor: int,
+    largest: int | None = None,
+    counts: Sequence[int] = (),
+) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
-    `floor` is the least size of one allocation, in bytes. Raises Fault for what cannot be placed.
+    `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
+    largest rabbit has, where that is known. `counts` are the numbers of allocations that were
+    reserved already, set by set of those that are not beside each node: where they were chosen,
+    they are kept. Raises Fault for what cannot be placed.
     """
-    beside, shared = 0, []
-    for need in needs:
-        share = _share(need, nodes, floor)
-        size = whole_gib(share.size)
-        if share.count is not None:
-            shared.append(Shared(share.count, size))
-        elif share.proportional:
-            assert nodes is not None
-            beside += -(-size // nodes)
-        else:
-            beside += size
-    return Reservation(beside, tuple(shared))
+    shares = _shares(needs, nodes, floor, largest, counts)
+    shared = tuple(
+        Shared(share.count, whole_gib(share.size), _labels(need), _keys(need))
+        for need, share in zip(needs, shares, strict=True)
+        if share.count is not None
+    )
+    _demand_together(needs, shares)
+    return Reservation(
+        _beside(shares, nodes),
+        shared,
+        tuple(
+            dict.fromkeys(
+                label
+                for need, share in zip(needs, shares, strict=True)
+                if share.count is None
+                for label in _labels(need)
+            )
+        ),
+    )
 
 
 def filled(
@@ -63,32 +82,35 @@ def filled(
     per_rabbit: Mapping[str, int],
     floor: int,
     held: Sequence[Held] = (),
+    counts: Sequence[int] = (),
 ) -> list[dict[str, Any]]:
     """Return the allocation sets that serve a job with `per_rabbit` nodes on each rabbit.
 
     `held` is the flash that its R holds, in the order of the job's nodes; it is looked at where
-    a set is not beside each node. Raises Fault for what cannot be placed, and where R holds less
-    than was to be reserved.
+    a set is not beside each node. `counts` are those that `reserve` came to, where they are
+    known. Raises Fault for what cannot be placed, and where R holds less than was to be reserved.
     """
     nodes = sum(per_rabbit.values())
-    places = iter(_placed(reserve(needs, nodes, floor), held))
+    shares = _shares(needs, nodes, floor, None, counts)
+    wanted = reserve(needs, nodes, floor, None, counts)
+    places = iter(_placed(wanted, held))
     sets = []
-    for need in needs:
-        share = _share(need, nodes, floor)
-        size, counts = share.size, per_rabbit
+    for need, share in zip(needs, shares, strict=True):
+        size, by_rabbit = share.size, per_rabbit
         if share.count is not None:
-            counts = next(places)
+            by_rabbit = next(places)
         elif share.proportional:
             # As few and as large as the proportions of the job's nodes allow.
             part = gcd(*per_rabbit.values())
-            counts = {rabbit: each // part for rabbit, each in per_rabbit.items()}
+            by_rabbit = {rabbit: each // part for rabbit, each in per_rabbit.items()}
             size = -(-size // (nodes // part))
         sets.append(
             {
                 "label": need.label,
                 "allocationSize": size,
                 "storage": [
-                    {"name": rabbit, "allocationCount": counts[rabbit]} for rabbit in sorted(counts)
+                    {"name": rabbit, "allocationCount": by_rabbit[rabbit]}
+                    for rabbit in sorted(by_rabbit)
                 ],
             }
         )
@@ -100,7 +122,36 @@ def spreads(needs: Sequence[AllocationNeed]) -> bool:
     return any(need.allocation_strategy != PER_COMPUTE for need in needs)
 
 
-def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share:
+def _shares(
+    needs: Sequence[AllocationNeed],
+    nodes: int | None,
+    floor: int,
+    largest: int | None,
+    counts: Sequence[int],
+) -> list[_Share]:
+    """Return how each set is met: first those beside each node, which leave the others less."""
+    found: dict[int, _Share] = {}
+    open_: list[int] = []
+    for index, need in enumerate(needs):
+        share = _share(need, nodes, floor)
+        if share is None:
+            open_.append(index)
+        else:
+            found[index] = share
+    room = None if largest is None else largest - _beside(found.values(), nodes)
+    for index in open_:
+        found[index] = _scaled(needs[index], nodes, floor, room)
+    shared = [index for index in sorted(found) if found[index].count is not None]
+    if len(shared) == len(counts):
+        # What was chosen before is kept: what it came from may have changed.
+        for index, count in zip(shared, counts, strict=True):
+            if index in open_:
+                found[index] = _counted(needs[index], count, floor)
+    return [found[index] for index in range(len(needs))]
+
+
+def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share | None:
+    """Return how a set is met; None where its number of allocations is to be chosen."""
     wanted, count = need.minimum_capacity, need.constraints.count
     if need.allocation_strategy == PER_COMPUTE:
         return _Share(max(wanted, floor))
@@ -122,18 +173,100 @@ def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share:
             f"set {need.label} cannot be placed because the allocation strategy "
             f"{need.allocation_strategy!r} is not understood"
         )
-    if count is None:
-        if nodes is None:
+    if count is not None:
+        return _counted(need, count, floor)
+    if need.constraints.scale is not None or _keys(need):
+        return None
+    if nodes is None:
+        raise _left_open(need)
+    if wanted >= nodes * floor:
+        return _Share(wanted, proportional=True)
+    # A part for each node would be less than an allocation can be.
+    return _counted(need, max(wanted // floor, 1), floor)
+
+
+def _counted(need: AllocationNeed, count: int, floor: int) -> _Share:
+    return _Share(max(-(-need.minimum_capacity // count), floor), count=count)
+
+
+def _scaled(need: AllocationNeed, nodes: int | None, floor: int, room: int | None) -> _Share:
+    """Choose the number of allocations of a set by its scale.
+
+    1 is as few as the rabbits can hold, 10 is one for each node, and what is between lies
+    evenly between. Without a scale, of a set whose allocations must be apart, it is as few.
+    """
+    size = whole_gib(need.minimum_capacity)
+    least = -(-size // room) if room is not None and room > 0 else 1
+    scale = need.constraints.scale
+    if scale is None:
+        return _counted(need, least, floor)
+    if not 1 <= scale <= _SCALES:
+        raise Fault(
+            f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
+            f"1 to {_SCALES}"
+        )
+    if nodes is None:
+        raise _left_open(need)
+    # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
+    most = max(min(nodes, need.minimum_capacity // max(floor, GIB)), least)
+    return _counted(need, least + (most - least) * (scale - 1) // (_SCALES - 1), floor)
+
+
+def _left_open(need: AllocationNeed) -> Fault:
+    return Fault(
+        f"set {need.label} cannot be placed because it is shared out between the job's "
+        "nodes, and their number is left open: give -N one number",
+        type="User",
+    )
+
+
+def _beside(shares: Iterable[_Share], nodes: int | None) -> int:
+    """Return how many GiB are beside each node."""
+    beside = 0
+    for share in shares:
+        if share.proportional:
+            assert nodes is not None
+            beside += -(-whole_gib(share.size) // nodes)
+        elif share.count is None:
+            beside += whole_gib(share.size)
+    return beside
+
+
+def _labels(need: AllocationNeed) -> tuple[str, ...]:
+    """Return what rabbits must carry, each as `key=value`, but what all of them carry."""
+    return tuple(
+        f"{key}={value}"
+        for key, _, value in (each.partition("=") for each in need.constraints.labels)
+        if f"{key}={value}" != RABBIT
+    )
+
+
+def _keys(need: AllocationNeed) -> tuple[str, ...]:
+    """Return the keys that no two allocations on a rabbit may have in common."""
+    for each in need.constraints.colocation:
+        if each.type != EXCLUSIVE:
             raise Fault(
-                f"set {need.label} cannot be placed because it is shared out between the job's "
-                "nodes, and their number is left open: give -N one number",
-                type="User",
+                f"set {need.label} cannot be placed because the colocation {each.type!r} is not "
+                f"understood: there is {EXCLUSIVE!r}"
             )
-        if wanted >= nodes * floor:
-            return _Share(wanted, proportional=True)
-        # A part for each node would be less than an allocation can be.
-        count = max(wanted // floor, 1)
-    return _Share(max(-(-wanted // count), floor), count=count)
+    return tuple(dict.fromkeys(each.key for each in need.constraints.colocation))
+
+
+def _demand_together(needs: Sequence[AllocationNeed], shares: Sequence[_Share]) -> None:
+    """Raise Fault for a set that is on every rabbit of the job, and must be on none with another.
+
+    Its own allocations are as many on a rabbit as there are nodes: that is what it is for.
+    """
+    for index, need in enumerate(needs):
+        if shares[index].count is not None:
+            continue
+        for other_index, other in enumerate(needs):
+            for key in _keys(need):
+                if other_index != index and key in _keys(other):
+                    raise Fault(
+                        f"set {need.label} cannot be placed because it is beside each node, and "
+                        f"must not be on a rabbit with set {other.label} (colocation key {key!r})"
+                    )
 
 
 def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
@@ -141,7 +274,12 @@ def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
     if not wanted.shared:
         return []
     places = [
-        Place(each.nodes, each.unit, each.units - each.nodes * units(wanted.beside, each.unit))
+        Place(
+            each.nodes,
+            each.unit,
+            each.units - each.nodes * units(wanted.beside, each.unit),
+            each.labels,
+        )
         for each in held
     ]
     found = placed(wanted.shared, places)
@@ -158,9 +296,7 @@ def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
 
 
 def _lacking(wanted: Reservation, held: Sequence[Held]) -> str:
-    asked = " and ".join(
-        f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}" for each in wanted.shared
-    )
+    asked = " and ".join(described(each) for each in wanted.shared)
     beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
     there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held)
     return (

@@ -119,6 +119,16 @@ def usable(storage: Storage) -> bool:
     return storage.spec.state != "Disabled" and storage.status.status == "Ready"
 
 
+def placeable(storage: Storage) -> list[str]:
+    """Return what a rabbit carries for sets to ask for, each as `key=value`.
+
+    Without what names its owner: that says nothing of the rabbit.
+    """
+    owner = labels.of_owner(kinds.STORAGE, storage.metadata)
+    carried = storage.metadata.labels
+    return [f"{key}={value}" for key, value in carried.items() if key not in owner]
+
+
 def standing(storage: Storage) -> str:
     """Return in a word what a rabbit is."""
     return "Disabled" if storage.spec.state == "Disabled" else storage.status.status

@@ -3,67 +3,140 @@
 `node` becomes `slot(rabbit) > [node, ssd]`, which binds each node to flash of
 its own chassis (coral2-spec section 14). Flash that is not beside each node stands
 next to that slot, as `chassis > ssd`: so many allocations, on chassis of the job's nodes.
+What flash demands of its rabbits stands in the system attribute `dw_constraints`, by the labels of
+slot and chassis, in the words of DWS: a jobspec's own constraints are about nodes (RFC 31).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
+from warren.base.placing import Shared
 from warren.dws import placement
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed
+from warren.dws.objects import EXCLUSIVE, AllocationNeed
+
+_SLOT: Final = "rabbit"
+"""The label of the slot around each node."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What a jobspec asks for, flash included."""
+
+    resources: Sequence[Mapping[str, Any]]
+    constraints: Mapping[str, Any]
+    """What its flash demands of rabbits, by the labels of the resources (`dw_constraints`)."""
 
 
 def rewritten(
-    resources: Sequence[Mapping[str, Any]], needs: Sequence[AllocationNeed], floor: int
-) -> list[Mapping[str, Any]] | None:
-    """Return the resources with the flash that is needed; None if it is there already.
+    resources: Sequence[Mapping[str, Any]],
+    needs: Sequence[AllocationNeed],
+    floor: int,
+    largest: int | None = None,
+) -> Rewritten:
+    """Return the resources with the flash that is needed, where it is not there already.
 
-    `floor` is the least size of one allocation, in bytes. The ssd counts are in
-    GiB. Raises Fault for a jobspec that asks for no nodes, or for flash that is not
-    what is needed, and for needs that cannot be placed.
+    `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
+    largest rabbit has, where that is known. The ssd counts are in GiB. Raises Fault for a
+    jobspec that asks for no nodes, or for flash that is not what is needed, and for needs that
+    cannot be placed.
     """
     if not needs:
-        return list(resources)
+        return Rewritten(list(resources), {})
     if any(_has(each, "ssd") for each in resources):
-        _check_own(resources, needs, floor)
-        return None
+        return Rewritten(list(resources), _checked_own(resources, needs, floor, largest))
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = resources[0]
     if top["type"] != "node":
         raise Fault("a job with #DW directives asks for nodes: say how many with -N", type="User")
-    nodes, wanted = top["count"], _wanted(top, needs, floor)
+    nodes, wanted = top["count"], _wanted(top, needs, floor, largest)
     beside = [_ssd(wanted.beside)] if wanted.beside else []
-    return [
-        {"type": "slot", "count": nodes, "label": "rabbit", "with": [{**top, "count": 1}, *beside]},
-        *(
-            {"type": "chassis", "count": each.count, "with": [_ssd(each.gib)]}
-            for each in wanted.shared
-        ),
-    ]
+    slot = {"type": "slot", "count": nodes, "label": _SLOT}
+    return Rewritten(
+        [
+            {**slot, "with": [{**top, "count": 1}, *beside]},
+            *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
+        ],
+        _constraints(wanted),
+    )
+
+
+def counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Return the numbers of allocations that a rewritten jobspec asks for, beside those of nodes.
+
+    They are read again when storage is placed: what they came from may have changed.
+    """
+    return tuple(
+        each["count"]
+        for each in resources[1:]
+        if each["type"] == "chassis" and type(each["count"]) is int
+    )
+
+
+def _chassis(each: Shared, number: int) -> Mapping[str, Any]:
+    named = {"label": _label(number)} if each.constrained else {}
+    return {"type": "chassis", "count": each.count, **named, "with": [_ssd(each.gib)]}
+
+
+def _label(number: int) -> str:
+    return f"{_SLOT}-{number}"
+
+
+def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
+    """Write in DWS's words what flash demands of rabbits (dws-spec section 3)."""
+    found: dict[str, Any] = {}
+    if wanted.labels:
+        found[_SLOT] = {"labels": list(wanted.labels)}
+    for number, each in enumerate(wanted.shared):
+        if each.constrained:
+            found[_label(number)] = {
+                "labels": list(each.labels),
+                "colocation": [{"type": EXCLUSIVE, "key": key} for key in each.apart],
+            }
+    return found
 
 
 def _wanted(
-    top: Mapping[str, Any], needs: Sequence[AllocationNeed], floor: int
+    top: Mapping[str, Any],
+    needs: Sequence[AllocationNeed],
+    floor: int,
+    largest: int | None,
+    counts: Sequence[int] = (),
 ) -> placement.Reservation:
     nodes = top["count"]
-    return placement.reserve(needs, nodes if type(nodes) is int else None, floor)
+    return placement.reserve(needs, nodes if type(nodes) is int else None, floor, largest, counts)
 
 
-def _check_own(
-    resources: Sequence[Mapping[str, Any]], needs: Sequence[AllocationNeed], floor: int
-) -> None:
-    """Raise Fault for flash in a jobspec that is not what is needed: it would not be used."""
+def _checked_own(
+    resources: Sequence[Mapping[str, Any]],
+    needs: Sequence[AllocationNeed],
+    floor: int,
+    largest: int | None,
+) -> Mapping[str, Any]:
+    """Return what the flash of a jobspec's own demands of rabbits.
+
+    Raises Fault for flash that is not what is needed: it would not be used.
+    """
     top, *others = resources
-    wanted = _wanted(top, needs, floor)
-    if _gib(top) < wanted.beside or [(each["count"], _gib(each)) for each in others] != [
-        (each.count, each.gib) for each in wanted.shared
-    ]:
+    wanted = _wanted(top, needs, floor, largest, counts(resources))
+    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
+    if (
+        _gib(top) < wanted.beside
+        or (wanted.labels and top.get("label") != _SLOT)
+        or [_told(each) for each in others] != [_told(each) for each in needed]
+    ):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
             "leave its ssds out, and they are put in",
             type="User",
         )
+    return _constraints(wanted)
+
+
+def _told(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
+    return vertex["type"], vertex["count"], vertex.get("label"), _gib(vertex)
 
 
 def _gib(vertex: Mapping[str, Any]) -> int:

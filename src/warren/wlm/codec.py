@@ -72,6 +72,8 @@ class ResourceUpdate(_Struct, frozen=True):
     resources: Sequence[Mapping[str, Any]]
     exclude: Mapping[str, Any] | None
     errmsg: str | None = None
+    dw_constraints: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What their flash demands of rabbits. It is ours, and only there where something is."""
 
 
 class PrologRemove(_Struct, frozen=True):

@@ -11,8 +11,9 @@ from warren.base.bytesize import GIB
 from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.binding import Binding
+from warren.dws.breakdown import RABBIT
 from warren.dws.objects import NnfStorage, Storage, read
-from warren.dws.rabbits import standing, usable
+from warren.dws.rabbits import placeable, standing, usable
 from warren.dws.storage import flash_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId
@@ -22,7 +23,13 @@ class Scheduler(Protocol):
     """Is told of each rabbit's flash, as often as there is news of it."""
 
     def set_ssds(
-        self, rabbit: str, *, up: bool, state: str = "", capacity: int | None = None
+        self,
+        rabbit: str,
+        *,
+        up: bool,
+        state: str = "",
+        capacity: int | None = None,
+        labels: Iterable[str] | None = None,
     ) -> None: ...
 
     def set_external(
@@ -54,13 +61,15 @@ async def follow(
             scheduler.set_ssds(key.name, up=False)
             return
         storage = read(raw, Storage)
-        has = storage.status.capacity
+        has, carried = storage.status.capacity, placeable(storage)
+        rabbit = RABBIT in carried
         scheduler.set_ssds(
             key.name,
-            up=usable(storage),
-            state=standing(storage),
+            up=usable(storage) and rabbit,
+            state=standing(storage) if rabbit else f"without the label {RABBIT}",
             # One that has not said how much it has, says 0.
             capacity=has // GIB if has else None,
+            labels=[label for label in carried if label != RABBIT],
         )
 
     def storage_changed(obj: Object) -> None:

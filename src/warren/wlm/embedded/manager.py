@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 import orjson
 import structlog
 
@@ -160,8 +161,15 @@ class EmbeddedJobs:
 
     # Acting
 
-    async def release(self, job: Job, resources: Sequence[Mapping[str, Any]]) -> None:
-        message = codec.ResourceUpdate(id=job.id, resources=resources, exclude=None)
+    async def release(
+        self, job: Job, resources: Sequence[Mapping[str, Any]], constraints: Mapping[str, Any]
+    ) -> None:
+        message = codec.ResourceUpdate(
+            id=job.id,
+            resources=resources,
+            exclude=None,
+            dw_constraints=constraints or msgspec.UNSET,
+        )
         await self._ask("job-manager.dws.resource-update", codec.write(message))
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:

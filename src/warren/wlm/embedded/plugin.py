@@ -137,6 +137,10 @@ class DwsPlugin:
             updates: dict[str, Any] = {"resources": message.resources}
             if message.exclude is not None:
                 updates["attributes.system.constraints"] = self._constraints(job.id, message)
+            # Set in any case: what a job's author has written there is not asked for.
+            own = jobspecs.system(self._tap.jobspec(job.id)).get("dw_constraints")
+            if message.dw_constraints or own:
+                updates["attributes.system.dw_constraints"] = message.dw_constraints or {}
             self._tap.update_jobspec(job.id, updates)
             self._tap.dependency_remove(job.id, DEPENDENCY)
         return {}

@@ -37,6 +37,7 @@ class StorageValidator:
         profiles: Callable[[], Sequence[NnfStorageProfile]],
         rabbits: Callable[[], Iterable[Storage]],
         feasible: Callable[[Request], Refusal | None],
+        largest: Callable[[], int | None] = lambda: None,
         floor: int,
     ) -> None:
         self._rules = rules
@@ -44,6 +45,7 @@ class StorageValidator:
         self._profiles = profiles
         self._rabbits = rabbits
         self._feasible = feasible
+        self._largest = largest
         self._floor = floor
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
@@ -88,10 +90,16 @@ class StorageValidator:
                     directive, profiles.chosen(directive.values.get("profile"), available)
                 )
             ]
-            changed = resources.rewritten(spec["resources"], needs, self._floor)
+            changed = resources.rewritten(spec["resources"], needs, self._floor, self._largest())
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
-        return {**spec, "resources": changed} if changed is not None else spec
+        attributes = spec.get("attributes") or {}
+        system = {**(attributes.get("system") or {}), "dw_constraints": changed.constraints}
+        return {
+            **spec,
+            "resources": changed.resources,
+            "attributes": {**attributes, "system": system},
+        }
 
 
 def demand_few(texts: Sequence[str]) -> None:

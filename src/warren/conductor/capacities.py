@@ -1,0 +1,35 @@
+"""How much flash rabbits have: looked up when it has changed, and not for each job."""
+
+from warren.base.bytesize import GIB
+from warren.base.objects import Key, Object, key_of
+from warren.dws import kinds
+from warren.dws.objects import Storage, read
+from warren.kube.informer import Informer
+
+
+class Capacities:
+    """The capacities of all rabbits, as their Storages tell them."""
+
+    def __init__(self, storages: Informer) -> None:
+        self._storages = storages
+        self._known: dict[Key, int] = {}
+        self._largest: int | None = None
+        """None where it is to be looked for."""
+        storages.listen(self._changed)
+
+    def largest(self) -> int | None:
+        """Return how many GiB the largest rabbit has; None where none has told."""
+        if self._largest is None:
+            self._largest = max(self._known.values(), default=0) // GIB
+        return self._largest or None
+
+    def _changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        if key.namespace != kinds.DEFAULT_NAMESPACE:
+            return
+        raw = self._storages.get(key)
+        has = read(raw, Storage).status.capacity if raw is not None else 0
+        if has != self._known.pop(key, 0):
+            self._largest = None
+        if has:
+            self._known[key] = has

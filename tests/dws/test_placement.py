@@ -1,0 +1,247 @@
+"""From breakdowns to what is reserved, and from that to Servers: one arithmetic for both."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.dws.builders import need
+from warren.base.bytesize import GIB
+from warren.base.placing import Held, Shared
+from warren.dws.breakdown import RABBIT
+from warren.dws.faults import Fault
+from warren.dws.objects import AllocationNeed, Colocation, Constraints
+from warren.dws.placement import filled, reserve
+from warren.dws.resources import counts, rewritten
+
+ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
+MGT = ("lustre-mgt",)
+NODE = {"type": "node", "count": 4, "with": [{"type": "slot", "count": 1, "label": "task",
+        "with": [{"type": "core", "count": 1}]}]}  # fmt: skip
+
+
+def asking(
+    label: str,
+    gib: int,
+    strategy: str = ACROSS,
+    *,
+    count: int | None = None,
+    scale: int | None = None,
+    labels: Sequence[str] = (),
+    keys: Sequence[str] = (),
+) -> AllocationNeed:
+    """Make an allocation set as breakdowns have it, with the label that all of them have."""
+    return msgspec.structs.replace(
+        need(label, gib * GIB, strategy),
+        constraints=Constraints(
+            labels=(*labels, RABBIT),
+            count=count,
+            scale=scale,
+            colocation=tuple(Colocation(key=key) for key in keys),
+        ),
+    )
+
+
+def test_labels_and_keys_of_a_set_come_with_what_is_reserved() -> None:
+    """002.15, 002.16"""
+    needs = [
+        asking("xfs", 3, "AllocatePerCompute", labels=["tier=fast"]),
+        asking("mgt", 5, SINGLE, labels=["meta"], keys=MGT),
+    ]
+    found = reserve(needs, 4, 0)
+    assert found.beside == 3
+    assert found.labels == ("tier=fast",)
+    assert found.shared == (Shared(1, 5, ("meta=",), MGT),)
+
+
+def test_the_label_that_every_rabbit_carries_is_not_asked_of_the_scheduler() -> None:
+    found = reserve([asking("xfs", 3, "AllocatePerCompute"), asking("mgt", 5, SINGLE)], 4, 0)
+    assert found.labels == ()
+    assert not found.shared[0].constrained
+
+
+@pytest.mark.parametrize(("scale", "count"), [(1, 1), (2, 2), (4, 6), (5, 7), (9, 14), (10, 16)])
+def test_scale_goes_from_the_least_number_of_allocations_to_one_for_each_node(
+    scale: int, count: int
+) -> None:
+    """002.18"""
+    (found,) = reserve([asking("ost", 1600, scale=scale)], 16, 0, largest=2000).shared
+    assert found == Shared(count, -(-1600 // count))
+
+
+def test_the_least_number_is_what_it_takes_on_the_largest_rabbits() -> None:
+    """002.18: less what is beside a node there."""
+    needs = [asking("xfs", 200, "AllocatePerCompute"), asking("ost", 1600, scale=1)]
+    assert reserve(needs, 16, 0, largest=1000).shared == (Shared(2, 800),)
+    assert reserve(needs, 16, 0, largest=600).shared == (Shared(4, 400),)
+    assert reserve(needs, 16, 0).shared == (Shared(1, 1600),)
+
+
+def test_the_most_is_bounded_by_what_makes_sense_of_the_capacity() -> None:
+    """002.18: no allocation is smaller than a GiB, or than allocations can be."""
+    assert reserve([asking("ost", 5, scale=10)], 16, 0).shared == (Shared(5, 1),)
+    assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared == (Shared(4, 4),)
+
+
+def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
+    """002.16: in proportion to nodes, several of them would be on one rabbit."""
+    wanted = [asking("mgtmdt", 8, keys=MGT)]
+    assert reserve(wanted, 4, 0).shared == (Shared(1, 8, (), MGT),)
+    assert reserve(wanted, 4, 0, largest=3).shared == (Shared(3, 3, (), MGT),)
+
+
+def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
+    needs = [asking("mgt", 5, SINGLE), asking("ost", 1600, scale=10)]
+    spec = rewritten([{**NODE, "count": 16}], needs, 0, 2000).resources
+    assert counts(spec) == (1, 16)
+    assert reserve(needs, 16, 0, 800, (1, 3)).shared == (Shared(1, 5), Shared(3, 534))
+    # But not where the breakdown says it.
+    assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared == (Shared(2, 45),)
+
+    held = [Held(f"r{number}", 2, 1, 300) for number in range(8)]
+    per_rabbit = {each.rabbit: each.nodes for each in held}
+    mgt, ost = filled(needs, per_rabbit, 0, held, counts(spec))
+    assert mgt["storage"] == [{"name": "r0", "allocationCount": 1}]
+    assert ost["allocationSize"] == 100 * GIB
+    assert [each["allocationCount"] for each in ost["storage"]] == [2] * 8
+
+
+def test_what_a_set_demands_of_rabbits_stands_in_the_jobspec_in_words_of_dws() -> None:
+    needs = [
+        asking("xfs", 3, "AllocatePerCompute", labels=["tier=fast"]),
+        asking("ost", 9, count=2),
+        asking("mgt", 5, SINGLE, keys=MGT),
+    ]
+    found = rewritten([NODE], needs, 0)
+    ssd = {"type": "ssd", "exclusive": True}
+    assert found.resources == [
+        {
+            "type": "slot",
+            "count": 4,
+            "label": "rabbit",
+            "with": [{**NODE, "count": 1}, {**ssd, "count": 3}],
+        },
+        {"type": "chassis", "count": 2, "with": [{**ssd, "count": 5}]},
+        {"type": "chassis", "count": 1, "label": "rabbit-1", "with": [{**ssd, "count": 5}]},
+    ]
+    assert found.constraints == {
+        "rabbit": {"labels": ["tier=fast"]},
+        "rabbit-1": {"labels": [], "colocation": [{"type": "exclusive", "key": "lustre-mgt"}]},
+    }
+    assert rewritten(found.resources, needs, 0) == found
+
+
+def test_flash_of_an_authors_own_does_not_get_round_what_its_sets_demand() -> None:
+    needs = [asking("mgt", 5, SINGLE, keys=MGT)]
+    own = rewritten([NODE], [asking("mgt", 5, SINGLE)], 0).resources
+    with pytest.raises(Fault, match="leave its ssds out"):
+        rewritten(own, needs, 0)
+
+
+@pytest.mark.parametrize(
+    ("needs", "nodes", "reason"),
+    [
+        (
+            [asking("ost", 9, scale=11)],
+            4,
+            "set ost cannot be placed because its scale is 11, and a scale is from 1 to 10",
+        ),
+        (
+            [asking("ost", 9, scale=5)],
+            None,
+            "set ost cannot be placed because it is shared out between the job's nodes, and their "
+            "number is left open: give -N one number",
+        ),
+        (
+            [asking("xfs", 9, "AllocatePerCompute", keys=["a"]), asking("ost", 9, keys=["a"])],
+            4,
+            "set xfs cannot be placed because it is beside each node, and must not be on a rabbit "
+            "with set ost (colocation key 'a')",
+        ),
+        (
+            [
+                msgspec.structs.replace(
+                    asking("ost", 9), constraints=Constraints(colocation=(Colocation("near"),))
+                )
+            ],
+            4,
+            "set ost cannot be placed because the colocation 'near' is not understood: there is "
+            "'exclusive'",
+        ),
+    ],
+)
+def test_what_cannot_be_placed_is_told_with_the_reason(
+    needs: list[AllocationNeed], nodes: int | None, reason: str
+) -> None:
+    with pytest.raises(Fault) as caught:
+        reserve(needs, nodes, 0)
+    assert str(caught.value) == reason
+
+
+def test_an_r_that_holds_less_than_was_asked_for_is_told_with_the_arithmetic() -> None:
+    needs = [asking("mgt", 5, SINGLE, labels=["tier=fast"], keys=MGT)]
+    with pytest.raises(Fault) as caught:
+        filled(needs, {"r0": 2}, 0, [Held("r0", 2, 1, 9)])
+    assert str(caught.value) == (
+        "the storage cannot be placed because it is 1 allocation of 5 GiB on a rabbit of its own "
+        "(colocation key 'lustre-mgt') on rabbits with tier=fast, and the job was given 9 GiB on r0"
+    )
+
+
+sets_ = st.lists(
+    st.builds(
+        asking,
+        st.just("set"),
+        st.integers(1, 40),
+        st.sampled_from([ACROSS, SINGLE, "AllocatePerCompute"]),
+        scale=st.none() | st.integers(1, 10),
+        labels=st.sampled_from([(), ("tier=fast",)]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+rabbits_ = st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=4)
+
+
+@given(sets_, rabbits_, st.integers(1, 200))
+def test_each_set_is_met_by_equal_allocations_where_it_may_be(
+    needs: list[AllocationNeed], shape: list[tuple[int, bool]], gib: int
+) -> None:
+    """002.7 to 002.10, 002.15: whatever is reserved is enough, and no rabbit gives more."""
+    wanted = reserve(needs, sum(nodes for nodes, _ in shape), 0, gib)
+    held = [
+        Held(
+            f"r{number}",
+            nodes,
+            unit=1,
+            units=gib + nodes * wanted.beside,
+            labels=frozenset({"tier=fast"} if fast else ()),
+        )
+        for number, (nodes, fast) in enumerate(shape)
+    ]
+    per_rabbit = {each.rabbit: each.nodes for each in held}
+    numbers = [each.count for each in wanted.shared]
+    try:
+        found = filled(needs, per_rabbit, 0, held, numbers)
+    except Fault:
+        assume(False)
+    used = {rabbit: nodes * wanted.beside * GIB for rabbit, nodes in per_rabbit.items()}
+    for one, given_ in zip(needs, found, strict=True):
+        size, storage = given_["allocationSize"], given_["storage"]
+        by_rabbit = {each["name"]: each["allocationCount"] for each in storage}
+        together = sum(by_rabbit.values())
+        if one.allocation_strategy == "AllocatePerCompute":
+            assert (size, by_rabbit) == (one.minimum_capacity, per_rabbit)
+            continue
+        assert size * together >= one.minimum_capacity
+        if one.allocation_strategy == SINGLE:
+            assert together == 1
+        elif one.constraints.scale is None:
+            continue  # in proportion to nodes: beside them
+        for rabbit, count in by_rabbit.items():
+            used[rabbit] += count * -(-size // GIB) * GIB
+            carried = next(each.labels for each in held if each.rabbit == rabbit)
+            assert carried >= {each for each in one.constraints.labels if each != RABBIT}
+    assert all(used[each.rabbit] <= each.gib * GIB for each in held)
