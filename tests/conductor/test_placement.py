@@ -36,6 +36,9 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
         return [need("xfs", size, "AllocateSingleServer")]
 
     monkeypatch.setattr(breakdown, "needs_of", needs_of)
+    # Over the network its nodes reach it wherever they are.
+    over = {**breakdown.ACCESS, "xfs": [{"type": "network", "priority": "mandatory"}]}
+    monkeypatch.setattr(breakdown, "ACCESS", over)
 
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
@@ -76,6 +79,28 @@ def test_one_allocation_is_reserved_and_used_on_the_rabbit_that_has_room_for_it(
             "allocationSize": 8 * GIB,
             "storage": [{"name": "rabbit-1", "allocationCount": 1}],
         }
+        assert shares(control, job) == ["rabbit-1"]
+        await world.cancel(control, job)
+        await world.ended(control, job)
+        await world.ended(control, first)
+        await world.assert_nothing_left(control)
+
+    in_a_world(action)
+
+
+def test_nodes_are_where_they_reach_an_allocation_that_they_must_be_wired_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """002.20, 002.23, 002.24"""
+    wired = {"xfs": [{"type": "physical", "priority": "mandatory"}]}
+    monkeypatch.setattr(breakdown, "ACCESS", wired)
+
+    async def action(world: World, control: Control) -> None:
+        first = await world.submit(control, nodes=1, attributes=BESIDE)
+        await world.until(lambda: assigned(control, first))
+        job = await world.submit(control, nodes=2, attributes=SHARED)
+        await world.until(lambda: shares(control, job))
+        assert held_by(control, job) == {"rabbit-1": 8}
         assert shares(control, job) == ["rabbit-1"]
         await world.cancel(control, job)
         await world.ended(control, job)

@@ -1,6 +1,6 @@
 """Flash that is not beside each node: reserved on rabbits of the job's nodes, and used there."""
 
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import orjson
@@ -376,3 +376,53 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
         assert all(each.labels >= set(one.labels) for one in there)
         keys = [key for one in there for key in one.apart]
         assert len(keys) == len(set(keys))
+
+
+# Storage that all nodes must be wired to (seed statements 002.20, 002.23, 002.24)
+
+
+def near(count: int, gib: int, **more: Any) -> Shared:
+    return Shared(count, gib, near=True, **more)
+
+
+def test_nodes_are_gathered_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
+    graph = Graph(system((2, 64), (4, 64), (4, 64), **POOLS))
+    assert given_to(graph, want(2, shared=(near(1, 5),))) == [("r0", 2, 5)]
+    assert given_to(graph, want(4, shared=(near(1, 5),))) == [("r1", 4, 5)]
+    assert given_to(graph, want(6, shared=(near(2, 5),))) == [("r0", 2, 5), ("r1", 4, 5)]
+    assert given_to(graph, want(8, shared=(near(2, 5),))) == [("r1", 4, 5), ("r2", 4, 5)]
+    refusal = graph.match(want(5, shared=(near(1, 5),)))
+    assert isinstance(refusal, Refusal)
+    assert refusal.never
+    assert refusal.reason.startswith(
+        "The job's storage cannot be placed because it is 1 allocation of 5 GiB on whose rabbits "
+        "all nodes are"
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9)), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+def test_nodes_are_gathered_whenever_there_is_such_a_choice(
+    shape: list[tuple[int, int]], nodes: int, beside: int, count: int, gib: int
+) -> None:
+    graph = Graph(system(*shape, **POOLS))
+    found = graph.match(want(nodes, ssd=beside, shared=(near(count, gib),)))
+    ways = [
+        all(flash >= n * beside + gib for (_, flash), n in zip(shape, taken, strict=True) if n)
+        and 0 < sum(map(bool, taken)) <= count
+        and sum(
+            (flash - n * beside) // gib for (_, flash), n in zip(shape, taken, strict=True) if n
+        )
+        >= count
+        for taken in product(*(range(n + 1) for n, _ in shape))
+        if sum(taken) == nodes
+    ]
+    if isinstance(found, Allocation):
+        assert any(ways)
+    elif count == 1:
+        assert not any(ways)

@@ -28,10 +28,12 @@ class Shared:
     """What a rabbit must carry, each as `key=value`."""
     apart: tuple[str, ...] = ()
     """Keys: no rabbit holds two allocations that have one in common."""
+    near: bool = False
+    """Whether each of the job's rabbits must hold one: its nodes reach no other."""
 
     @property
     def constrained(self) -> bool:
-        return bool(self.labels or self.apart)
+        return bool(self.labels or self.apart or self.near)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def described(each: Shared) -> str:
         own = "on a rabbit of its own" if each.count == 1 else "each on a rabbit of its own"
         keys = " and ".join(repr(key) for key in each.apart)
         said += f" {own} (colocation key {keys})"
+    if each.near:
+        said += " on whose rabbits all nodes are"
     if each.labels:
         said += f" on rabbits with {' and '.join(each.labels)}"
     return said
@@ -105,7 +109,9 @@ def placed(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]]
     found = _at_first(ordered, places)
     if found is None and (len(ordered) > 1 or any(each.apart for each in ordered)):
         found = _Search(ordered, places).found()
-    if found is None:
+    if found is None or any(
+        each.near and 0 in counts for each, counts in zip(ordered, found, strict=True)
+    ):
         return None
     by_entry = dict(zip(order, found, strict=True))
     return [by_entry[index] for index in range(len(wanted))]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held
-from warren.dws import kinds, placement, reports, resources
+from warren.dws import kinds, location, placement, reports, resources
 from warren.dws.binding import Binding, Phase
 from warren.dws.faults import Fault
 from warren.dws.objects import (
@@ -268,7 +268,9 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not _complete(workflow, State.PROPOSAL):
         return []
     needs = [need for each in _needs(snapshot).values() for need in each]
-    changed = resources.rewritten(snapshot.job.resources, needs, snapshot.floor, snapshot.largest)
+    changed = resources.rewritten(
+        snapshot.job.resources, needs, snapshot.floor, snapshot.largest, _near(snapshot)
+    )
     return [
         *_record(snapshot, workflow),
         Note("rabbit_workflow", snapshot.raw),
@@ -304,7 +306,8 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.counts(snapshot.job.resources)
-    sets = iter(placement.filled(every, counts, snapshot.floor, snapshot.flash, reserved))
+    near = _near(snapshot)
+    sets = iter(placement.filled(every, counts, snapshot.floor, snapshot.flash, reserved, near))
     actions: list[Action] = []
     for name, own in needs.items():
         current = snapshot.servers.get(name)
@@ -402,6 +405,11 @@ def _needs(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
         for _, breakdown in sorted(snapshot.breakdowns.items())
         if breakdown.status.storage is not None
     }
+
+
+def _near(snapshot: JobSnapshot) -> tuple[bool, ...]:
+    """Return for each of these sets whether all nodes must be wired to rabbits that hold it."""
+    return location.near(_needs(snapshot), snapshot.breakdowns.values())
 
 
 def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:

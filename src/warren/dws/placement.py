@@ -48,18 +48,20 @@ def reserve(
     floor: int,
     largest: int | None = None,
     counts: Sequence[int] = (),
+    near: Sequence[bool] = (),
 ) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
     `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
     largest rabbit has, where that is known. `counts` are the numbers of allocations that were
     reserved already, set by set of those that are not beside each node: where they were chosen,
-    they are kept. Raises Fault for what cannot be placed.
+    they are kept. `near` says of each set whether all nodes must be wired to rabbits that hold
+    it (`dws.location`). Raises Fault for what cannot be placed.
     """
     shares = _shares(needs, nodes, floor, largest, counts)
     shared = tuple(
-        Shared(share.count, whole_gib(share.size), _labels(need), _keys(need))
-        for need, share in zip(needs, shares, strict=True)
+        Shared(share.count, whole_gib(share.size), _labels(need), _keys(need), beside)
+        for need, share, beside in zip(needs, shares, near or [False] * len(needs), strict=True)
         if share.count is not None
     )
     _demand_together(needs, shares)
@@ -83,16 +85,18 @@ def filled(
     floor: int,
     held: Sequence[Held] = (),
     counts: Sequence[int] = (),
+    near: Sequence[bool] = (),
 ) -> list[dict[str, Any]]:
     """Return the allocation sets that serve a job with `per_rabbit` nodes on each rabbit.
 
     `held` is the flash that its R holds, in the order of the job's nodes; it is looked at where
     a set is not beside each node. `counts` are those that `reserve` came to, where they are
-    known. Raises Fault for what cannot be placed, and where R holds less than was to be reserved.
+    known, and `near` is what it was given. Raises Fault for what cannot be placed, and where R
+    holds less than was to be reserved.
     """
     nodes = sum(per_rabbit.values())
     shares = _shares(needs, nodes, floor, None, counts)
-    wanted = reserve(needs, nodes, floor, None, counts)
+    wanted = reserve(needs, nodes, floor, None, counts, near)
     places = iter(_placed(wanted, held))
     sets = []
     for need, share in zip(needs, shares, strict=True):

@@ -16,6 +16,8 @@ from warren.dws import placement
 from warren.dws.faults import Fault
 from warren.dws.objects import EXCLUSIVE, AllocationNeed
 
+_PHYSICAL: Final = {"type": "physical", "priority": "mandatory"}
+
 _SLOT: Final = "rabbit"
 """The label of the slot around each node."""
 
@@ -34,24 +36,26 @@ def rewritten(
     needs: Sequence[AllocationNeed],
     floor: int,
     largest: int | None = None,
+    near: Sequence[bool] = (),
 ) -> Rewritten:
     """Return the resources with the flash that is needed, where it is not there already.
 
     `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
-    largest rabbit has, where that is known. The ssd counts are in GiB. Raises Fault for a
-    jobspec that asks for no nodes, or for flash that is not what is needed, and for needs that
-    cannot be placed.
+    largest rabbit has, where that is known. `near` says of each set whether all nodes must be
+    wired to rabbits that hold it. The ssd counts are in GiB. Raises Fault for a jobspec that
+    asks for no nodes, or for flash that is not what is needed, and for needs that cannot be
+    placed.
     """
     if not needs:
         return Rewritten(list(resources), {})
     if any(_has(each, "ssd") for each in resources):
-        return Rewritten(list(resources), _checked_own(resources, needs, floor, largest))
+        return Rewritten(list(resources), _checked_own(resources, needs, floor, largest, near))
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = resources[0]
     if top["type"] != "node":
         raise Fault("a job with #DW directives asks for nodes: say how many with -N", type="User")
-    nodes, wanted = top["count"], _wanted(top, needs, floor, largest)
+    nodes, wanted = top["count"], _wanted(top, needs, floor, largest, near)
     beside = [_ssd(wanted.beside)] if wanted.beside else []
     slot = {"type": "slot", "count": nodes, "label": _SLOT}
     return Rewritten(
@@ -94,6 +98,7 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
             found[_label(number)] = {
                 "labels": list(each.labels),
                 "colocation": [{"type": EXCLUSIVE, "key": key} for key in each.apart],
+                **({"access": [_PHYSICAL]} if each.near else {}),
             }
     return found
 
@@ -103,10 +108,12 @@ def _wanted(
     needs: Sequence[AllocationNeed],
     floor: int,
     largest: int | None,
+    near: Sequence[bool],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    nodes = top["count"]
-    return placement.reserve(needs, nodes if type(nodes) is int else None, floor, largest, counts)
+    number = top["count"]
+    nodes = number if type(number) is int else None
+    return placement.reserve(needs, nodes, floor, largest, counts, near)
 
 
 def _checked_own(
@@ -114,13 +121,14 @@ def _checked_own(
     needs: Sequence[AllocationNeed],
     floor: int,
     largest: int | None,
+    near: Sequence[bool],
 ) -> Mapping[str, Any]:
     """Return what the flash of a jobspec's own demands of rabbits.
 
     Raises Fault for flash that is not what is needed: it would not be used.
     """
     top, *others = resources
-    wanted = _wanted(top, needs, floor, largest, counts(resources))
+    wanted = _wanted(top, needs, floor, largest, near, counts(resources))
     needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
     if (
         _gib(top) < wanted.beside

@@ -23,18 +23,20 @@ def check(
     servers: Servers,
     rabbits: Mapping[str, Storage],
     placed: Mapping[str, int] | None = None,
+    near: Sequence[bool] = (),
 ) -> None:
     """Raise the Fault of a workload manager that has filled in the Servers wrongly.
 
     All mistakes are told at once, for each of them takes a round of its own to repair
     (dws-spec section 5). `placed` counts the job's compute nodes by their rabbits, where they
-    are known. Only the rabbits that are assigned are looked up.
+    are known, and `near` says of each set whether all of these must be wired to rabbits that
+    hold it. Only the rabbits that are assigned are looked up.
     """
     mistakes = [
         *_wrong_sets(needs, servers.spec.allocation_sets),
         *_wrong_rabbits(needs, servers.spec.allocation_sets, rabbits),
         *_crowded(needs, servers.spec.allocation_sets),
-        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}),
+        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}, near),
     ]
     if mistakes:
         raise Fault(f"Servers {servers.metadata.name}: {'; '.join(mistakes)}", type="WLM")
@@ -130,10 +132,21 @@ def _crowded(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
 
 
 def _without_allocation(
-    needs: Sequence[AllocationNeed], given: Sets, placed: Mapping[str, int]
+    needs: Sequence[AllocationNeed],
+    given: Sets,
+    placed: Mapping[str, int],
+    near: Sequence[bool],
 ) -> Iterator[str]:
+    beside = {need.label for need, each in zip(needs, near, strict=False) if each}
     for need, each in _pairs(needs, given):
         if need.allocation_strategy != PER_COMPUTE:
+            held = {share.name for share in each.storage}
+            far = [name for name in placed if name not in held] if need.label in beside else []
+            for name in far:
+                yield (
+                    f"{name} holds nothing of set {need.label}, which the compute nodes there "
+                    "must be wired to"
+                )
             continue
         counts: Counter[str] = Counter()
         for share in each.storage:

@@ -58,7 +58,33 @@ def choose(request: Request, reaches: Iterator[Reach]) -> list[Choice] | None:
     else:
         return None
     found = _settled(request, _spread(seen, [reach.most for reach in seen], request))
-    return found or _following(request, [*seen, *reaches])
+    if found is not None:
+        return found
+    if any(each.near for each in request.shared):
+        return _gathered(request, [*seen, *reaches])
+    return _following(request, [*seen, *reaches])
+
+
+def _gathered(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
+    """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
+    near = [each for each in request.shared if each.near]
+    room: list[tuple[int, int]] = []
+    for index, reach in enumerate(reaches):
+        left = reach.free - sum(units(each.gib, reach.unit) for each in near)
+        allowed = all(carries(reach.labels, each.labels) for each in near)
+        nodes = min(reach.most, left // reach.beside) if reach.beside else reach.most
+        if left >= 0 and nodes > 0 and allowed:
+            room.append((-nodes, index))
+    # Those that hold the most nodes: of fewer than all, no others would hold as many.
+    chosen = sorted(room)[: min(each.count for each in near)]
+    there = 0
+    for used, (nodes, _) in enumerate(chosen, 1):
+        there -= nodes
+        if there >= request.all_nodes:
+            chosen = sorted(chosen[:used], key=lambda each: each[1])
+            picked = [reaches[index] for _, index in chosen]
+            return _settled(request, _spread(picked, [-nodes for nodes, _ in chosen], request))
+    return None
 
 
 def _spread(

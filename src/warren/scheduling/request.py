@@ -209,6 +209,7 @@ class _Demand:
 
     labels: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    near: bool = False
 
 
 _NOTHING: Final = _Demand()
@@ -227,7 +228,11 @@ def _demands(given: Any) -> Mapping[str, _Demand]:
             raise BadFormat(f"{path}.{label}: {error}") from None
         if any(one.type != "exclusive" for one in demand.colocation):
             raise BadFormat(f"{path}.{label}.colocation is not 'exclusive'")
-        found[label] = _Demand(demand.labels, tuple(one.key for one in demand.colocation))
+        found[label] = _Demand(
+            demand.labels,
+            tuple(one.key for one in demand.colocation),
+            any((one.type, one.priority) == ("physical", "mandatory") for one in demand.access),
+        )
     return found
 
 
@@ -236,8 +241,14 @@ class _Colocation(msgspec.Struct, frozen=True):
     key: str = ""
 
 
+class _Access(msgspec.Struct, frozen=True):
+    type: str
+    priority: str
+
+
 class _Constraints(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
+    access: tuple[_Access, ...] = ()
     colocation: tuple[_Colocation, ...] = ()
 
 
@@ -248,7 +259,7 @@ def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> Shared:
         raise BadFormat(f"jobspec: {path}.with holds no ssd")
     demand = demands.get(top.get("label", ""), _NOTHING)
     gib = _number(*parts["ssd"])
-    return Shared(_number(top, path), gib, demand.labels, demand.apart)
+    return Shared(_number(top, path), gib, demand.labels, demand.apart, demand.near)
 
 
 def _number(vertex: Vertex, path: str) -> int:

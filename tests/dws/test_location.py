@@ -1,0 +1,90 @@
+"""In which ways nodes must reach storage, as breakdowns say it (002.19 to 002.24)."""
+
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import breakdown, need
+from warren.base.bytesize import GIB
+from warren.base.placing import Held
+from warren.dws.faults import Fault
+from warren.dws.location import near
+from warren.dws.objects import AllocationNeed, DirectiveBreakdown
+from warren.dws.placement import filled, reserve
+from warren.dws.resources import rewritten
+
+SETS = [need("one", GIB, "AllocateSingleServer"), need("two", GIB, "AllocateSingleServer")]
+NODE = {"type": "node", "count": 2, "with": [{"type": "slot", "count": 1, "label": "task",
+        "with": [{"type": "core", "count": 1}]}]}  # fmt: skip
+
+
+def located(
+    *access: tuple[str, str], servers: str = "wf-0", place: str = "servers.spec.allocationSets[1]"
+) -> DirectiveBreakdown:
+    reference = {"kind": "Servers", "name": servers, "namespace": "default", "fieldPath": place}
+    told = [{"type": kind, "priority": priority} for kind, priority in access]
+    location = [{"access": told, "reference": reference}]
+    return breakdown(0, *SETS, compute={"constraints": {"location": location}})
+
+
+def of(found: DirectiveBreakdown) -> tuple[bool, ...]:
+    return near({"wf-0": SETS}, [found])
+
+
+@pytest.mark.parametrize(
+    ("access", "wanted"),
+    [
+        ([("physical", "mandatory")], (False, True)),
+        ([("network", "mandatory"), ("physical", "mandatory")], (False, True)),
+        ([("network", "mandatory"), ("physical", "bestEffort")], (False, False)),
+        ([("network", "mandatory")], (False, False)),
+        ([], (False, False)),
+    ],
+)
+def test_only_what_is_physical_and_mandatory_binds_nodes_to_rabbits(
+    access: list[tuple[str, str]], wanted: tuple[bool, ...]
+) -> None:
+    """002.21 to 002.24"""
+    assert of(located(*access)) == wanted
+
+
+def test_a_constraint_on_other_servers_says_nothing_of_a_jobs_own() -> None:
+    """002.22"""
+    assert of(located(("physical", "mandatory"), servers="pers")) == (False, False)
+    assert of(breakdown(0, *SETS)) == (False, False)
+
+
+@pytest.mark.parametrize("place", ["servers.spec.allocationSets[2]", "spec", ""])
+def test_a_constraint_on_no_set_is_a_mistake(place: str) -> None:
+    """002.22"""
+    with pytest.raises(Fault, match="of Servers wf-0 names none of its allocation sets"):
+        of(located(("physical", "mandatory"), place=place))
+
+
+@pytest.mark.parametrize("access", [("near", "mandatory"), ("physical", "maybe")])
+def test_access_that_is_not_understood_is_not_passed_over(access: tuple[str, str]) -> None:
+    """002.20"""
+    with pytest.raises(Fault, match=r"asks for .* access: there is network and physical"):
+        of(located(access))
+
+
+def test_the_scheduler_is_told_of_it_in_words_of_dws() -> None:
+    found = rewritten([NODE], SETS, 0, None, (False, True))
+    assert [each.get("label") for each in found.resources] == ["rabbit", None, "rabbit-1"]
+    assert found.constraints["rabbit-1"]["access"] == [
+        {"type": "physical", "priority": "mandatory"}
+    ]
+    assert rewritten(found.resources, SETS, 0, None, (False, True)) == found
+
+
+def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() -> None:
+    """002.20"""
+    needs: list[AllocationNeed] = [need("ost", 2 * GIB, "AllocateAcrossServers", count=2)]
+    held = [Held("r0", 1, 1, 9), Held("r1", 1, 1, 9)]
+    (found,) = filled(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (True,))
+    assert [each["name"] for each in found["storage"]] == ["r0", "r1"]
+    assert reserve(needs, 2, 0, None, (), (True,)).shared[0].near
+
+    alone: list[Any] = [need("mgt", GIB, "AllocateSingleServer")]
+    with pytest.raises(Fault, match="because it is 1 allocation of 1 GiB on whose rabbits all"):
+        filled(alone, {"r0": 1, "r1": 1}, 0, held, (1,), (True,))
