@@ -14,7 +14,8 @@ from benchmarks.measure import Result, median_ms
 from warren.base.bytesize import GIB, TIB
 from warren.dws import placement
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
-from warren.dws.objects import AllocationNeed, Constraints
+from warren.dws.objects import AllocationNeed, Colocation, Constraints
+from warren.dws.resources import rewritten
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
@@ -74,19 +75,37 @@ def match() -> Iterator[Result]:
 
 def placements(graph: Graph) -> Iterator[Result]:
     """Match storage that is not beside each node, and say which rabbit holds what of it."""
+    apart = (Colocation(key="lustre-mgt"),)
     needs = [
         AllocationNeed(allocation_strategy=strategy, minimum_capacity=size, label=label,
-                       constraints=Constraints(count=count))
-        for label, strategy, size, count in (
-            ("xfs", PER_COMPUTE, 453 * GIB, None),
-            ("mgt", SINGLE_SERVER, 5 * GIB, None),
-            ("ost", ACROSS_SERVERS, 720 * 100 * GIB, 720),
+                       constraints=constraints)
+        for label, strategy, size, constraints in (
+            ("xfs", PER_COMPUTE, 453 * GIB, Constraints(labels=("tier=fast",))),
+            ("mgt", SINGLE_SERVER, 5 * GIB, Constraints(colocation=apart)),
+            ("mdt", ACROSS_SERVERS, 50 * 10 * GIB,
+             Constraints(count=50, labels=("tier=fast", "meta=yes"), colocation=apart)),
+            ("ost", ACROSS_SERVERS, 720 * 100 * GIB, Constraints(scale=10)),
         )
     ]  # fmt: skip
-    nodes, floor = 11520, 4 * GIB
-    wanted = placement.reserve(needs, nodes, floor)
+    for number in range(720):
+        labels = {"tier=fast", "meta=yes"} if number % 10 else {"tier=fast"}
+        graph.set_ssds(f"rabbit{number}", up=True, labels=labels)
+    nodes, floor, largest = 11520, 4 * GIB, graph.largest
+    wanted = placement.reserve(needs, nodes, floor, largest)
+    yield Result(
+        name=f"rewrite the resources of a job of {nodes} nodes",
+        value=median_ms(lambda: rewritten(_resources(nodes), needs, floor, largest)),
+        unit="ms",
+        budget=5.0,
+    )
     request = Request(
-        nodes=nodes, slots=1, cores=1, exclusive=True, ssd_gib=wanted.beside, shared=wanted.shared
+        nodes=nodes,
+        slots=1,
+        cores=1,
+        exclusive=True,
+        ssd_gib=wanted.beside,
+        labels=wanted.labels,
+        shared=wanted.shared,
     )
     yield Result(
         name=f"match {nodes} nodes with shared flash",
@@ -105,12 +124,19 @@ def placements(graph: Graph) -> Iterator[Result]:
     )
     given = held(text)
     per_rabbit = {each.rabbit: each.nodes for each in given}
+    counts = [each.count for each in wanted.shared]
     yield Result(
         name="place its storage on 720 rabbits",
-        value=median_ms(lambda: placement.filled(needs, per_rabbit, floor, given)),
+        value=median_ms(lambda: placement.filled(needs, per_rabbit, floor, given, counts)),
         unit="ms",
         budget=50.0,
     )
+
+
+def _resources(nodes: int) -> list[dict[str, Any]]:
+    core = {"type": "core", "count": 1}
+    slot = {"type": "slot", "count": 1, "label": "task", "with": [core]}
+    return [{"type": "node", "count": nodes, "exclusive": True, "with": [slot]}]
 
 
 def resident() -> Iterator[Result]:

@@ -16,12 +16,14 @@ from warren.directives.parse import Directive
 from warren.dws import breakdown, kinds
 from warren.dws.objects import AllocationNeed, NnfStorageProfile
 from warren.instance import keys
+from warren.instance.config import Config, Storage
 from warren.instance.simulated import Play
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.held import held
 
 BESIDE = {"dw": "#DW jobdw type=xfs capacity=60GiB name=beside"}
+ACROSS = {"dw": "#DW jobdw type=xfs capacity=45GiB name=across"}
 SHARED = {"dw": "#DW jobdw type=xfs capacity=8GiB name=shared"}
 
 
@@ -33,6 +35,8 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
         size = int(directive.values["capacity"].removesuffix("GiB")) * GIB
         if directive.values["name"] == "beside":
             return [need("xfs", size)]
+        if directive.values["name"] == "across":
+            return [need("xfs", size, "AllocateAcrossServers")]
         return [need("xfs", size, "AllocateSingleServer")]
 
     monkeypatch.setattr(breakdown, "needs_of", needs_of)
@@ -108,6 +112,29 @@ def test_nodes_are_where_they_reach_an_allocation_that_they_must_be_wired_to(
         await world.assert_nothing_left(control)
 
     in_a_world(action)
+
+
+def test_a_site_has_a_set_shared_out_as_finely_as_it_wants() -> None:
+    """002.18: what was reserved is what is made, at whatever scale."""
+
+    async def life(world: World, control: Control) -> None:
+        job = await world.submit(control, nodes=5, attributes=ACROSS)
+        await world.until(lambda: shares(control, job))
+        assert held_by(control, job) == {"rabbit-0": 27, "rabbit-1": 18}
+        found = assigned(control, job)
+        assert found is not None
+        assert found["allocationSize"] == 9 * GIB
+        assert [each["allocationCount"] for each in found["storage"]] == [3, 2]
+        await world.cancel(control, job)
+        await world.ended(control, job)
+        await world.assert_nothing_left(control)
+
+    async def main() -> None:
+        async with opened(Site(rabbits=2, capacity=64 * GIB)) as world:
+            world.config = Config(storage=Storage(scale=10))
+            await world.live(lambda control: life(world, control))
+
+    virtual.run(main())
 
 
 def test_a_job_whose_one_node_has_the_allocation_lives_its_whole_life() -> None:

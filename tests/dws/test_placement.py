@@ -13,7 +13,7 @@ from warren.base.placing import Held, Shared
 from warren.dws.breakdown import RABBIT
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, Colocation, Constraints
-from warren.dws.placement import filled, reserve
+from warren.dws.placement import Policy, Reservation, filled, reserve
 from warren.dws.resources import counts, rewritten
 
 ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
@@ -245,3 +245,43 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
             carried = next(each.labels for each in held if each.rabbit == rabbit)
             assert carried >= {each for each in one.constraints.labels if each != RABBIT}
     assert all(used[each.rabbit] <= each.gib * GIB for each in held)
+
+
+def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> None:
+    """002.9, 002.18: equal slices, rather than in proportion to nodes."""
+    policy = Policy(scale=10)
+    per_rabbit = {"r0": 4, "r1": 3}
+    needs = policy.applied([asking("ost", 700)])
+    wanted = reserve(needs, 7, 0)
+    assert wanted == Reservation(0, (Shared(7, 100),))
+    held = [Held("r0", 4, 1, 400), Held("r1", 3, 1, 300)]
+    (found,) = filled(needs, per_rabbit, 0, held, (7,))
+    assert found["allocationSize"] == 100 * GIB
+
+    two = [Held("r0", 4, 1, 350), Held("r1", 3, 1, 350)]
+    (found,) = filled(Policy(scale=1).applied([asking("ost", 700)]), per_rabbit, 0, two, (2,))
+    assert [each["allocationCount"] for each in found["storage"]] == [1, 1]
+
+
+def test_what_a_breakdown_says_of_numbers_counts_for_more_than_the_site() -> None:
+    """002.17, 002.18"""
+    given_ = [asking("ost", 9, count=2), asking("mdt", 9, scale=1), asking("mgt", 9, SINGLE)]
+    found = Policy(scale=10).applied(given_)
+    assert [each.constraints.scale for each in found] == [None, 1, None]
+    assert found[0] is given_[0]
+    assert found[2] is given_[2]
+
+
+def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
+    policy = Policy(most={"mdt": 3})
+    needs = policy.applied([asking("ost", 160), asking("mdt", 160)])
+    assert reserve(needs, 16, 0) == Reservation(10, (Shared(3, 54),))
+    assert reserve(needs, 2, 0).shared == (Shared(2, 80),)
+    # But a set has as many as it takes to hold it.
+    assert reserve(needs, 16, 0, largest=50).shared == (Shared(4, 40),)
+
+
+def test_a_sentence_names_a_few_of_many_rabbits() -> None:
+    held = [Held(f"r{number}", 1, 1, 1) for number in range(100)]
+    with pytest.raises(Fault, match=r"given 1 GiB on r0, .* on r7 and 92 rabbits more$"):
+        filled([asking("mgt", 5, SINGLE)], {"r0": 1}, 0, held)

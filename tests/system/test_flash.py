@@ -141,3 +141,13 @@ def test_persistent_storage_and_jobs_share_a_rabbit_out_between_them() -> None:
         await complete(world, control, await submit(world, control, 64 * 1024))
 
     lived((Config(), life))
+
+
+def test_a_scale_and_a_bound_that_are_none_are_refused() -> None:
+    for scale in (0, 11):
+        with pytest.raises(ValueError, match=f"scale: {scale} is not from 1 to 10"):
+            Storage(scale=scale)
+    with pytest.raises(ValueError, match=r"most-allocations\.mdt: 0 is less than 1"):
+        Storage(most_allocations={"mdt": 0})
+    found = msgspec.convert({"scale": 3, "most-allocations": {"mdt": 50}}, Storage)
+    assert (found.scale, found.most_allocations) == (3, {"mdt": 50})

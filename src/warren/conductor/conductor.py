@@ -15,7 +15,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
-from warren.dws import conduct, kinds, labels, waits
+from warren.dws import conduct, kinds, labels, placement, waits
 from warren.dws.binding import Phase
 from warren.dws.conduct import Action, Job
 from warren.dws.faults import Fault
@@ -48,6 +48,7 @@ class Conductor:
         jobs: WorkloadManager,
         clock: Clock,
         floor: int,
+        policy: placement.Policy = placement.NO_POLICY,
     ) -> None:
         """`floor` is the least size of one allocation, in bytes."""
         self._client = client
@@ -55,6 +56,7 @@ class Conductor:
         self._jobs = jobs
         self._clock = clock
         self._floor = floor
+        self._policy = policy
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
         self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
@@ -158,6 +160,7 @@ class Conductor:
             mounted=self._mounted(known),
             floor=self._floor,
             largest=self._capacities.largest(),
+            policy=self._policy,
             transient=self._transient_for(job, workflow),
         )
 

@@ -27,6 +27,8 @@ from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
+from warren.dws.placement import Policy
+from warren.instance import config
 from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -81,7 +83,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
         plugins=[DwsPlugin()],
-        validators=lambda graph: [_validator(informers, graph)],
+        validators=lambda graph: [_validator(informers, graph, stands_on.config.storage)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
@@ -94,7 +96,12 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
     )
 
 
-def _validator(informers: Informers, graph: Graph) -> StorageValidator:
+def policy(storage: config.Storage) -> Policy:
+    """Return what a site wants of how storage is placed."""
+    return Policy(scale=storage.scale, most=storage.most_allocations)
+
+
+def _validator(informers: Informers, graph: Graph, storage: config.Storage) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     return StorageValidator(
@@ -107,6 +114,7 @@ def _validator(informers: Informers, graph: Graph) -> StorageValidator:
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
         feasible=graph.feasible,
         largest=lambda: graph.largest,
+        policy=policy(storage),
         floor=FLOOR,
     )
 
@@ -128,11 +136,15 @@ def controllers(
 
 
 def conductor(
-    client: Client, informers: Informers, clock: Clock, handle: Handle
+    client: Client,
+    informers: Informers,
+    clock: Clock,
+    handle: Handle,
+    storage: config.Storage,
 ) -> tuple[Methods, dict[str, Part]]:
     """Build the conductor of an instance, and the service that it is to offer there as `dws`."""
     jobs = EmbeddedJobs(handle)
-    leading = Conductor(client, informers, jobs, clock, FLOOR)
+    leading = Conductor(client, informers, jobs, clock, FLOOR, policy(storage))
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
     return methods, {"jobs": jobs.run, "conductor": leading.run}
 
@@ -146,7 +158,9 @@ def control(site: Site, ports: Ports) -> Control:
     reconcilers = controllers(
         lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
     )
-    methods, leading = conductor(ports.client(local), informers, ports.clock, flux.handle)
+    methods, leading = conductor(
+        ports.client(local), informers, ports.clock, flux.handle, ports.instance.config.storage
+    )
     flux.bus.register("dws", methods)
 
     async def establish() -> None:

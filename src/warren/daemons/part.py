@@ -71,17 +71,17 @@ async def conductor(state: StateDir, site: Site) -> None:
             bus = Bus(os.geteuid())
             try:
                 async with rpc_client.connect(state.socket, bus) as handle:
-                    await _lead(client, bus, handle)
+                    await _lead(client, bus, handle, config.load(state.config).storage)
             except RpcError as error:
                 if not error.lost:
                     raise
             await asyncio.sleep(_AGAIN)
 
 
-async def _lead(client: Client, bus: Bus, handle: Connection) -> None:
+async def _lead(client: Client, bus: Bus, handle: Connection, storage: config.Storage) -> None:
     """Be the conductor of one instance, until it goes away. Raises RpcError if it is not there."""
     informers = Informers(client, indexes=INDEXES)
-    methods, parts = compose.conductor(client, informers, SystemClock(), handle)
+    methods, parts = compose.conductor(client, informers, SystemClock(), handle, storage)
     bus.register("dws", methods)
     await handle.rpc("service.add", {"service": "dws"})
     leading = asyncio.ensure_future(System(parts={"informers": informers.run, **parts}).run())

@@ -75,6 +75,7 @@ class JobSnapshot:
     """The least size of one allocation, in bytes."""
     largest: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
+    policy: placement.Policy = placement.NO_POLICY
     flash: Sequence[Held] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     transient: float | None = None
@@ -399,9 +400,14 @@ def _complete(workflow: Workflow, state: State) -> bool:
 
 
 def _needs(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
-    """Return the allocation sets of each breakdown that needs storage, by its Servers' name."""
+    """Return the allocation sets of each breakdown that needs storage, by its Servers' name.
+
+    As the site wants them.
+    """
     return {
-        breakdown.status.storage.reference.name: breakdown.status.storage.allocation_sets
+        breakdown.status.storage.reference.name: snapshot.policy.applied(
+            breakdown.status.storage.allocation_sets
+        )
         for _, breakdown in sorted(snapshot.breakdowns.items())
         if breakdown.status.storage is not None
     }

@@ -186,6 +186,8 @@ class Constraints(_Struct, frozen=True):
     labels: tuple[str, ...] = ()
     count: int | None = None
     scale: int | None = None
+    most: int | None = None
+    """How many allocations there may be: a site's, and in no breakdown."""
     colocation: tuple[Colocation, ...] = ()
 
 

@@ -7,17 +7,23 @@ file system.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Final
 
+from msgspec import structs
+
 from warren.base.bytesize import GIB, gib, whole_gib
 from warren.base.placing import Held, Place, Shared, described, placed, units
+from warren.base.words import plural
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, RABBIT, SINGLE_SERVER
 from warren.dws.faults import Fault
-from warren.dws.objects import EXCLUSIVE, AllocationNeed
+from warren.dws.objects import EXCLUSIVE, AllocationNeed, Constraints
 
 _SCALES: Final = 10
+
+_NAMED: Final = 8
+"""Rabbits of one sentence."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,35 @@ class Reservation:
     """Beside that, on any of the rabbits that its nodes are wired to."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, for what is beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a site wants of sets that may have any number of allocations."""
+
+    scale: int | None = None
+    """The scale of those that have none; None leaves them in proportion to nodes."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """The most allocations that sets have, by their labels."""
+
+    def applied(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
+        """Return sets as the site wants them. What breakdowns say of numbers counts for more."""
+        return tuple(
+            structs.replace(need, constraints=self._of(need))
+            if need.allocation_strategy == ACROSS_SERVERS and need.constraints.count is None
+            else need
+            for need in needs
+        )
+
+    def _of(self, need: AllocationNeed) -> Constraints:
+        asked, most = need.constraints, self.most.get(need.label)
+        scale = self.scale if asked.scale is None else asked.scale
+        if scale is None and most is not None:
+            scale = _SCALES  # as close to one for each node as there may be
+        return structs.replace(asked, scale=scale, most=most)
+
+
+NO_POLICY: Final = Policy()
 
 
 @dataclass(frozen=True)
@@ -212,7 +247,8 @@ def _scaled(need: AllocationNeed, nodes: int | None, floor: int, room: int | Non
     if nodes is None:
         raise _left_open(need)
     # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
-    most = max(min(nodes, need.minimum_capacity // max(floor, GIB)), least)
+    most = min(nodes, need.minimum_capacity // max(floor, GIB), need.constraints.most or nodes)
+    most = max(most, least)
     return _counted(need, least + (most - least) * (scale - 1) // (_SCALES - 1), floor)
 
 
@@ -302,7 +338,9 @@ def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
 def _lacking(wanted: Reservation, held: Sequence[Held]) -> str:
     asked = " and ".join(described(each) for each in wanted.shared)
     beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
-    there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held)
+    there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_NAMED])
+    if len(held) > _NAMED:
+        there += f" and {plural(len(held) - _NAMED, 'rabbit')} more"
     return (
         f"the storage cannot be placed because it is {asked}{beside}, "
         f"and the job was given {there or 'no flash'}"

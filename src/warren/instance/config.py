@@ -215,9 +215,19 @@ class Storage(Table, frozen=True):
     """Whether processes of the job's user are killed then. Others never are."""
     flash_quantum: str | None = None
     """A capacity in whole GiB, of which jobs get so many as they need; None is one pool."""
+    scale: int | None = None
+    """How finely sets are shared out of which no profile says so, from 1, as few allocations as
+    hold them, to 10, one for each node; None is in proportion to the nodes on each rabbit."""
+    most_allocations: Mapping[str, int] = {}
+    """The most allocations of sets of which no profile says the number, by their labels."""
 
     def __post_init__(self) -> None:
         demand_durations(self, "busy_timeout")
+        if self.scale is not None and not 1 <= self.scale <= 10:
+            raise ValueError(f"scale: {self.scale} is not from 1 to 10")
+        for label, most in self.most_allocations.items():
+            if most < 1:
+                raise ValueError(f"most-allocations.{label}: {most} is less than 1")
         if self.flash_quantum is not None and not self._quantum():
             raise ValueError(
                 f"flash-quantum: {self.flash_quantum!r} is not a whole number of GiB: write 4GiB"

@@ -12,7 +12,7 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
-from warren.dws import breakdown, profiles, rabbits, resources, validation
+from warren.dws import breakdown, placement, profiles, rabbits, resources, validation
 from warren.dws.faults import Fault
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage
 from warren.scheduling.graph import Refusal
@@ -38,6 +38,7 @@ class StorageValidator:
         rabbits: Callable[[], Iterable[Storage]],
         feasible: Callable[[Request], Refusal | None],
         largest: Callable[[], int | None] = lambda: None,
+        policy: placement.Policy = placement.NO_POLICY,
         floor: int,
     ) -> None:
         self._rules = rules
@@ -46,6 +47,7 @@ class StorageValidator:
         self._rabbits = rabbits
         self._feasible = feasible
         self._largest = largest
+        self._policy = policy
         self._floor = floor
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
@@ -90,6 +92,7 @@ class StorageValidator:
                     directive, profiles.chosen(directive.values.get("profile"), available)
                 )
             ]
+            needs = list(self._policy.applied(needs))
             changed = resources.rewritten(spec["resources"], needs, self._floor, self._largest())
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
