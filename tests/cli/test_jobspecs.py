@@ -356,3 +356,28 @@ def test_files_that_name_themselves_are_refused(tmp_path: Path) -> None:
 def test_a_rule_that_cannot_be_followed_is_refused(rule: str, words: str) -> None:
     with pytest.raises(UserMistake, match=words.replace("(", "\\(")):
         environment.changed({"A": "1"}, [rule])
+
+
+def test_nodes_may_be_asked_for_on_so_many_chassis() -> None:
+    """coral2-spec section 15."""
+    (found,) = make_jobspec(command=("true",), nodes=6, chassis=2)["resources"]
+    (plain,) = make_jobspec(command=("true",), nodes=6)["resources"]
+    assert found == {"type": "chassis", "count": 2, "with": [{**plain, "count": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"ntasks": 2}, "--coral2-chassis is about nodes: say how many with -N."),
+        (
+            {"nodes": 5},
+            "-N 5 cannot be spread evenly over 2 chassis: take a multiple of 2.",
+        ),
+    ],
+)
+def test_chassis_without_as_many_nodes_on_each_are_refused(
+    options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UserMistake) as caught:
+        make_jobspec(command=("true",), chassis=2, **options)
+    assert str(caught.value) == problem

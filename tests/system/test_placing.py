@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from tests.harness import virtual
-from tests.harness.world import World, opened
+from tests.harness.world import World, opened, submit
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
@@ -15,6 +15,7 @@ from warren.dws import kinds
 from warren.instance import keys
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result, State
+from warren.rfc import jobspec
 from warren.rpc.message import RpcError
 
 SITE = Site(rabbits=3, computes_per_rabbit=2)
@@ -107,3 +108,23 @@ def test_after_a_restart_a_job_waits_for_what_rabbits_carry_to_be_known() -> Non
             assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
 
     lived(before, after)
+
+
+def test_a_job_is_on_as_many_chassis_as_it_says_with_its_flash() -> None:
+    """coral2-spec section 14: chassis at the top of a jobspec."""
+
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        dw = {"dw": "#DW jobdw type=xfs capacity=1GiB name=scratch"}
+        spec = jobspec.make(["app"], nodes=1, name="app", attributes=dw)
+        for chassis, nodes, hosts in ((3, 1, "compute-[00,02,04]"), (1, 2, "compute-[00-01]")):
+            on = {"type": "chassis", "count": chassis}
+            inside = [{**spec["resources"][0], "count": nodes}]
+            job = await submit(control, {**spec, "resources": [{**on, "with": inside}]})
+            ended = await world.ended(control, job)
+            assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
+            r = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+            assert r["execution"]["nodelist"] == [hosts]
+            await world.assert_nothing_left(control)
+
+    lived(life)

@@ -53,6 +53,8 @@ def rewritten(
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = resources[0]
+    if top["type"] == "chassis":
+        return _on_chassis(top, _wanted(top, needs, floor, largest, near))
     if top["type"] != "node":
         raise Fault("a job with #DW directives asks for nodes: say how many with -N", type="User")
     nodes, wanted = top["count"], _wanted(top, needs, floor, largest, near)
@@ -65,6 +67,38 @@ def rewritten(
         ],
         _constraints(wanted),
     )
+
+
+def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> Rewritten:
+    """Put flash beside the nodes of each chassis: it is shared out between them there."""
+    each = _nodes_of_chassis(top)
+    named = {"label": _SLOT} if wanted.labels else {}
+    flash = [_ssd(wanted.beside * each)] if wanted.beside and each else []
+    return Rewritten(
+        [
+            {**top, **named, "with": [*top.get("with", ()), *flash]},
+            *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
+        ],
+        _constraints(wanted),
+    )
+
+
+def _nodes_of_chassis(top: Mapping[str, Any]) -> int | None:
+    """Return how many nodes are on each chassis, where that is one number. Raises Fault."""
+    nodes = [child for child in top.get("with", ()) if child["type"] == "node"]
+    if len(nodes) != 1:
+        raise Fault("jobspec: a chassis holds nodes once: say how many are on each", type="User")
+    count = nodes[0]["count"]
+    return count if type(count) is int else None
+
+
+def _nodes(top: Mapping[str, Any]) -> int | None:
+    """Return how many nodes a job has, where that is one number."""
+    count = top["count"] if type(top["count"]) is int else None
+    if top["type"] != "chassis" or count is None:
+        return count
+    each = _nodes_of_chassis(top)
+    return None if each is None else count * each
 
 
 def counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -111,9 +145,7 @@ def _wanted(
     near: Sequence[bool],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    number = top["count"]
-    nodes = number if type(number) is int else None
-    return placement.reserve(needs, nodes, floor, largest, counts, near)
+    return placement.reserve(needs, _nodes(top), floor, largest, counts, near)
 
 
 def _checked_own(
@@ -130,8 +162,9 @@ def _checked_own(
     top, *others = resources
     wanted = _wanted(top, needs, floor, largest, near, counts(resources))
     needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
+    each = _nodes_of_chassis(top) or 1 if top["type"] == "chassis" else 1
     if (
-        _gib(top) < wanted.beside
+        _gib(top) < wanted.beside * each
         or (wanted.labels and top.get("label") != _SLOT)
         or [_told(each) for each in others] != [_told(each) for each in needed]
     ):

@@ -60,9 +60,13 @@ def choose(request: Request, reaches: Iterator[Reach]) -> list[Choice] | None:
     found = _settled(request, _spread(seen, [reach.most for reach in seen], request))
     if found is not None:
         return found
-    if any(each.near for each in request.shared):
-        return _gathered(request, [*seen, *reaches])
-    return _following(request, [*seen, *reaches])
+    rest = [*seen, *reaches]
+    gather = any(each.near for each in request.shared)
+    found = _gathered(request, rest) if gather else _following(request, rest)
+    each = request.nodes_of_chassis
+    if found is not None and each and any(choice.nodes != each for choice in found):
+        return None
+    return found
 
 
 def _gathered(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
@@ -138,6 +142,8 @@ class _Taken:
     """The keys of the allocations that must be with no other of such a key."""
     nodes: int = field(init=False)
     """How many can have flash beside them still."""
+    least: int = 0
+    """How many there must be, if any."""
 
     def __post_init__(self) -> None:
         self.nodes = self.reach.most
@@ -147,12 +153,15 @@ class _Taken:
         left = self.reach.free - self.shared - need
         if left < 0:
             return 0
-        return min(self.reach.most, left // self.reach.beside) if self.reach.beside else self.nodes
+        reach = self.reach
+        nodes = min(reach.most, left // reach.beside) if reach.beside else self.nodes
+        return nodes if nodes >= self.least else 0
 
 
 def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
-    taken = [_Taken(reach) for reach in reaches]
+    taken = [_Taken(reach, least=request.nodes_of_chassis) for reach in reaches]
+    most_used = request.chassis or request.all_nodes
     used: set[int] = set()
     for each in sorted(request.shared, key=lambda each: (not each.constrained, -each.gib)):
 
@@ -172,7 +181,7 @@ def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | Non
             index = heap[0][2]
             one, need = taken[index], units(each.gib, taken[index].reach.unit)
             after = one.after(need)
-            if not after or (index not in used and len(used) == request.all_nodes):
+            if not after or (index not in used and len(used) == most_used):
                 heappop(heap)
                 continue
             used.add(index)
@@ -186,6 +195,11 @@ def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | Non
                 heapreplace(heap, cost(index))
         if left:
             return None
+    if request.chassis:
+        others = [index for index in range(len(taken)) if index not in used]
+        chosen = {*used, *others[: request.chassis - len(used)]}
+        taken = [one for index, one in enumerate(taken) if index in chosen]
+        reaches, used = [one.reach for one in taken], set()
     most = [one.nodes for one in taken]
     if sum(most) < request.all_nodes:
         return None

@@ -201,9 +201,9 @@ class FreeResources:
         if request.nodes is None:
             return self.slots(request, usable) >= request.slots
         able = self.able(request, usable)
-        if not request.flash:
+        if not (request.flash or request.chassis):
             return able.bit_count() >= request.all_nodes
-        if request.shared:
+        if request.shared or request.chassis:
             return beside.choose(request, self._reaches(able, request)) is not None
         wanted = request.all_nodes
         for nodes, _, _ in self._beside_flash(able, request):
@@ -233,7 +233,7 @@ class FreeResources:
         if request.nodes is None:
             return tuple(self._slot_pieces(request, usable))
         able = self.able(request, usable)
-        if request.shared:
+        if request.shared or request.chassis:
             return tuple(self._shared_pieces(request, able))
         if request.ssd_gib:
             return tuple(self._flash_pieces(request, able))
@@ -305,6 +305,8 @@ class FreeResources:
             most = nodes.bit_count()
             if units:
                 most = min(most, free // units)
+            if request.chassis:
+                most = request.nodes_of_chassis if most >= request.nodes_of_chassis else 0
             if most:
                 yield Reach(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
 

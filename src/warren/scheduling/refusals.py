@@ -99,6 +99,9 @@ def _missing_nodes(request: Request, view: View) -> str:
     if able < wanted:
         each = f"{those} with {_each(wanted, cores, gpus)}"
         return f"{asked(wanted, 'node', each)}, and the cluster has {able or 'none'}."
+    on_chassis = _few_chassis(request, view)
+    if on_chassis is not None:
+        return on_chassis
     if request.shared or request.labels:
         return _unplaced(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
@@ -106,6 +109,22 @@ def _missing_nodes(request: Request, view: View) -> str:
     return (
         f"{asked(wanted, 'node', flash)}, "
         f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
+    )
+
+
+def _few_chassis(request: Request, view: View) -> str | None:
+    """Return why nodes are not on as many chassis as is asked for, flash left out."""
+    if not request.chassis:
+        return None
+    able, each = view.whole.able(request, view.offered), request.nodes_of_chassis
+    there = sum((one.places & able).bit_count() >= each for one in view.inventory.chassis)
+    if there >= request.chassis:
+        return None
+    those = f"{plural(each, 'node')}{_apiece(request.chassis)}{_those(request, each)}"
+    are = "is" if request.chassis == 1 else "are"
+    return (
+        f"{request.chassis} chassis with {those} {are} asked for, "
+        f"and the cluster has {there or 'none'}."
     )
 
 
@@ -215,6 +234,9 @@ def _wanting(request: Request, view: View) -> str:
     also += _external(view, able)
     if request.shared:
         return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}{also}"
+    if not request.flash:
+        each = plural(request.nodes_of_chassis, "node")
+        return f"{each} on each of {request.chassis} chassis{those}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     return f"{flash} of flash beside {beside}{those}{also}"

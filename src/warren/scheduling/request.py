@@ -2,10 +2,11 @@
 
 These shapes are understood: slots of cores, alone or on nodes, and gpus beside the cores;
 slots of whole nodes; and what the storage side has rewritten, `slot(rabbit) > [node, ssd]`,
-where each node's ssds must be of its own chassis. Next to the entry with the nodes there may be
-`chassis > ssd`: so many allocations of so many GiB, each on any chassis that has nodes of the
-job. The system attribute `dw_constraints` says what either demands of rabbits. Counts may leave a
-choice.
+where each node's ssds must be of its own chassis; or `chassis > [node, ssd]`, with as many nodes
+on each of so many chassis, whose flash is shared out between them. Next to the entry with the
+nodes there may be `chassis > ssd`: so many allocations of so many GiB, each on any chassis that
+has nodes of the job. The system attribute `dw_constraints` says what either demands of rabbits.
+Counts may leave a choice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,8 @@ class Request:
     gpus: int = 0
     exclusive: bool = False
     """Whether the nodes are to be idle, and are given whole."""
+    chassis: int = 0
+    """On how many chassis the nodes are to be, as many on each; 0 where that does not matter."""
     together: int = 1
     """How many nodes one slot holds."""
     ssd_gib: int = 0
@@ -61,6 +64,11 @@ class Request:
     @property
     def all_nodes(self) -> int:
         return (self.nodes or 0) * self.together
+
+    @property
+    def nodes_of_chassis(self) -> int:
+        """How many nodes are to be on each chassis; 0 where that does not matter."""
+        return self.all_nodes // self.chassis if self.chassis else 0
 
     @property
     def all_slots(self) -> int:
@@ -109,6 +117,8 @@ class _Reader:
         path = "resources[0]"
         if top["type"] == "node":
             return self._node(top, path, top, path)
+        if top["type"] == "chassis":
+            return self._on_chassis(top, path)
         if top["type"] != "slot":
             raise BadFormat(
                 f"jobspec: {path}: resources of type {top['type']!r} cannot be scheduled; "
@@ -120,6 +130,17 @@ class _Reader:
         slots = self._count("slots", top, path)
         cores, gpus = self._cores(top, path)
         return self._made(nodes=None, slots=slots, cores=cores, gpus=gpus)
+
+    def _on_chassis(self, chassis: Vertex, path: str) -> Request:
+        """Read `chassis > [node, ssd]`: so many nodes of each, and flash for all of these."""
+        parts = _children(chassis, path, ("node", "ssd"))
+        if "node" not in parts:
+            raise BadFormat(f"jobspec: {path}.with holds no node")
+        node, below = parts["node"]
+        count, each = _number(chassis, path), _number(node, below)
+        gib = -(-_number(*parts["ssd"]) // each) if "ssd" in parts else 0
+        together = {**node, "count": count * each}
+        return replace(self._node(together, below, together, below, gib), chassis=count)
 
     def _around_node(self, slot: Vertex, path: str) -> Request:
         """Read `slot > node`: the task's slot, or one that holds a node with flash beside it."""

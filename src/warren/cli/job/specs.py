@@ -37,6 +37,9 @@ def options(command: F) -> F:
 _OPTIONS = [
     click.option("-N", "--nodes", type=click.IntRange(1), metavar="N",
                  help="How many nodes; each as a whole, unless -n is given too."),
+    click.option("--coral2-chassis", "chassis", type=click.IntRange(1), metavar="N",
+                 help="On how many chassis, each of one rabbit, the nodes are to be: as many of "
+                 "them on each."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes."),
     click.option("-q", "--queue", metavar="NAME", help="The queue (default: the site's own)."),
     click.option("-B", "--bank", metavar="NAME", help="Which bank pays."),
@@ -150,6 +153,18 @@ def make_jobspec(
     return spec
 
 
+def _on_chassis(chassis: int, nodes: int | None, resource: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nodes as so many on each of some chassis (coral2-spec section 15)."""
+    if nodes is None:
+        raise UserMistake("--coral2-chassis is about nodes: say how many with -N.")
+    if nodes % chassis:
+        raise UserMistake(
+            f"-N {nodes} cannot be spread evenly over {chassis} chassis: "
+            f"take a multiple of {chassis}."
+        )
+    return {"type": "chassis", "count": chassis, "with": [{**resource, "count": nodes // chassis}]}
+
+
 def _by_resource(nodes: int | None, cores: int | None, gpus: int) -> dict[str, Any]:
     """Return the shape of a job whose slots are nodes, or cores."""
     if nodes is None:
@@ -196,6 +211,7 @@ def make_spec(
     env_rules: tuple[str, ...] = (),
     env_removed: tuple[str, ...] = (),
     files: tuple[str, ...] = (),
+    chassis: int | None = None,
 ) -> dict[str, Any]:
     """Make a jobspec but for what `set_attributes` sets."""
     if shape["exclusive"] and shape["nodes"] is None:
@@ -238,7 +254,7 @@ def make_spec(
         system["shell"] = {"options": shell}
     if files:
         system["files"] = dict(map(_file, files))
-    return jobspec.make(
+    spec = jobspec.make(
         command,
         **shape,
         duration=_time_limit(time_limit),
@@ -247,6 +263,9 @@ def make_spec(
         name=job_name,
         attributes=system,
     )
+    if chassis is not None:
+        spec["resources"] = [_on_chassis(chassis, shape["nodes"], spec["resources"][0])]
+    return spec
 
 
 def set_attributes(spec: dict[str, Any], settings: Iterable[str]) -> None:
