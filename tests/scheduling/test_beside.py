@@ -277,6 +277,9 @@ def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
     graph = carrying(set(), set())
     pair = (Shared(1, 5, (), KEY), Shared(1, 3, (), KEY))
     assert given_to(graph, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
+    # Though the first one has much more room than the second.
+    uneven = Graph(system((2, 64), (2, 8), **POOLS))
+    assert given_to(uneven, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
     other = (Shared(1, 5, (), KEY), Shared(1, 3, (), ("another",)))
     assert given_to(graph, want(2, shared=other)) == [("r0", 2, 8)]
 

@@ -232,7 +232,6 @@ class JobScheduler:
                         put(keys.of(waiting.job, "R"), self._graph.text(allocation, told))
                     )
                     given.append((waiting.job, told))
-                    self._take_external(self._external.hold(waiting.job, holding=True))
                     self._hold(Running(expiration, waiting.job, allocation))
                     if len(given) == _AT_ONCE:
                         self._news.set()
