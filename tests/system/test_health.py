@@ -8,6 +8,7 @@ import pytest
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
+from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.daemons.compose import Control
 from warren.dws import kinds, rabbits
@@ -142,6 +143,36 @@ def test_a_rabbit_that_is_not_ready_gets_no_job_until_it_is_again(status: str) -
         assert await ends_beside(world, control, plain, held) == "compute-[00-03]"
 
         await patch(control, R0, {"spec": {"state": "Enabled", "mode": "Live"}})
+        assert await ends(world, control, held) == "compute-[00-03]"
+
+    lived(life)
+
+
+def test_a_rabbit_without_the_label_that_every_set_asks_for_gets_no_job() -> None:
+    """002.15"""
+    label = "dataworkflowservices.github.io/storage"
+
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        await patch(control, R0, {"metadata": {"labels": {label: None}}})
+        held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
+        assert (await waits(control, held)).endswith(
+            f"not ready: rabbit-0 (without the label {label}=Rabbit)"
+        )
+        await patch(control, R0, {"metadata": {"labels": {label: "Rabbit"}}})
+        assert await ends(world, control, held) == "compute-[00-03]"
+
+    lived(life)
+
+
+def test_what_a_rabbit_says_that_it_has_counts_while_jobs_come_and_go() -> None:
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        await patch(control, R0, {"spec": {"mode": "Testing"}})
+        await patch(control, R0, {"status": {"capacity": 5 * GIB}})
+        held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
+        assert " has 5 GiB of " in await waits(control, held)
+        await patch(control, R0, {"status": {"capacity": 8 * GIB}})
         assert await ends(world, control, held) == "compute-[00-03]"
 
     lived(life)
