@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.dws.builders import (
     DELETING,
@@ -395,3 +396,33 @@ def test_an_access_in_deletion_is_let_go_of_when_its_client_mounts_are_gone() ->
     writes = decide(seen(nnf_access(deleting=True), storage=storage_held()))
     assert [each.kind for each in writes] == [kinds.NNF_STORAGE, kinds.NNF_ACCESS]
     assert changes(writes, kinds.NNF_ACCESS) == [{"metadata": {"finalizers": []}}]
+
+
+def test_each_allocation_of_persistent_storage_is_one_nodes_whoever_else_is_in_the_job() -> None:
+    """Several jobs mount it at once, and no two nodes may mount the same (ADR 053)."""
+    lasting = nnf_storage(("r0", 2), ("r1", 1), ready=True)
+    owned = {labels.PERSISTENT_NAME: "pers", **lasting.metadata.labels}
+    lasting = replace(lasting, metadata=replace(lasting.metadata, labels=owned))
+    together = mounting(decide(seen(nnf_access(), storage=lasting)))
+
+    for node in ("n0", "n1", "n2"):
+        alone = mounting(decide(seen(nnf_access(), storage=lasting, computes=computes(node))))
+        assert alone == {node: together[node]}
+    assert together["n0"] != together["n1"]
+
+
+def test_a_node_that_persistent_storage_has_no_allocation_for_does_not_mount_it() -> None:
+    lasting = nnf_storage(("r0", 1), ready=True)
+    owned = {labels.PERSISTENT_NAME: "pers", **lasting.metadata.labels}
+    lasting = replace(lasting, metadata=replace(lasting.metadata, labels=owned))
+    writes = decide(
+        seen(
+            nnf_access(),
+            storage=lasting,
+            node_storages=[share("r0", 1)],
+            computes=computes("n1"),
+        )
+    )
+
+    assert "r0 has no allocation for n1" in status(writes)["error"]["debugMessage"]
+    assert mounting(writes) == {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import children, kinds, labels, locks, reports
+from warren.dws import children, kinds, labels, locks, nodelocal, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
     ClientMount,
@@ -277,14 +277,18 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
         raise Fault("the job's Computes are not there yet", severity="Minor")
     allocations = _allocations(snapshot.node_storages)
     rabbits = snapshot.configuration.rabbits_of_computes()
+    # Of storage that outlives jobs, others mount the rest: each allocation is one node's.
+    fixed = nodelocal.positions(snapshot.configuration) if _outlives(snapshot.storage) else None
     taken: dict[str, int] = {}
     found: dict[str, list[Object]] = {}
     for compute in snapshot.computes.data:
         rabbit = rabbits.get(compute.name)
         if rabbit is None:
             raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
-        shared = snapshot.access.spec.target == "shared"
-        number = 0 if shared else taken.get(rabbit, 0)
+        if snapshot.access.spec.target == "shared":
+            number = 0
+        else:
+            number = taken.get(rabbit, 0) if fixed is None else fixed[compute.name]
         taken[rabbit] = number + 1
         if number >= len(allocations.get(rabbit, ())):
             raise Fault(
@@ -297,6 +301,10 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
             _mount(snapshot.access, snapshot.access.spec.mount_path, node_storage, index, "lvm")
         ]
     return found
+
+
+def _outlives(storage: NnfStorage | None) -> bool:
+    return storage is not None and labels.PERSISTENT_NAME in storage.metadata.labels
 
 
 def _allocations(

@@ -1,0 +1,110 @@
+"""Which compute nodes node-local persistent storage is for.
+
+One node at a time may mount a node-local file system, and jobs that use persistent storage come
+and go, several at once. So each allocation is one node's: the n-th of a rabbit is for the n-th
+compute node of that rabbit, as the SystemConfiguration lists them. A node finds in it what the
+last job on this node has left, and no two nodes ever mount the same allocation (ADR 053).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from warren.base.objects import Key
+from warren.base.words import plural
+from warren.dws import kinds
+from warren.dws.faults import Fault
+from warren.dws.objects import (
+    DirectiveBreakdown,
+    LocationConstraint,
+    Servers,
+    ServersSet,
+    SystemConfiguration,
+)
+
+_SET: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
+
+
+def positions(configuration: SystemConfiguration) -> dict[str, int]:
+    """Return each compute node's place among those of its rabbit, from 0."""
+    return {
+        compute.name: number
+        for rabbit in configuration.spec.storage_nodes
+        for number, compute in enumerate(rabbit.computes_access)
+    }
+
+
+def nodes_of(found: ServersSet, configuration: SystemConfiguration) -> list[str]:
+    """Return the compute nodes that the allocations of a set are for, in order."""
+    counts: dict[str, int] = {}
+    for share in found.storage:
+        counts[share.name] = counts.get(share.name, 0) + share.allocation_count
+    return [
+        compute.name
+        for rabbit in configuration.spec.storage_nodes
+        for compute in rabbit.computes_access[: counts.get(rabbit.name, 0)]
+    ]
+
+
+def referred(breakdowns: Iterable[DirectiveBreakdown]) -> dict[Key, list[LocationConstraint]]:
+    """Return what breakdowns say of node-local storage that they do not make, by its Servers.
+
+    The type of access says that storage is node-local, never the type of a file system.
+    """
+    found: dict[Key, list[LocationConstraint]] = {}
+    for breakdown in breakdowns:
+        status = breakdown.status
+        if status.compute is None or status.storage is not None:
+            continue
+        for constraint in status.compute.constraints.location:
+            mandatory = [each.type for each in constraint.access if each.priority == "mandatory"]
+            if constraint.reference.kind == kinds.SERVERS.name and mandatory == ["physical"]:
+                found.setdefault(constraint.reference.key, []).append(constraint)
+    return found
+
+
+def nodes_for(
+    breakdowns: Iterable[DirectiveBreakdown],
+    servers: Mapping[Key, Servers],
+    configuration: SystemConfiguration | None,
+) -> tuple[str, ...] | None:
+    """Return the nodes that have an allocation of all node-local storage; None for all nodes.
+
+    `servers` are those that `referred` names. Raises Fault where some are gone, and where no node
+    has all of the storage.
+    """
+    allowed: list[str] | None = None
+    for key, constraints in referred(breakdowns).items():
+        if key not in servers or configuration is None:
+            raise Fault(f"persistent storage {key.name!r} is gone", type="User")
+        for constraint in constraints:
+            own = nodes_of(_set(servers[key], constraint), configuration)
+            allowed = own if allowed is None else [each for each in allowed if each in {*own}]
+            if not allowed:
+                raise Fault(
+                    f"no node has its part of persistent storage {key.name!r} and of all else that "
+                    "the job uses: use them in jobs of their own",
+                    type="User",
+                )
+    return None if allowed is None else tuple(allowed)
+
+
+def demand_enough(nodes: tuple[str, ...], wanted: int) -> None:
+    """Raise Fault for a job that asks for more nodes than its persistent storage is for."""
+    if wanted > len(nodes):
+        raise Fault(
+            f"the job asks for {plural(wanted, 'node')}, and its persistent storage has "
+            f"allocations for {len(nodes)}: say -N{len(nodes)}, or less",
+            type="User",
+        )
+
+
+def _set(servers: Servers, constraint: LocationConstraint) -> ServersSet:
+    found = _SET.fullmatch(constraint.reference.field_path)
+    sets = servers.spec.allocation_sets
+    if found is None or int(found[1]) >= len(sets):
+        raise Fault(
+            f"the location constraint on {constraint.reference.field_path!r} of Servers "
+            f"{servers.metadata.name} names none of its allocation sets"
+        )
+    return sets[int(found[1])]

@@ -1,0 +1,104 @@
+"""Which nodes node-local persistent storage is for."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.base.objects import Key
+from warren.dws import nodelocal
+from warren.dws.faults import Fault
+from warren.dws.objects import DirectiveBreakdown, Servers, SystemConfiguration, read
+
+PHYSICAL = {"type": "physical", "priority": "mandatory"}
+NETWORK = {"type": "network", "priority": "mandatory"}
+
+
+def system(*computes: int) -> SystemConfiguration:
+    nodes = [
+        {
+            "name": f"r{rabbit}",
+            "type": "Rabbit",
+            "computesAccess": [{"name": f"n{rabbit}-{number}"} for number in range(count)],
+        }
+        for rabbit, count in enumerate(computes)
+    ]
+    meta = {"name": "default", "namespace": "default"}
+    return read({"metadata": meta, "spec": {"storageNodes": nodes}}, SystemConfiguration)
+
+
+def servers(name: str, *counts: int) -> Servers:
+    storage = [
+        {"name": f"r{rabbit}", "allocationCount": count} for rabbit, count in enumerate(counts)
+    ]
+    one = {"label": "xfs", "allocationSize": 1, "storage": storage}
+    meta = {"name": name, "namespace": "default"}
+    return read({"metadata": meta, "spec": {"allocationSets": [one]}}, Servers)
+
+
+def use(name: str, *access: Any, place: int = 0) -> DirectiveBreakdown:
+    reference = {
+        "kind": "Servers",
+        "name": name,
+        "namespace": "default",
+        "fieldPath": f"servers.spec.allocationSets[{place}]",
+    }
+    location = [{"access": list(access), "reference": reference}]
+    obj = {
+        "metadata": {"name": "wf-0", "namespace": "default"},
+        "spec": {"directive": f"#DW persistentdw name={name}"},
+        "status": {"ready": True, "compute": {"constraints": {"location": location}}},
+    }
+    return read(obj, DirectiveBreakdown)
+
+
+def allowed(*uses: DirectiveBreakdown, **known: Servers) -> tuple[str, ...] | None:
+    used = {Key("default", name): each for name, each in known.items()}
+    return nodelocal.nodes_for(uses, used, system(2, 2))
+
+
+def test_a_job_is_for_the_nodes_that_have_all_of_its_persistent_storage() -> None:
+    one, two = use("one", PHYSICAL), use("two", PHYSICAL)
+    assert allowed(one, one=servers("one", 1, 2)) == ("n0-0", "n1-0", "n1-1")
+    assert allowed(one, two, one=servers("one", 1, 2), two=servers("two", 2, 1)) == ("n0-0", "n1-0")
+
+
+def test_what_is_reached_over_the_network_is_for_all_nodes() -> None:
+    """Statement 002.23: by the type of access, never by the type of a file system."""
+    assert allowed(use("one", NETWORK), one=servers("one", 1)) is None
+    assert allowed(use("one", NETWORK, PHYSICAL), one=servers("one", 1)) is None
+
+
+def test_what_no_node_has_all_of_is_refused() -> None:
+    with pytest.raises(Fault, match="use them in jobs of their own"):
+        allowed(
+            use("one", PHYSICAL),
+            use("two", PHYSICAL),
+            one=servers("one", 1, 0),
+            two=servers("two", 0, 1),
+        )
+
+
+def test_what_is_gone_is_refused_rather_than_placed_anywhere() -> None:
+    with pytest.raises(Fault, match="'one' is gone"):
+        allowed(use("one", PHYSICAL))
+    with pytest.raises(Fault, match="none of its allocation sets"):
+        allowed(use("one", PHYSICAL, place=1), one=servers("one", 1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=5))
+def test_no_more_nodes_than_allocations_and_each_within_those_of_its_rabbit(
+    shape: list[tuple[int, int]],
+) -> None:
+    configuration = system(*(computes for computes, _ in shape))
+    (found,) = servers("one", *(count for _, count in shape)).spec.allocation_sets
+    nodes = nodelocal.nodes_of(found, configuration)
+    places = nodelocal.positions(configuration)
+
+    assert len(set(nodes)) == len(nodes)
+    by_rabbit = Counter(node.split("-")[0] for node in nodes)
+    for rabbit, (computes, count) in enumerate(shape):
+        assert by_rabbit[f"n{rabbit}"] == min(computes, count)
+        assert all(places[node] < count for node in nodes if node.startswith(f"n{rabbit}-"))
