@@ -22,6 +22,8 @@ class Jobs:
         """What was done for jobs, with what; by the name of the method."""
         self.passes: list[tuple[int, str | None]] = []
         self.held: Sequence[Held] = ()
+        self.allowed: dict[int, Sequence[str] | None] = {}
+        """The nodes that jobs were released for."""
         self.synced = asyncio.Event()
         self.synced.set()
         self._listeners: list[Callable[[int], None]] = []
@@ -56,9 +58,14 @@ class Jobs:
         return self.held
 
     async def release(
-        self, job: Job, resources: Sequence[Mapping[str, Any]], constraints: Mapping[str, Any]
+        self,
+        job: Job,
+        resources: Sequence[Mapping[str, Any]],
+        constraints: Mapping[str, Any],
+        nodes: Sequence[str] | None = None,
     ) -> None:
         self.asked.append(("release", job.id, resources))
+        self.allowed[job.id] = nodes
         self._now(job, Phase.QUEUED, Phase.HELD)
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:

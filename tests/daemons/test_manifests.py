@@ -761,6 +761,9 @@ def test_the_instance_reads_what_directives_and_flash_are_judged_by_and_writes_n
         kinds.NNF_STORAGE_PROFILE,
         kinds.STORAGE,
         kinds.NNF_STORAGE,
+        kinds.PERSISTENT,
+        kinds.SERVERS,
+        kinds.SYSTEM_CONFIGURATION,
     )
 
     assert needed("warren-instance") == watching(*looked_at)

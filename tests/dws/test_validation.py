@@ -117,9 +117,9 @@ USE = "#DW container name=ab profile=cd"
             "Copy in the job's script.",
         ),
         (
-            ["#DW persistentdw name=mine"], facts(outlives=False), 0, "persistentdw",
-            "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
-            "scheduler neither counts its flash nor places jobs beside it. "
+            ["#DW destroy_persistent name=mine"], facts(outlives=False), 0, "destroy_persistent",
+            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it: "
+            "the scheduler does not count its flash. "
             "A Workflow that is made through the Kubernetes API can.",
         ),
         (

@@ -18,6 +18,8 @@ def judge(attributes: dict[str, Any]) -> None:
         rabbits=list,
         feasible=lambda request: None,
         floor=1,
+        persistent={},
+        nodes=lambda name: None,
     )
     validator(jobspec.make(["true"], nodes=1, attributes=attributes), 1000)
 

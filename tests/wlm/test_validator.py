@@ -26,6 +26,8 @@ def refused(directive: str, *profiles: Any) -> str:
         rabbits=list,
         feasible=graph.feasible,
         floor=0,
+        persistent={},
+        nodes=lambda name: None,
     )
     with pytest.raises(UserMistake) as mistake:
         validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)
@@ -105,7 +107,6 @@ def test_directives_that_are_longer_than_objects_should_be_are_refused() -> None
     "directive",
     [
         "#DW create_persistent type=xfs capacity=1GiB name=pers",
-        "#DW persistentdw name=pers",
         "#DW destroy_persistent name=pers",
     ],
 )
@@ -116,5 +117,5 @@ def test_jobs_are_not_let_in_with_storage_that_outlives_them(directive: str) -> 
     assert told[0] == directive
     assert told[1].strip() == "^" * len(directive.split()[1])
     assert told[2].startswith(
-        "Jobs cannot create, use or destroy persistent storage on this cluster yet: "
+        "Jobs cannot create or destroy persistent storage on this cluster yet, only use it: "
     )

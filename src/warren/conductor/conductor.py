@@ -15,7 +15,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
-from warren.dws import conduct, kinds, labels, placement, waits
+from warren.dws import conduct, kinds, labels, nodelocal, placement, waits
 from warren.dws.binding import Phase
 from warren.dws.conduct import Action, Job
 from warren.dws.faults import Fault
@@ -28,7 +28,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
-from warren.kube.client import Client, Forbidden
+from warren.kube.client import Client, Forbidden, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -119,7 +119,7 @@ class Conductor:
     async def _decided(self, snapshot: conduct.JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
         try:
-            return conduct.decide(await self._with_flash(snapshot))
+            return conduct.decide(await self._complete(snapshot))
         except Fault:
             if snapshot.workflow is None:
                 raise
@@ -130,7 +130,26 @@ class Conductor:
                 for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
             again = self._snapshot(snapshot.job.id, live)
-            return conduct.decide(await self._with_flash(again))
+            return conduct.decide(await self._complete(again))
+
+    async def _complete(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+        """Look up what is no object of the job's Workflow, where it matters."""
+        return await self._with_used(await self._with_flash(snapshot))
+
+    async def _with_used(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+        """Look up where persistent storage is that a job is about to be placed beside."""
+        if snapshot.job.phase is not Phase.HELD:
+            return snapshot
+        used = {}
+        for key in nodelocal.referred(snapshot.breakdowns.values()):
+            # Kinds are watched one by one: these may not have been seen yet.
+            raw = self._informers.of(kinds.SERVERS).get(key)
+            try:
+                found = raw or await self._client.get(kinds.SERVERS, key)
+            except NotFound:
+                continue
+            used[key] = read(found, Servers)
+        return replace(snapshot, used=used) if used else snapshot
 
     async def _with_flash(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up which rabbits' flash the job was given, where that matters."""
@@ -186,8 +205,8 @@ class Conductor:
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
-                case conduct.Release(resources, constraints):
-                    await self._jobs.release(job, resources, constraints)
+                case conduct.Release(resources, constraints, nodes):
+                    await self._jobs.release(job, resources, constraints, nodes)
                 case conduct.Start(variables):
                     await self._jobs.start(job, variables)
                 case conduct.Finish():

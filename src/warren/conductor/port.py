@@ -40,9 +40,13 @@ class WorkloadManager(Protocol):
         ...
 
     async def release(
-        self, job: Job, resources: Sequence[Mapping[str, Any]], constraints: Mapping[str, Any]
+        self,
+        job: Job,
+        resources: Sequence[Mapping[str, Any]],
+        constraints: Mapping[str, Any],
+        nodes: Sequence[str] | None = None,
     ) -> None:
-        """Release the job to the scheduler, with these resources.
+        """Release the job to the scheduler, with these resources, on some of these nodes.
 
         `constraints` are what their flash demands of rabbits, by the labels of the resources.
         """

@@ -40,6 +40,7 @@ from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
 from warren.wlm.codec import BINDING
 from warren.wlm.embedded import health, waits
+from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.validator import StorageValidator
@@ -104,6 +105,7 @@ def policy(storage: config.Storage) -> Policy:
 def _validator(informers: Informers, graph: Graph, storage: config.Storage) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
+    instances = Instances(informers)
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
@@ -116,6 +118,8 @@ def _validator(informers: Informers, graph: Graph, storage: config.Storage) -> S
         largest=lambda: graph.largest,
         policy=policy(storage),
         floor=FLOOR,
+        persistent=instances,
+        nodes=instances.nodes,
     )
 
 

@@ -376,6 +376,11 @@ def _access(
     return (_NETWORK, _NEAR) if near else (_NETWORK,)
 
 
+def is_node_local(kind: str) -> bool:
+    """Return whether one node mounts each allocation of a file system of this type."""
+    return kind != "lustre" and ACCESS.get(kind, (_PHYSICAL,)) == (_PHYSICAL,)
+
+
 def _reference(snapshot: BreakdownSnapshot, servers: str) -> dict[str, Any]:
     namespace = snapshot.breakdown.metadata.namespace
     return {"kind": "Servers", "name": servers, "namespace": namespace}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held
-from warren.dws import kinds, location, placement, reports, resources
+from warren.dws import kinds, location, nodelocal, placement, reports, resources
 from warren.dws.binding import Binding, Phase
 from warren.dws.faults import Fault
 from warren.dws.objects import (
@@ -67,6 +67,8 @@ class JobSnapshot:
     """The Workflow with all its fields, for the record."""
     breakdowns: Mapping[str, DirectiveBreakdown]
     servers: Mapping[str, Servers]
+    used: Mapping[Key, Servers] = field(default_factory=dict)
+    """The Servers of storage that outlives jobs, of which `nodelocal.referred` tells."""
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounted: Collection[str] = ()
@@ -91,6 +93,8 @@ class Release:
     resources: Sequence[Mapping[str, Any]]
     constraints: Mapping[str, Any] = field(default_factory=dict)
     """What their flash demands of rabbits (`dws.resources`)."""
+    nodes: tuple[str, ...] | None = None
+    """The nodes that it may have; None for all."""
 
 
 @dataclass(frozen=True)
@@ -272,10 +276,14 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     changed = resources.rewritten(
         snapshot.job.resources, needs, snapshot.floor, snapshot.largest, _near(snapshot)
     )
+    breakdowns = snapshot.breakdowns.values()
+    nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
+    if nodes is not None:
+        nodelocal.demand_enough(nodes, resources.nodes_of(snapshot.job.resources))
     return [
         *_record(snapshot, workflow),
         Note("rabbit_workflow", snapshot.raw),
-        Release(changed.resources, changed.constraints),
+        Release(changed.resources, changed.constraints, nodes),
     ]
 
 

@@ -137,6 +137,15 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
     return found
 
 
+def nodes_of(resources: Sequence[Mapping[str, Any]]) -> int:
+    """Return the least number of nodes that a jobspec asks for by number; 0 where it does not."""
+    total = 0
+    for vertex in resources:
+        count = vertex["count"] if type(vertex["count"]) is int else 1
+        total += count * (1 if vertex["type"] == "node" else nodes_of(vertex.get("with", ())))
+    return total
+
+
 def _wanted(
     top: Mapping[str, Any],
     needs: Sequence[AllocationNeed],

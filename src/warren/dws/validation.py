@@ -16,7 +16,6 @@ from warren.dws import breakdown, labels, profiles, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
-from warren.dws.persistent import COMMANDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ class Facts:
     containers: bool | None = False
     """Whether it runs containers."""
     outlives: bool = True
-    """Whether jobs may name storage that outlives them."""
+    """Whether jobs may make and destroy storage that outlives them."""
     persistent_copies: bool | None = False
     """Whether it copies to and from persistent storage."""
     copy_profiles: frozenset[str] | None = frozenset()
@@ -176,13 +175,13 @@ def _meaning(
     meaning = _MEANINGS.get(directive.command.text)
     if meaning is None:
         return
-    if directive.command.text in COMMANDS and not facts.outlives:
-        # Its flash is counted with no job once its maker is over, a user would run on any nodes,
-        # and what cannot be destroyed would keep a job from its end.
+    if directive.command.text in _LASTING and not facts.outlives:
+        # Its flash is counted with no job once its maker is over, and what cannot be destroyed
+        # would keep a job from its end.
         yield directive.mistake(
             directive.command,
-            "Jobs cannot create, use or destroy persistent storage on this cluster yet: the "
-            "scheduler neither counts its flash nor places jobs beside it.",
+            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it: "
+            "the scheduler does not count its flash.",
             "A Workflow that is made through the Kubernetes API can.",
         )
         return
@@ -371,6 +370,13 @@ def _usable(
             f"The persistent storage {name.text!r} is another user's.",
             f"Its user, or an admin, may share it: annotate it with {labels.IGNORE_UID}=true.",
         )
+    elif found.file_system == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "
+            "here: the rabbits make them as loop devices, and who holds one reaches the storage "
+            "of others.",
+        )
 
 
 # Copies
@@ -529,6 +535,8 @@ def _contained(
 _Meaning = Callable[[Directive, int, _Job, Facts], Iterator[Mistake]]
 
 _MAKING: Final = ("jobdw", "create_persistent")
+
+_LASTING: Final = ("create_persistent", "destroy_persistent")
 
 _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "jobdw": _job_storage,

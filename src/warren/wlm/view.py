@@ -1,7 +1,7 @@
 """A job's events, seen as the conductor sees a job."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warren.base.errors import UserMistake
@@ -10,7 +10,7 @@ from warren.dws.binding import Phase
 from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
-from warren.rfc import fluid, resource_set
+from warren.rfc import fluid, hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
 from warren.wlm.codec import BINDING, DEPENDENCY, EPILOG, PROLOG
 
@@ -34,6 +34,15 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
             "job may lose to failing storage, from 0 on."
         )
     return given
+
+
+def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:
+    """Return a jobspec for some nodes alone, of those that it may have anyhow."""
+    system = jobspecs.system(spec)
+    wired = {"hostlist": [hostlist.encode(nodes)]}
+    own = system.get("constraints")
+    joined = {**system, "constraints": {"and": [own, wired]} if own else wired}
+    return {**spec, "attributes": {**spec["attributes"], "system": joined}}
 
 
 def of(

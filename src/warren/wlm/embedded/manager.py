@@ -162,12 +162,18 @@ class EmbeddedJobs:
     # Acting
 
     async def release(
-        self, job: Job, resources: Sequence[Mapping[str, Any]], constraints: Mapping[str, Any]
+        self,
+        job: Job,
+        resources: Sequence[Mapping[str, Any]],
+        constraints: Mapping[str, Any],
+        nodes: Sequence[str] | None = None,
     ) -> None:
+        # What flux-coral2 calls `exclude` is a constraint, which the plugin adds to the job's own.
+        wired = None if nodes is None else {"hostlist": [hostlist.encode(nodes)]}
         message = codec.ResourceUpdate(
             id=job.id,
             resources=resources,
-            exclude=None,
+            exclude=wired,
             dw_constraints=constraints or msgspec.UNSET,
         )
         await self._ask("job-manager.dws.resource-update", codec.write(message))

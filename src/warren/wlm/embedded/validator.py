@@ -12,9 +12,19 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
-from warren.dws import breakdown, placement, profiles, rabbits, resources, validation
+from warren.dws import (
+    breakdown,
+    nodelocal,
+    persistent,
+    placement,
+    profiles,
+    rabbits,
+    resources,
+    validation,
+)
 from warren.dws.faults import Fault
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.validation import Persistent
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
@@ -40,7 +50,13 @@ class StorageValidator:
         largest: Callable[[], int | None] = lambda: None,
         policy: placement.Policy = placement.NO_POLICY,
         floor: int,
+        persistent: Mapping[str, Persistent],
+        nodes: Callable[[str], Sequence[str] | None],
     ) -> None:
+        """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
+
+        None stands for all nodes, or that it is not known yet.
+        """
         self._rules = rules
         self._file_systems = file_systems
         self._profiles = profiles
@@ -49,6 +65,8 @@ class StorageValidator:
         self._largest = largest
         self._policy = policy
         self._floor = floor
+        self._persistent = persistent
+        self._nodes = nodes
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -64,12 +82,12 @@ class StorageValidator:
 
     def _checked(self, texts: Sequence[str], userid: int) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
-        words = " ".join(texts)
         facts = validation.Facts(
             userid=userid,
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
-            raw=rabbits.raw_volumes(self._rabbits()) if "raw" in words else None,
+            raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
+            persistent=self._persistent,
             profiles=self._profiles(),
             outlives=False,
         )
@@ -77,6 +95,12 @@ class StorageValidator:
         findings = validation.findings(checked.directives, facts, checked.findings)
         demand_none(findings)
         return [each for each in checked.directives if each is not None]
+
+    def _has_raw(self, texts: Sequence[str]) -> bool:
+        named = (self._persistent.get(name) for name in persistent.named_in(texts))
+        return any("raw" in text for text in texts) or any(
+            each is not None and each.file_system == "raw" for each in named
+        )
 
     def _rewritten(
         self, spec: Mapping[str, Any], directives: Sequence[Directive]
@@ -94,15 +118,30 @@ class StorageValidator:
             ]
             needs = list(self._policy.applied(needs))
             changed = resources.rewritten(spec["resources"], needs, self._floor, self._largest())
+            nodes = self._wired(directives)
+            if nodes is not None:
+                nodelocal.demand_enough(nodes, resources.nodes_of(spec["resources"]))
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         attributes = spec.get("attributes") or {}
         system = {**(attributes.get("system") or {}), "dw_constraints": changed.constraints}
-        return {
+        placed = {
             **spec,
             "resources": changed.resources,
             "attributes": {**attributes, "system": system},
         }
+        return placed if nodes is None else view.on_nodes(placed, nodes)
+
+    def _wired(self, directives: Sequence[Directive]) -> tuple[str, ...] | None:
+        """Return the nodes that have all node-local storage that is there already."""
+        allowed: tuple[str, ...] | None = None
+        for directive in directives:
+            if directive.command.text == "persistentdw":
+                own = self._nodes(directive.values["name"])
+                if own is not None:
+                    both = set(own) if allowed is None else {*own} & {*allowed}
+                    allowed = tuple(each for each in own if each in both)
+        return allowed
 
 
 def demand_few(texts: Sequence[str]) -> None:

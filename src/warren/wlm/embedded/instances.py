@@ -1,0 +1,45 @@
+"""The persistent storage of a cluster, as ingest asks about it: by name, where one is named."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from warren.base.objects import Key
+from warren.dws import configuration, kinds, nodelocal
+from warren.dws.breakdown import is_node_local
+from warren.dws.objects import Servers, SystemConfiguration, read
+from warren.dws.validation import Persistent, persistent_of
+from warren.kube.informer import Informers
+
+
+class Instances(Mapping[str, Persistent]):
+    """The instances in the namespace of jobs' Workflows, by name."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._all = informers.of(kinds.PERSISTENT)
+        self._servers = informers.of(kinds.SERVERS)
+        self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+
+    def __getitem__(self, name: str) -> Persistent:
+        raw = self._all.get(Key(kinds.DEFAULT_NAMESPACE, name))
+        if raw is None:
+            raise KeyError(name)
+        return persistent_of(raw)
+
+    def __iter__(self) -> Iterator[str]:
+        for raw in self._all.all():
+            if raw["metadata"]["namespace"] == kinds.DEFAULT_NAMESPACE:
+                yield raw["metadata"]["name"]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def nodes(self, name: str) -> Sequence[str] | None:
+        """Return the nodes that an instance is for; None for all, and where it is not known yet."""
+        found = self.get(name)
+        if found is None or not is_node_local(found.file_system):
+            return None
+        servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
+        system = self._configurations.get(configuration.KEY)
+        sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
+        if not sets or system is None:
+            return None
+        return nodelocal.nodes_of(sets[0], read(system, SystemConfiguration))
