@@ -123,6 +123,11 @@ USE = "#DW container name=ab profile=cd"
             "A Workflow that is made through the Kubernetes API can.",
         ),
         (
+            ["#DW persistentdw name=bare"], facts(raw=RawVolumes.FOR_ROOT), 0, "bare",
+            "The persistent storage 'bare' is raw, and raw volumes are for root alone here: the "
+            "rabbits make them as loop devices, and who holds one reaches the storage of others.",
+        ),
+        (
             ["#DW persistentdw name=bare",
              "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_bare/"],
             facts(persistent_copies=True), 1,

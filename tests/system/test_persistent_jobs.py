@@ -125,6 +125,19 @@ def test_several_jobs_use_it_at_once_and_each_node_has_its_own_part() -> None:
     told(story, lambda *_: Play(seconds=1000))
 
 
+def test_the_jobs_own_constraints_hold_beside_those_of_its_storage() -> None:
+    async def story(world: World, workloads: Workloads, control: Control) -> None:
+        wanted = {"constraints": {"hostlist": ["compute-[01,03]"]}}
+        job = await world.submit(control, nodes=1, attributes={**USE, **wanted})
+        await world.ended(control, job)
+        assert nodes_of(control, job) == "compute-03"
+        elsewhere = {"constraints": {"hostlist": ["compute-01"]}}
+        with pytest.raises(RpcError):
+            await world.submit(control, nodes=1, attributes={**USE, **elsewhere})
+
+    told(story)
+
+
 def test_a_job_that_asks_for_more_nodes_than_it_is_for_is_refused() -> None:
     async def story(world: World, workloads: Workloads, control: Control) -> None:
         with pytest.raises(RpcError) as refused:
