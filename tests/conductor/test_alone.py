@@ -122,6 +122,54 @@ def test_a_proposal_that_is_ready_releases_the_job_with_what_it_needs() -> None:
     conducted(story, JOB)
 
 
+@pytest.mark.parametrize("hidden", [(), (kinds.SERVERS,)])
+def test_a_job_with_persistent_storage_is_released_for_the_nodes_that_it_is_for(
+    hidden: Collection[Kind],
+) -> None:
+    """Also where the Servers of the storage have not been seen yet."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, ready=True)
+        await using(api, made)
+        shares = [{"name": "r0", "allocationCount": 2}]
+        sets = [{"label": "xfs", "allocationSize": GIB, "storage": shares}]
+        await api.add(kinds.SERVERS, {"metadata": meta("pers"), "spec": {"allocationSets": sets}})
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert jobs.allowed == {7: ("n0", "n1")}
+        assert asked(jobs, "release") == [("release", 7, JOB.resources)]
+
+    conducted(story, JOB, hidden=hidden)
+
+
+def test_a_job_whose_persistent_storage_is_gone_fails_and_is_not_placed_anywhere() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await using(api, await workflow(api, ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        ((_, _, _, note, _),) = asked(jobs, "fail")
+        assert note == "persistent storage 'pers' is gone"
+        assert asked(jobs, "release") == []
+
+    conducted(story, JOB)
+
+
+async def using(api: Api, made: Any) -> None:
+    """Make what a Workflow in Proposal has got that uses persistent storage."""
+    place = {"name": "pers", "namespace": "default", "fieldPath": "servers.spec.allocationSets[0]"}
+    location = {
+        "access": [{"type": "physical", "priority": "mandatory"}],
+        "reference": {"kind": "Servers", **place},
+    }
+    status = {"ready": True, "compute": {"constraints": {"location": [location]}}}
+    spec = {"directive": "#DW persistentdw name=pers", "userID": 1001}
+    first = Key("default", f"{KEY.name}-0")
+    await child(api, kinds.BREAKDOWN, made, first, spec=spec, status=status)
+    await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration()))
+
+
 def test_a_job_that_has_nodes_has_its_servers_filled_in_before_setup_is_asked_for() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True))
