@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dws.builders import DELETING, after, meta
-from warren.base.objects import Key
+from warren.base.objects import Change, Key
 from warren.dws import labels, locks, storage
 from warren.dws.faults import Fault
 from warren.dws.objects import NnfStorage, read
@@ -29,8 +29,14 @@ def held(
     return read({"metadata": found, "spec": spec}, NnfStorage)
 
 
+def claimed(found: NnfStorage, access: Key) -> Change | None:
+    """What an access writes that is alone where that is asked of a file system's kind."""
+    exclusive = found.spec.file_system_type in locks.EXCLUSIVE
+    return locks.taken(found, access, exclusive=exclusive)
+
+
 def taken(found: NnfStorage, access: Key) -> NnfStorage:
-    change = locks.taken(found, access)
+    change = claimed(found, access)
     assert change is not None
     assert change.resource_version == "7"
     return after(found, [change])
@@ -41,7 +47,7 @@ def test_an_access_leaves_its_finalizer_and_its_name_as_nnf_has_it() -> None:
     found = taken(held(), ONE)
     assert found.metadata.annotations == {"nnf.cray.hpe.com/access": "one-0-computes/default"}
     assert found.metadata.finalizers == ("nnf.cray.hpe.com/nnf_storage", GUARD)
-    assert locks.taken(found, ONE) is None
+    assert claimed(found, ONE) is None
     released = locks.released(found, ONE)
     assert released is not None
     assert released.patch["metadata"]["annotations"] is None
@@ -56,7 +62,7 @@ def test_an_access_leaves_its_finalizer_and_its_name_as_nnf_has_it() -> None:
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
 def test_a_file_system_of_one_writer_is_mounted_by_one_access_at_a_time(kind: str) -> None:
     with pytest.raises(Fault) as fault:
-        locks.taken(taken(held(kind), ONE), TWO)
+        claimed(taken(held(kind), ONE), TWO)
     assert (fault.value.severity, fault.value.type) == ("Minor", "User")
     assert f"the {kind} file system pers is mounted" in str(fault.value)
     assert "default/one-0-computes" in fault.value.debug
@@ -70,9 +76,20 @@ def test_what_may_be_shared_is_held_by_many_and_has_no_annotation(kind: str) -> 
     assert len(found.metadata.finalizers) == 3
 
 
+def test_several_hold_a_storage_where_each_mounts_a_part_of_its_own() -> None:
+    found = held("xfs")
+    for access in (ONE, TWO):
+        change = locks.taken(found, access, exclusive=False)
+        assert change is not None
+        found = after(found, [change])
+        assert locks.taken(found, access, exclusive=False) is None
+    assert found.metadata.annotations == {}
+    assert len(found.metadata.finalizers) == 3
+
+
 def test_storage_that_is_about_to_go_is_not_mounted_any_more() -> None:
     with pytest.raises(Fault, match="is being deleted"):
-        locks.taken(held(going=True), ONE)
+        claimed(held(going=True), ONE)
 
 
 def test_flash_stays_until_those_who_hold_it_have_let_go() -> None:
@@ -102,9 +119,9 @@ def test_a_name_that_no_finalizer_can_have_is_in_the_annotation_alone() -> None:
     long = Key("default", "x" * 64)
     found = taken(held(), long)
     assert found.metadata.finalizers == (labels.STORAGE_FINALIZER,)
-    assert locks.taken(found, long) is None
+    assert claimed(found, long) is None
     with pytest.raises(Fault):
-        locks.taken(found, ONE)
+        claimed(found, ONE)
 
 
 STEPS = st.lists(st.tuples(st.sampled_from([ONE, TWO]), st.booleans(), st.booleans()), max_size=30)
@@ -122,7 +139,7 @@ def test_two_that_try_at_any_time_by_what_they_saw_never_hold_it_both(
             seen[access] = (store, version)
         view, of = seen[access]
         try:
-            change = locks.taken(view, access) if mounts else locks.released(view, access)
+            change = claimed(view, access) if mounts else locks.released(view, access)
         except Fault:
             continue
         if change is not None and of == version:

@@ -92,30 +92,25 @@ def test_persistent_storage_outlives_its_maker_and_its_users() -> None:
     told(story)
 
 
-def test_a_file_system_of_one_writer_is_mounted_for_one_workflow_at_a_time() -> None:
+def test_workflows_mount_the_parts_of_their_own_nodes_at_a_time() -> None:
     async def story(world: World, workloads: Workloads, control: Control) -> None:
         await made(workloads, control)
-        for name in ("one", "two"):
+        parts = {"one": NODES[:1], "two": NODES[1:2]}
+        for name, nodes in parts.items():
             await workloads.make(control, name, USE)
-        await workloads.reach(control, "one", State.PRE_RUN, NODES)
-        later = asyncio.ensure_future(workloads.reach(control, "two", State.PRE_RUN, NODES))
-        await world.until(
-            lambda: "one at a time" in workloads.status(control, "two").get("message", "")
-        )
-        await asyncio.sleep(600)
-        status = workloads.status(control, "two")
-        assert (status["state"], status["ready"], status["status"]) == (
-            "PreRun",
-            False,
-            "DriverWait",
-        )
-        mounts = control.api.store.everything(kinds.CLIENT_MOUNT)
-        assert {obj["metadata"]["name"] for obj in mounts} == {"default-one-0-computes"}
+            await workloads.reach(control, name, State.PRE_RUN, nodes)
+        mounted = [
+            (obj["metadata"]["namespace"], each["device"])
+            for obj in control.api.store.everything(kinds.CLIENT_MOUNT)
+            for each in obj["spec"]["mounts"]
+        ]
+        assert sorted(node for node, _ in mounted) == sorted(NODES[:2])
+        assert mounted[0][1] != mounted[1][1]
+        (storage,) = control.api.store.everything(kinds.NNF_STORAGE)
+        assert len(storage["metadata"]["finalizers"]) == 3
 
-        await workloads.reach(control, "one", State.POST_RUN, NODES)
-        await later
-        for name in ("one", "two"):
-            await workloads.finish(control, name, NODES)
+        for name, nodes in parts.items():
+            await workloads.finish(control, name, nodes)
         await destroyed(workloads, control)
         assert left(control) == []
 

@@ -166,7 +166,10 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
 def _holding(snapshot: AccessSnapshot) -> list[Change]:
     """Have the access hold its storage. Raises Fault while another one keeps it out."""
     assert snapshot.storage is not None  # the mounts are known
-    taken = locks.taken(snapshot.storage, snapshot.access.metadata.key)
+    # The nodes of several Workflows may have persistent storage at a time: an allocation each.
+    apart = _outlives(snapshot.storage) and snapshot.access.spec.client_reference is not None
+    exclusive = snapshot.storage.spec.file_system_type in locks.EXCLUSIVE and not apart
+    taken = locks.taken(snapshot.storage, snapshot.access.metadata.key, exclusive=exclusive)
     return [] if taken is None else [taken]
 
 

@@ -40,15 +40,18 @@ def is_held(storage: NnfStorage) -> bool:
     return bool(_named(meta.finalizers)) or _owner(meta.annotations) is not None
 
 
-def taken(storage: NnfStorage, access: Key) -> Change | None:
-    """Have an access hold a storage; None if it does. Raises Fault while it cannot."""
+def taken(storage: NnfStorage, access: Key, *, exclusive: bool) -> Change | None:
+    """Have an access hold a storage; None if it does. Raises Fault while it cannot.
+
+    `exclusive` says that no other access may mount it meanwhile that says so.
+    """
     meta = storage.metadata
-    if _holds(storage, access):
+    if _holds(storage, access, exclusive):
         return None
     if meta.deleting:
         raise Fault(f"the storage {meta.name} is being deleted", severity="Minor")
     patch: dict[str, Mapping[str, str] | list[str]] = {}
-    if storage.spec.file_system_type in EXCLUSIVE:
+    if exclusive:
         owner = _owner(meta.annotations)
         if owner not in (None, access):
             kind = storage.spec.file_system_type
@@ -80,11 +83,10 @@ def released(storage: NnfStorage, access: Key) -> Change | None:
     return _changed(meta, patch) if patch else None
 
 
-def _holds(storage: NnfStorage, access: Key) -> bool:
+def _holds(storage: NnfStorage, access: Key, exclusive: bool) -> bool:
     meta = storage.metadata
     own = _finalizer(storage, access)
     marked = own is None or own in meta.finalizers
-    exclusive = storage.spec.file_system_type in EXCLUSIVE
     return marked and (not exclusive or _owner(meta.annotations) == access)
 
 
