@@ -138,6 +138,8 @@ def test_a_constraint_is_part_of_what_is_asked_for_and_two_of_the_same_are_equal
         ([slot(1, core()), chassis(1, ssd(1))],
          r"resources\[1\] is on chassis of the job's nodes, and it names none"),
         ([node(1, slot(1, core())), chassis(1)], r"resources\[1\].with holds no ssd"),
+        ([node(1, slot(1, core())), chassis(16384, ssd(1)), chassis(1, ssd(1))],
+         "resources asks for more than 16384 allocations"),
         ([node(1, slot(1, core())), chassis(1, ssd("1-2"))],
          r"resources\[1\].with\[0\].count leaves a choice"),
         ([node(1, slot(1, core())), chassis(1, node(1, slot(1, core())))],

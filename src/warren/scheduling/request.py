@@ -26,6 +26,9 @@ Vertex = Mapping[str, Any]
 
 _KINDS: Final = "node, slot, core, gpu and ssd"
 
+_MOST_ALLOCATIONS: Final = 16384
+"""Beside those of nodes: each is placed by itself, while other requests wait."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -98,6 +101,8 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
     system = (spec["attributes"] or {}).get("system") or {}
     demands = _demands(system.get("dw_constraints") or {})
     shared = tuple(_shared(each, f"resources[{n}]", demands) for n, each in enumerate(others, 1))
+    if sum(each.count for each in shared) > _MOST_ALLOCATIONS:
+        raise BadFormat(f"jobspec: resources asks for more than {_MOST_ALLOCATIONS} allocations")
     if shared and found.nodes is None:
         raise BadFormat("jobspec: resources[1] is on chassis of the job's nodes, and it names none")
     beside = demands.get(first.get("label", ""), _NOTHING) if found.ssd_gib else _NOTHING
