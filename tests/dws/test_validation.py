@@ -1,6 +1,7 @@
 """What directives mean together and on their cluster (dws-spec section 2.2)."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ INSTANCES = {
         Persistent(name="mine", file_system="xfs", userid=7),
         Persistent(name="bare", file_system="raw", userid=7),
         Persistent(name="gone", file_system="xfs", userid=7, deleting=True),
+        Persistent(name="soon", file_system="xfs", userid=7, made=False),
         Persistent(name="busy", file_system="xfs", userid=7, in_use=True),
         Persistent(name="theirs", file_system="xfs", userid=8),
         Persistent(name="open", file_system="xfs", userid=8, shared=True),
@@ -95,9 +97,15 @@ USE = "#DW container name=ab profile=cd"
             "The persistent storage 'gone' is being destroyed. Make another.",
         ),
         (
+            ["#DW persistentdw name=soon"], None, 0, "soon",
+            "The persistent storage 'soon' is still being made. Submit again when its state is "
+            "Active.",
+        ),
+        (
             ["#DW persistentdw name=theirs"], None, 0, "theirs",
             "The persistent storage 'theirs' is another user's. Its user, or an admin, may share "
-            "it: annotate it with dataworkflowservices.github.io/ignore-uid=true.",
+            "it: annotate it with dataworkflowservices.github.io/ignore-uid=true, and let others into "
+            "its directories (chmod) by a job of its user's.",
         ),
         (
             ["#DW persistentdw name=mine", "#DW persistentdw name=mine"], None, 1, "mine",
@@ -270,10 +278,22 @@ def test_an_instance_is_read_from_its_object() -> None:
         "spec": {"fsType": "xfs", "userID": 5, "state": "Destroying", "consumerReferences": [{}]},
     }
     assert persistent_of(obj) == Persistent(
-        name="keep", file_system="xfs", userid=5, shared=True, deleting=True, in_use=True
+        name="keep",
+        file_system="xfs",
+        userid=5,
+        shared=True,
+        made=False,
+        deleting=True,
+        in_use=True,
     )
-    plain = {"metadata": {"name": "a"}, "spec": {"fsType": "raw", "userID": 5, "state": "Active"}}
-    assert persistent_of(plain) == Persistent(name="a", file_system="raw", userid=5)
+    plain: dict[str, Any] = {
+        "metadata": {"name": "a"},
+        "spec": {"fsType": "raw", "userID": 5, "state": "Active"},
+    }
+    unmade = Persistent(name="a", file_system="raw", userid=5, made=False)
+    assert persistent_of(plain) == unmade
+    plain["status"] = {"state": "Degraded"}
+    assert persistent_of(plain) == replace(unmade, made=True)
 
 
 # What the real controllers answer

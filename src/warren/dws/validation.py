@@ -16,6 +16,7 @@ from warren.dws import breakdown, labels, profiles, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
+from warren.dws.persistent import USABLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class Persistent:
     userid: int
     shared: bool = False
     """Whether other users than its own may use it, though not destroy it."""
+    made: bool = True
+    """Whether its file systems are there."""
     deleting: bool = False
     in_use: bool = False
 
@@ -39,6 +42,7 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
         file_system=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
         shared=(metadata.get("annotations") or {}).get(labels.IGNORE_UID, "").lower() == "true",
+        made=(obj.get("status") or {}).get("state") in USABLE,
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
     )
@@ -368,7 +372,14 @@ def _usable(
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is another user's.",
-            f"Its user, or an admin, may share it: annotate it with {labels.IGNORE_UID}=true.",
+            f"Its user, or an admin, may share it: annotate it with {labels.IGNORE_UID}=true, and "
+            "let others into its directories (chmod) by a job of its user's.",
+        )
+    elif not found.made:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is still being made.",
+            "Submit again when its state is Active.",
         )
     elif found.file_system == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
