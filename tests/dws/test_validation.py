@@ -104,8 +104,8 @@ USE = "#DW container name=ab profile=cd"
         (
             ["#DW persistentdw name=theirs"], None, 0, "theirs",
             "The persistent storage 'theirs' is another user's. Its user, or an admin, may share "
-            "it: annotate it with dataworkflowservices.github.io/ignore-uid=true, and let others into "
-            "its directories (chmod) by a job of its user's.",
+            "it: annotate it with dataworkflowservices.github.io/ignore-uid=true, and let others "
+            "into its directories (chmod) by a job of its user\'s.",
         ),
         (
             ["#DW persistentdw name=mine", "#DW persistentdw name=mine"], None, 1, "mine",

@@ -1,6 +1,6 @@
 """The seam: every write that outlives a process goes through it, and may be the last one.
 
-The doors to the world outside a process are its journals, its machines and its
+What a process writes to outside of itself are its journals, its machines and its
 launcher. Each is wrapped here. When the seam is told to stop after a write, that
 write is done, and the process does nothing any more, not even in its `finally`s.
 """

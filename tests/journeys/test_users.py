@@ -274,7 +274,7 @@ def test_the_command_line_serves_a_guest_as_far_as_he_may_go(one: User) -> None:
     code, words = commanded(one, "jobs", "-a")
     assert (code, job in words) == (0, True)
     assert commanded(one, "resource", "list")[0] == 0
-    # What is the owner's is refused in a sentence, whichever door it comes by.
+    # What is the owner's is refused in a sentence, by each command.
     refused = f"warren: The state directory {state} is user 0's, who alone may do this: "
     for arguments in (["workflows"], ["rabbits"], ["doctor"], ["down"], ["up"]):
         code, words = commanded(one, *arguments)

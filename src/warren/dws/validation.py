@@ -180,12 +180,11 @@ def _meaning(
     if meaning is None:
         return
     if directive.command.text in _LASTING and not facts.outlives:
-        # Its flash is counted with no job once its maker is over, and what cannot be destroyed
-        # would keep a job from its end.
+        # What is refused in Teardown, such as a destroy of what is in use, would keep a job from
+        # its end.
         yield directive.mistake(
             directive.command,
-            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it: "
-            "the scheduler does not count its flash.",
+            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it.",
             "A Workflow that is made through the Kubernetes API can.",
         )
         return
