@@ -126,8 +126,7 @@ USE = "#DW container name=ab profile=cd"
         ),
         (
             ["#DW destroy_persistent name=mine"], facts(outlives=False), 0, "destroy_persistent",
-            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it: "
-            "the scheduler does not count its flash. "
+            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it. "
             "A Workflow that is made through the Kubernetes API can.",
         ),
         (

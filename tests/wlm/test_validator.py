@@ -111,11 +111,11 @@ def test_directives_that_are_longer_than_objects_should_be_are_refused() -> None
     ],
 )
 def test_jobs_are_not_let_in_with_storage_that_outlives_them(directive: str) -> None:
-    """Its flash would be free again for the scheduler as soon as its maker is over."""
+    """What is refused in Teardown would keep a job from its end."""
     told = refused(directive).splitlines()
 
     assert told[0] == directive
     assert told[1].strip() == "^" * len(directive.split()[1])
     assert told[2].startswith(
-        "Jobs cannot create or destroy persistent storage on this cluster yet, only use it: "
+        "Jobs cannot create or destroy persistent storage on this cluster yet, only use it. "
     )
