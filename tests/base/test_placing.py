@@ -112,7 +112,7 @@ def labelled(*labels: str, nodes: int = 1, room: int = 9) -> Place:
 
 
 def test_a_rabbit_needs_all_labels_that_are_asked_for() -> None:
-    """002.15"""
+    """Statement 002.15: all labels must be there."""
     places = [labelled(FAST, nodes=9), labelled(SAFE, nodes=9), labelled(FAST, SAFE)]
     assert placed([Shared(1, 5, (FAST, SAFE))], places) == [[0, 0, 1]]
     assert placed([Shared(2, 5, (FAST,))], places) == [[1, 0, 1]]
@@ -125,20 +125,20 @@ def test_of_a_rabbit_of_which_nothing_is_known_any_label_may_be_expected() -> No
 
 
 def test_sets_with_one_key_are_on_rabbits_of_their_own() -> None:
-    """002.16"""
+    """Statement 002.16: keys are exclusive, each by itself."""
     places = [labelled(nodes=2), labelled(nodes=1)]
     assert placed([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places) == [[1, 0], [0, 1]]
     assert placed([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places[:1]) is None
 
 
 def test_so_are_allocations_of_one_set_with_a_key() -> None:
-    """002.16"""
+    """Statement 002.16: keys are exclusive, each by itself."""
     assert placed([Shared(2, 1, (), KEY)], [labelled(nodes=9), labelled()]) == [[1, 1]]
     assert placed([Shared(3, 1, (), KEY)], [labelled(nodes=9), labelled()]) is None
 
 
 def test_other_keys_and_sets_without_a_key_may_be_together() -> None:
-    """002.16"""
+    """Statement 002.16: keys are exclusive, each by itself."""
     wanted = [Shared(1, 2, (), KEY), Shared(1, 2, (), OTHER), Shared(1, 2)]
     assert placed(wanted, [labelled()]) == [[1], [1], [1]]
 
@@ -185,7 +185,7 @@ carrying_ = st.lists(
 def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
     wanted: list[Shared], places: list[Place]
 ) -> None:
-    """002.7, 002.15, 002.16: against all choices there are."""
+    """Statements 002.7, 002.15, 002.16: against all choices there are."""
     found = placed(wanted, places)
     if found is None:
         assert not any(keeps(wanted, places, choice) for choice in choices(wanted, len(places)))

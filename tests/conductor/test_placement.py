@@ -95,7 +95,7 @@ def test_one_allocation_is_reserved_and_used_on_the_rabbit_that_has_room_for_it(
 def test_nodes_are_where_they_reach_an_allocation_that_they_must_be_wired_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """002.20, 002.23, 002.24"""
+    """Statements 002.20, 002.23, 002.24: what is physical and mandatory, to the end."""
     wired = {"xfs": [{"type": "physical", "priority": "mandatory"}]}
     monkeypatch.setattr(breakdown, "ACCESS", wired)
 
@@ -115,7 +115,7 @@ def test_nodes_are_where_they_reach_an_allocation_that_they_must_be_wired_to(
 
 
 def test_a_site_has_a_set_shared_out_as_finely_as_it_wants() -> None:
-    """002.18: what was reserved is what is made, at whatever scale."""
+    """Statement 002.18: what was reserved is what is made, at whatever scale."""
 
     async def life(world: World, control: Control) -> None:
         job = await world.submit(control, nodes=5, attributes=ACROSS)

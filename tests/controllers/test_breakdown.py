@@ -116,6 +116,8 @@ def test_what_an_informer_has_not_seen_yet_is_made_once(hidden: tuple[Kind, ...]
 
 
 def test_create_persistent_makes_its_instance_then_the_copy_and_waits_for_the_servers() -> None:
+    """Statement 002.13: the lifetime of persistent storage."""
+
     # 002.6, 002.13, 002.14
     async def story(api: Api) -> None:
         controller = BreakdownController(api, api.informers)
@@ -209,6 +211,8 @@ def test_an_instance_that_the_same_directive_has_made_is_taken_as_it_is() -> Non
 
 
 def test_persistentdw_waits_for_the_allocations_and_says_how_nodes_must_reach_them() -> None:
+    """Statements 002.19, 002.22, 002.26: how nodes must reach which set, and the daemons."""
+
     # 002.19 to 002.24, 002.26
     async def story(api: Api) -> None:
         controller = BreakdownController(api, api.informers)

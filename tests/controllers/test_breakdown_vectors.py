@@ -147,6 +147,10 @@ def located(status: Mapping[str, Any], access: list[Any]) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize(("name", "path"), FOUND)
 def test_a_directive_is_broken_down_as_by_nnf(name: str, path: Path) -> None:
+    """Statements 002.2, 002.3, 002.6: breakdowns as Proposal makes them, with directive and user.
+    Statements 002.12, 002.17, 002.18: capacities in bytes, counts and scales.
+    """
+
     # 002.2, 002.3, 002.6 to 002.24
     async def story(api: Api) -> None:
         theirs, ours = await told(api, name, path)

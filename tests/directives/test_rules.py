@@ -50,6 +50,7 @@ def test_the_rules_that_are_tested_here_are_those_of_nnf() -> None:
     ],
 )
 def test_good_directives_pass(directives: list[str]) -> None:
+    """Statement 002.28: `requires` is a list of words that patterns allow."""
     check([parse(each) for each in directives], RULES)
 
 

@@ -204,6 +204,7 @@ def test_a_breakdown_makes_its_copy_of_the_profile_before_anything_else() -> Non
 
 
 def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
+    """Statements 002.13, 002.14, 002.25: a lifetime, and Servers that are empty."""
     writes = decide(seen(breakdown(), SOURCE, copy=copied(SOURCE)))
 
     (found,) = made(writes, kinds.SERVERS)

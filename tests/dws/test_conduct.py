@@ -98,6 +98,7 @@ def notes(actions: list[Any]) -> dict[str, Any]:
 
 
 def test_a_held_job_gets_a_workflow_that_admission_lets_pass() -> None:
+    """Statement 002.1: directives go to the driver through the Workflow."""
     actions = decide(seen(job(Phase.HELD)))
 
     (found,) = made(actions, kinds.WORKFLOW)
@@ -120,6 +121,7 @@ def test_a_held_job_gets_a_workflow_that_admission_lets_pass() -> None:
     [at("Proposal", ready=False), workflow(JOBDW, state=None), at("Proposal", desired="Setup")],
 )
 def test_a_held_job_waits_for_its_proposal(wf: Workflow) -> None:
+    """Statement 002.4: nothing is read of breakdowns before they are ready."""
     assert decide(seen(job(Phase.HELD), wf)) == []
 
 
@@ -159,6 +161,7 @@ def test_a_job_whose_storage_is_not_asked_for_yet_is_left_alone() -> None:
 
 
 def test_a_starting_job_says_which_rabbits_hold_its_storage() -> None:
+    """Statements 002.8, 002.11: as many allocations as nodes, and the label comes back."""
     actions = decide(seen(job(Phase.STARTING), at("Proposal")))
 
     assert changes(actions, kinds.SERVERS) == [

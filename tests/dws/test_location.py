@@ -44,26 +44,26 @@ def of(found: DirectiveBreakdown) -> tuple[bool, ...]:
 def test_only_what_is_physical_and_mandatory_binds_nodes_to_rabbits(
     access: list[tuple[str, str]], wanted: tuple[bool, ...]
 ) -> None:
-    """002.21 to 002.24"""
+    """Statements 002.21, 002.23, 002.24: access is a list of types with priorities."""
     assert of(located(*access)) == wanted
 
 
 def test_a_constraint_on_other_servers_says_nothing_of_a_jobs_own() -> None:
-    """002.22"""
+    """Statement 002.22: the reference names an allocation set."""
     assert of(located(("physical", "mandatory"), servers="pers")) == (False, False)
     assert of(breakdown(0, *SETS)) == (False, False)
 
 
 @pytest.mark.parametrize("place", ["servers.spec.allocationSets[2]", "spec", ""])
 def test_a_constraint_on_no_set_is_a_mistake(place: str) -> None:
-    """002.22"""
+    """Statement 002.22: the reference names an allocation set."""
     with pytest.raises(Fault, match="of Servers wf-0 names none of its allocation sets"):
         of(located(("physical", "mandatory"), place=place))
 
 
 @pytest.mark.parametrize("access", [("near", "mandatory"), ("physical", "maybe")])
 def test_access_that_is_not_understood_is_not_passed_over(access: tuple[str, str]) -> None:
-    """002.20"""
+    """Statement 002.20: all constraints are met, or told."""
     with pytest.raises(Fault, match=r"asks for .* access: there is network and physical"):
         of(located(access))
 
@@ -78,7 +78,7 @@ def test_the_scheduler_is_told_of_it_in_words_of_dws() -> None:
 
 
 def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() -> None:
-    """002.20"""
+    """Statement 002.20: all constraints are met, or told."""
     needs: list[AllocationNeed] = [need("ost", 2 * GIB, "AllocateAcrossServers", count=2)]
     held = [Held("r0", 1, 1, 9), Held("r1", 1, 1, 9)]
     (found,) = filled(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (True,))

@@ -66,7 +66,7 @@ def test_a_job_is_for_the_nodes_that_have_all_of_its_persistent_storage() -> Non
 
 
 def test_what_is_reached_over_the_network_is_for_all_nodes() -> None:
-    """Statement 002.23: by the type of access, never by the type of a file system."""
+    """Statements 002.5, 002.23: by the type of access, never by the type of a file system."""
     assert allowed(use("one", NETWORK), one=servers("one", 1)) is None
     assert allowed(use("one", NETWORK, PHYSICAL), one=servers("one", 1)) is None
 

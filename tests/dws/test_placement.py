@@ -45,7 +45,7 @@ def asking(
 
 
 def test_labels_and_keys_of_a_set_come_with_what_is_reserved() -> None:
-    """002.15, 002.16"""
+    """Statements 002.15, 002.16: labels and keys."""
     needs = [
         asking("xfs", 3, "AllocatePerCompute", labels=["tier=fast"]),
         asking("mgt", 5, SINGLE, labels=["meta"], keys=MGT),
@@ -66,13 +66,13 @@ def test_the_label_that_every_rabbit_carries_is_not_asked_of_the_scheduler() -> 
 def test_scale_goes_from_the_least_number_of_allocations_to_one_for_each_node(
     scale: int, count: int
 ) -> None:
-    """002.18"""
+    """Statement 002.18: 1 is the least number, and 10 the most."""
     (found,) = reserve([asking("ost", 1600, scale=scale)], 16, 0, largest=2000).shared
     assert found == Shared(count, -(-1600 // count))
 
 
 def test_the_least_number_is_what_it_takes_on_the_largest_rabbits() -> None:
-    """002.18: less what is beside a node there."""
+    """Statement 002.18: less what is beside a node there."""
     needs = [asking("xfs", 200, "AllocatePerCompute"), asking("ost", 1600, scale=1)]
     assert reserve(needs, 16, 0, largest=1000).shared == (Shared(2, 800),)
     assert reserve(needs, 16, 0, largest=600).shared == (Shared(4, 400),)
@@ -80,13 +80,13 @@ def test_the_least_number_is_what_it_takes_on_the_largest_rabbits() -> None:
 
 
 def test_the_most_is_bounded_by_what_makes_sense_of_the_capacity() -> None:
-    """002.18: no allocation is smaller than a GiB, or than allocations can be."""
+    """Statement 002.18: no allocation is smaller than a GiB, or than allocations can be."""
     assert reserve([asking("ost", 5, scale=10)], 16, 0).shared == (Shared(5, 1),)
     assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared == (Shared(4, 4),)
 
 
 def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
-    """002.16: in proportion to nodes, several of them would be on one rabbit."""
+    """Statement 002.16: in proportion to nodes, several of them would be on one rabbit."""
     wanted = [asking("mgtmdt", 8, keys=MGT)]
     assert reserve(wanted, 4, 0).shared == (Shared(1, 8, (), MGT),)
     assert reserve(wanted, 4, 0, largest=3).shared == (Shared(3, 3, (), MGT),)
@@ -209,7 +209,10 @@ rabbits_ = st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max
 def test_each_set_is_met_by_equal_allocations_where_it_may_be(
     needs: list[AllocationNeed], shape: list[tuple[int, bool]], gib: int
 ) -> None:
-    """002.7 to 002.10, 002.15: whatever is reserved is enough, and no rabbit gives more."""
+    """Whatever is reserved is enough, and no rabbit gives more.
+
+    Statements 002.7, 002.8, 002.9, 002.10: sets are met by themselves, by their strategies.
+    """
     wanted = reserve(needs, sum(nodes for nodes, _ in shape), 0, gib)
     held = [
         Held(
@@ -248,7 +251,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
 
 
 def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> None:
-    """002.9, 002.18: equal slices, rather than in proportion to nodes."""
+    """Statements 002.9, 002.18: equal slices, rather than in proportion to nodes."""
     policy = Policy(scale=10)
     per_rabbit = {"r0": 4, "r1": 3}
     needs = policy.applied([asking("ost", 700)])
@@ -264,7 +267,7 @@ def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> No
 
 
 def test_what_a_breakdown_says_of_numbers_counts_for_more_than_the_site() -> None:
-    """002.17, 002.18"""
+    """Statements 002.17, 002.18: count and scale."""
     given_ = [asking("ost", 9, count=2), asking("mdt", 9, scale=1), asking("mgt", 9, SINGLE)]
     found = Policy(scale=10).applied(given_)
     assert [each.constraints.scale for each in found] == [None, 1, None]

@@ -446,7 +446,7 @@ def test_flash_of_a_rabbit_that_is_not_ready_is_not_taken_for_new_storage(
 
 
 def test_nodes_are_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
-    """002.20: whoever fills the Servers in, physical and mandatory access is demanded."""
+    """Statement 002.20: of Servers that others fill in, physical access is demanded, too."""
     needs, rabbits = [need("mgt", 1, SINGLE)], {"r0": rabbit("r0"), "r1": rabbit("r1")}
     given_ = servers(share_of("mgt", 1, r0=1))
     check(needs, given_, rabbits, {"r0": 2, "r1": 1})

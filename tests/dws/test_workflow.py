@@ -1,4 +1,4 @@
-"""The states of a Workflow, the rules of its admission, and when a state is done."""
+"""The states of a Workflow, what admission lets pass, when a state is done (dws-spec section 1)."""
 
 from itertools import pairwise
 from typing import Any

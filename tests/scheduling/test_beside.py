@@ -249,7 +249,7 @@ def carrying(*labels: set[str], nodes: int = 2, gib: int = 64) -> Graph:
 
 
 def test_flash_beside_nodes_is_on_rabbits_with_all_labels() -> None:
-    """002.15"""
+    """Statement 002.15: labels of rabbits."""
     graph = carrying({"a=1"}, {"a=1", FAST}, {FAST})
     assert given_to(graph, want(2, ssd=5, labels=("a=1", FAST))) == [("r1", 2, 10)]
     assert given_to(graph, want(3, ssd=5, labels=(FAST,))) == [("r1", 2, 10), ("r2", 1, 5)]
@@ -262,7 +262,7 @@ def test_flash_beside_nodes_is_on_rabbits_with_all_labels() -> None:
 
 
 def test_nodes_follow_allocations_to_the_rabbits_that_carry_their_labels() -> None:
-    """002.15"""
+    """Statement 002.15: labels of rabbits."""
     graph = carrying(set(), {FAST}, {FAST})
     request = want(2, shared=(Shared(1, 5, (FAST,)),))
     assert given_to(graph, request) == [("r0", 1, 0), ("r1", 1, 5)]
@@ -273,7 +273,7 @@ def test_nodes_follow_allocations_to_the_rabbits_that_carry_their_labels() -> No
 
 
 def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
-    """002.16"""
+    """Statement 002.16: exclusive keys."""
     graph = carrying(set(), set())
     pair = (Shared(1, 5, (), KEY), Shared(1, 3, (), KEY))
     assert given_to(graph, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
@@ -363,7 +363,7 @@ def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
 def test_what_is_matched_is_what_storage_can_be_placed_on(
     shape: list[tuple[int, int, set[str]]], nodes: int, shared: list[Shared]
 ) -> None:
-    """002.7, 002.15, 002.16: what R holds is enough, keeps all constraints, and is all used."""
+    """Statements 002.7, 002.15, 002.16: what R holds is enough, keeps all, and is all used."""
     graph = Graph(system(*((n, gib) for n, gib, _ in shape), **POOLS))
     for number, (_, _, labels) in enumerate(shape):
         graph.set_ssds(f"r{number}", up=True, labels=labels)

@@ -149,7 +149,7 @@ def test_a_rabbit_that_is_not_ready_gets_no_job_until_it_is_again(status: str) -
 
 
 def test_a_rabbit_without_the_label_that_every_set_asks_for_gets_no_job() -> None:
-    """002.15"""
+    """Statement 002.15: labels that a rabbit loses."""
     label = "dataworkflowservices.github.io/storage"
 
     async def life(world: World, control: Control) -> None:

@@ -62,7 +62,7 @@ async def opening(world: World, control: Control) -> None:
 
 
 def test_a_job_gets_nodes_of_rabbits_that_carry_the_labels_of_its_storage() -> None:
-    """002.15"""
+    """Statement 002.15: labels, from the directive to the flash."""
 
     async def life(world: World, control: Control) -> None:
         await opening(world, control)
@@ -87,7 +87,7 @@ def test_a_job_gets_nodes_of_rabbits_that_carry_the_labels_of_its_storage() -> N
 
 
 def test_after_a_restart_a_job_waits_for_what_rabbits_carry_to_be_known() -> None:
-    """002.15"""
+    """Statement 002.15: labels, from the directive to the flash."""
     jobs = []
 
     async def before(world: World, control: Control) -> None:

@@ -1,4 +1,4 @@
-"""Every statement of the KVS job schema (RFC 16) has a test that cites it.
+"""Every statement of the seeds 002 and 003 has a test that cites it, or a reason why not.
 
 A test cites by a line of its docstring: `Statement 003.7: ` or `Statements 003.5, 003.14: `, and
 behind it what the statement says. What counts is a function that is run as a test.
@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
-KNOWN = range(1, 41)
-"""The numbers of the statements."""
+TESTS = Path(__file__).parent
+SEEDS = {"002": 30, "003": 40}
+"""How many statements there are: of the directive breakdown, and of the KVS job schema (RFC 16)."""
+KNOWN = [f"{seed}.{number}" for seed, most in SEEDS.items() for number in range(1, most + 1)]
+
+NOT_YET = {
+    "002.27": "nothing is enabled for a job by the daemons that its directives name",
+    "002.29": "no test looks at rules as users and admins do",
+    "002.30": "a site cannot configure daemons of its own",
+}
+"""What has no test, with the reason. It becomes shorter, and no longer."""
 
 CITATION = re.compile(r"^\s*Statements?\s+(\d{3}\.\d+(?:,\s*\d{3}\.\d+)*):\s+\S")
 
@@ -32,30 +40,26 @@ def is_test(name: str) -> bool:
     return name.startswith("test_")
 
 
-def known(number: str) -> bool:
-    return number in {f"003.{each}" for each in KNOWN}
-
-
 @pytest.fixture(scope="module")
 def cited() -> list[tuple[str, str]]:
-    """Every citation of a statement of the schema, with its test."""
+    """Every citation of a statement of these seeds, with its test."""
     found = []
     for path in sorted(TESTS.rglob("test_*.py")):
         source = path.read_text()
         if "Statement" in source:
             place = path.relative_to(TESTS)
             found += [(f"{place}::{test}", number) for test, number in citations(source)]
-    return [(test, number) for test, number in found if number.startswith("003.")]
+    return [(test, number) for test, number in found if number.partition(".")[0] in SEEDS]
 
 
-def test_every_statement_has_a_test_that_cites_it(cited: list[tuple[str, str]]) -> None:
+def test_every_statement_has_a_test_that_cites_it_or_a_reason(cited: list[tuple[str, str]]) -> None:
     numbers = {number for _, number in cited}
 
-    assert [each for each in KNOWN if f"003.{each}" not in numbers] == []
+    assert [each for each in KNOWN if each not in numbers] == list(NOT_YET)
 
 
 def test_no_test_cites_a_statement_that_there_is_not(cited: list[tuple[str, str]]) -> None:
-    assert [(test, number) for test, number in cited if not known(number)] == []
+    assert [(test, number) for test, number in cited if number not in KNOWN] == []
 
 
 @pytest.mark.parametrize(
@@ -76,8 +80,3 @@ def test_a_citation_is_a_line_with_numbers_and_what_they_say(
     for head in ("def test_it()", "async def test_it()"):
         assert list(citations(f"{head}:\n    {body}")) == [("test_it", each) for each in numbers]
     assert list(citations(f"def helper():\n    {body}\nclass Test:\n    {body}")) == []
-
-
-@pytest.mark.parametrize("number", ["003.0", "003.41", "003.007", "002.1"])
-def test_numbers_outside_of_the_schema_are_not_known(number: str) -> None:
-    assert not known(number)
