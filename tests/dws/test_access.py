@@ -26,7 +26,7 @@ from tests.dws.builders import (
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
 from warren.dws.access import AccessSnapshot, child, decide
-from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, read
+from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, NnfStorage, Reference, read
 
 SHARES = [share("r1", 1), share("r0", 2)]
 
@@ -372,6 +372,28 @@ def test_storage_that_another_access_has_locked_is_mounted_nowhere() -> None:
     assert changes(decide(seen(nnf_access(deleting=True), storage=other)), kinds.NNF_STORAGE) == []
 
 
+def lasting(**metadata: Any) -> NnfStorage:
+    """Return storage that outlives jobs."""
+    found = nnf_storage(("r0", 2), ("r1", 1), metadata=metadata, ready=True)
+    owned = {labels.PERSISTENT_NAME: "pers", **found.metadata.labels}
+    return replace(found, metadata=replace(found.metadata, labels=owned))
+
+
+def test_persistent_storage_is_locked_by_rabbits_and_not_by_nodes_with_parts_of_their_own() -> None:
+    storage = lasting(annotations={labels.LOCK: "a-0-servers/default"})
+    access = nnf_access()
+    nodes = Reference(kind="Computes", name="wf", namespace="default")
+    of_nodes = replace(access, spec=replace(access.spec, client_reference=nodes))
+    writes = decide(seen(of_nodes, storage=storage))
+    assert len(made(writes, kinds.CLIENT_MOUNT)) == 3
+    (patch,) = changes(writes, kinds.NNF_STORAGE)
+    assert "annotations" not in patch["metadata"]
+
+    writes = decide(seen(access, storage=storage))
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    assert "one at a time" in status(writes)["error"]["userMessage"]
+
+
 # Deletion
 
 
@@ -400,25 +422,23 @@ def test_an_access_in_deletion_is_let_go_of_when_its_client_mounts_are_gone() ->
 
 def test_each_allocation_of_persistent_storage_is_one_nodes_whoever_else_is_in_the_job() -> None:
     """Several jobs mount it at once, and no two nodes may mount the same (ADR 053)."""
-    lasting = nnf_storage(("r0", 2), ("r1", 1), ready=True)
-    owned = {labels.PERSISTENT_NAME: "pers", **lasting.metadata.labels}
-    lasting = replace(lasting, metadata=replace(lasting.metadata, labels=owned))
-    together = mounting(decide(seen(nnf_access(), storage=lasting)))
+    storage = lasting()
+    together = mounting(decide(seen(nnf_access(), storage=storage)))
 
     for node in ("n0", "n1", "n2"):
-        alone = mounting(decide(seen(nnf_access(), storage=lasting, computes=computes(node))))
+        alone = mounting(decide(seen(nnf_access(), storage=storage, computes=computes(node))))
         assert alone == {node: together[node]}
     assert together["n0"] != together["n1"]
 
 
 def test_a_node_that_persistent_storage_has_no_allocation_for_does_not_mount_it() -> None:
-    lasting = nnf_storage(("r0", 1), ready=True)
-    owned = {labels.PERSISTENT_NAME: "pers", **lasting.metadata.labels}
-    lasting = replace(lasting, metadata=replace(lasting.metadata, labels=owned))
+    storage = nnf_storage(("r0", 1), ready=True)
+    owned = {labels.PERSISTENT_NAME: "pers", **storage.metadata.labels}
+    storage = replace(storage, metadata=replace(storage.metadata, labels=owned))
     writes = decide(
         seen(
             nnf_access(),
-            storage=lasting,
+            storage=storage,
             node_storages=[share("r0", 1)],
             computes=computes("n1"),
         )

@@ -71,6 +71,19 @@ def test_what_is_reached_over_the_network_is_for_all_nodes() -> None:
     assert allowed(use("one", NETWORK, PHYSICAL), one=servers("one", 1)) is None
 
 
+def test_what_is_merely_better_near_is_for_all_nodes() -> None:
+    """Statement 002.24: bestEffort binds no node."""
+    wished = {"type": "physical", "priority": "bestEffort"}
+    assert allowed(use("one", wished), one=servers("one", 1)) is None
+    assert allowed(use("one", PHYSICAL, wished), one=servers("one", 1)) == ("n0-0",)
+
+
+def test_more_nodes_than_have_a_part_are_refused_with_the_number_that_can_be() -> None:
+    nodelocal.demand_enough(("n0", "n1"), 2)
+    with pytest.raises(Fault, match=r"asks for 3 nodes, .* allocations for 2: say -N2, or less"):
+        nodelocal.demand_enough(("n0", "n1"), 3)
+
+
 def test_what_no_node_has_all_of_is_refused() -> None:
     with pytest.raises(Fault, match="use them in jobs of their own"):
         allowed(
