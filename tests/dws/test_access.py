@@ -26,7 +26,7 @@ from tests.dws.builders import (
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
 from warren.dws.access import AccessSnapshot, child, decide
-from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, NnfStorage, Reference, read
+from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, NnfStorage, read
 
 SHARES = [share("r1", 1), share("r0", 2)]
 
@@ -381,15 +381,12 @@ def lasting(**metadata: Any) -> NnfStorage:
 
 def test_persistent_storage_is_locked_by_rabbits_and_not_by_nodes_with_parts_of_their_own() -> None:
     storage = lasting(annotations={labels.LOCK: "a-0-servers/default"})
-    access = nnf_access()
-    nodes = Reference(kind="Computes", name="wf", namespace="default")
-    of_nodes = replace(access, spec=replace(access.spec, client_reference=nodes))
-    writes = decide(seen(of_nodes, storage=storage))
+    writes = decide(seen(nnf_access(), storage=storage))
     assert len(made(writes, kinds.CLIENT_MOUNT)) == 3
     (patch,) = changes(writes, kinds.NNF_STORAGE)
     assert "annotations" not in patch["metadata"]
 
-    writes = decide(seen(access, storage=storage))
+    writes = decide(seen(nnf_access("servers"), storage=storage))
     assert made(writes, kinds.CLIENT_MOUNT) == []
     assert "one at a time" in status(writes)["error"]["userMessage"]
 

@@ -167,7 +167,7 @@ def _holding(snapshot: AccessSnapshot) -> list[Change]:
     """Have the access hold its storage. Raises Fault while another one keeps it out."""
     assert snapshot.storage is not None  # the mounts are known
     # The nodes of several Workflows may have persistent storage at a time: an allocation each.
-    apart = _outlives(snapshot.storage) and snapshot.access.spec.client_reference is not None
+    apart = _outlives(snapshot.storage) and snapshot.access.spec.target != "all"
     exclusive = snapshot.storage.spec.file_system_type in locks.EXCLUSIVE and not apart
     taken = locks.taken(snapshot.storage, snapshot.access.metadata.key, exclusive=exclusive)
     return [] if taken is None else [taken]

@@ -47,13 +47,22 @@ def _place(
     reference = constraint.reference
     if reference.kind != kinds.SERVERS.name or reference.name not in needs:
         return None
+    return reference.name, set_of(constraint, len(needs[reference.name]))
+
+
+def set_of(constraint: LocationConstraint, count: int) -> int:
+    """Return which of so many allocation sets of its Servers a constraint is about.
+
+    Raises Fault where it is about none of them.
+    """
+    reference = constraint.reference
     found = _PLACE.fullmatch(reference.field_path)
-    if found is None or int(found[1]) >= len(needs[reference.name]):
+    if found is None or int(found[1]) >= count:
         raise Fault(
             f"the location constraint on {reference.field_path!r} of Servers {reference.name} "
             "names none of its allocation sets"
         )
-    return reference.name, int(found[1])
+    return int(found[1])
 
 
 def _is_near(constraint: LocationConstraint) -> bool:

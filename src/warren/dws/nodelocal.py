@@ -6,13 +6,11 @@ compute node of that rabbit, as the SystemConfiguration lists them. A node finds
 last job on this node has left, and no two nodes ever mount the same allocation (ADR 053).
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from warren.base.objects import Key
 from warren.base.words import plural
-from warren.dws import kinds
+from warren.dws import kinds, location
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     DirectiveBreakdown,
@@ -21,8 +19,6 @@ from warren.dws.objects import (
     ServersSet,
     SystemConfiguration,
 )
-
-_SET: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
 
 
 def positions(configuration: SystemConfiguration) -> dict[str, int]:
@@ -78,7 +74,8 @@ def nodes_for(
         if key not in servers or configuration is None:
             raise Fault(f"persistent storage {key.name!r} is gone", type="User")
         for constraint in constraints:
-            own = nodes_of(_set(servers[key], constraint), configuration)
+            sets = servers[key].spec.allocation_sets
+            own = nodes_of(sets[location.set_of(constraint, len(sets))], configuration)
             allowed = own if allowed is None else [each for each in allowed if each in {*own}]
             if not allowed:
                 raise Fault(
@@ -97,14 +94,3 @@ def demand_enough(nodes: tuple[str, ...], wanted: int) -> None:
             f"allocations for {len(nodes)}: say -N{len(nodes)}, or less",
             type="User",
         )
-
-
-def _set(servers: Servers, constraint: LocationConstraint) -> ServersSet:
-    found = _SET.fullmatch(constraint.reference.field_path)
-    sets = servers.spec.allocation_sets
-    if found is None or int(found[1]) >= len(sets):
-        raise Fault(
-            f"the location constraint on {constraint.reference.field_path!r} of Servers "
-            f"{servers.metadata.name} names none of its allocation sets"
-        )
-    return sets[int(found[1])]

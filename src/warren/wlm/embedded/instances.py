@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from warren.base.objects import Key
+from warren.base.objects import Key, Object
 from warren.dws import configuration, kinds, nodelocal
 from warren.dws.breakdown import is_node_local
 from warren.dws.objects import Servers, SystemConfiguration, read
@@ -17,6 +17,9 @@ class Instances(Mapping[str, Persistent]):
         self._all = informers.of(kinds.PERSISTENT)
         self._servers = informers.of(kinds.SERVERS)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self._seen: Object | None = None
+        self._system: SystemConfiguration | None = None
+        """What was seen, read once: it names every node of the system."""
 
     def __getitem__(self, name: str) -> Persistent:
         raw = self._all.get(Key(kinds.DEFAULT_NAMESPACE, name))
@@ -38,8 +41,10 @@ class Instances(Mapping[str, Persistent]):
         if found is None or not is_node_local(found.file_system):
             return None
         servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
-        system = self._configurations.get(configuration.KEY)
         sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
-        if not sets or system is None:
+        raw = self._configurations.get(configuration.KEY)
+        if raw is not self._seen:
+            self._seen, self._system = raw, read(raw, SystemConfiguration) if raw else None
+        if not sets or self._system is None:
             return None
-        return nodelocal.nodes_of(sets[0], read(system, SystemConfiguration))
+        return nodelocal.nodes_of(sets[0], self._system)
