@@ -43,6 +43,7 @@ from warren.dws.conduct import (
 )
 from warren.dws.faults import Fault
 from warren.dws.objects import State, Workflow
+from warren.dws.placement import Policy
 from warren.dws.workflowstates import ADVANCE, create_refusal
 
 NODE = {
@@ -192,6 +193,34 @@ def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
     ]
     with pytest.raises(Fault, match=r"^the storage cannot be placed because it is 2 alloc"):
         decide(starting)
+
+
+def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
+    place = {"kind": "Servers", "name": "wf-0", "namespace": "default"}
+    access = [{"type": "network", "priority": "mandatory"}]
+    first = {
+        "access": access,
+        "reference": {**place, "fieldPath": "servers.spec.allocationSets[0]"},
+    }
+    starting = seen(
+        job(Phase.STARTING),
+        at("Proposal"),
+        breakdowns={
+            "wf-0": breakdown(
+                0,
+                need("ost", 12 * GIB, "AllocateAcrossServers", count=3),
+                compute={"constraints": {"location": [first]}},
+            )
+        },
+        flash=(Held("r0", 2, 1, 4), Held("r1", 1, 1, 0), Held("r9", 0, 1, 8)),
+        policy=Policy(anywhere=True),
+    )
+    actions = decide(starting)
+    (patch,) = changes(actions, kinds.SERVERS)
+    assert patch["spec"]["allocationSets"] == [share_of("ost", 4 * GIB, r0=1, r9=2)]
+    assert Memo({"rabbits": "r[0-1,9]"}) in actions
+    with pytest.raises(Fault, match="cannot be placed"):
+        decide(replace(starting, policy=Policy()))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tests.dws.builders import (
 )
 from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
-from warren.base.placing import Held
+from warren.base.placing import Held, Locality
 from warren.dws import children, kinds, labels, rabbits, storage
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
@@ -450,9 +450,9 @@ def test_nodes_are_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
     needs, rabbits = [need("mgt", 1, SINGLE)], {"r0": rabbit("r0"), "r1": rabbit("r1")}
     given_ = servers(share_of("mgt", 1, r0=1))
     check(needs, given_, rabbits, {"r0": 2, "r1": 1})
-    check(needs, given_, rabbits, {"r0": 2}, (True,))
+    check(needs, given_, rabbits, {"r0": 2}, (Locality.NODE,))
     with pytest.raises(Fault, match="r1 holds nothing of set mgt, which the compute nodes there"):
-        check(needs, given_, rabbits, {"r0": 2, "r1": 1}, (True,))
+        check(needs, given_, rabbits, {"r0": 2, "r1": 1}, (Locality.NODE,))
 
 
 def exclusive(label: str, key: str, type: str = "exclusive") -> AllocationNeed:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Place, Shared, placed, units
+from warren.base.placing import Held, Locality, Place, Shared, placed, units
 from warren.dws.objects import AllocationNeed
 from warren.dws.placement import filled, reserve
+from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.graph import Allocation, Graph, Refusal
 from warren.scheduling.held import held
@@ -141,24 +142,32 @@ def breakdowns(draw: st.DrawFn) -> list[AllocationNeed]:
     return found
 
 
-@given(systems, st.lists(st.tuples(breakdowns(), st.integers(1, 5)), min_size=1, max_size=4))
+localities = st.sampled_from([Locality.JOB, Locality.ANY])
+
+
+@given(
+    systems,
+    st.lists(st.tuples(breakdowns(), st.integers(1, 5), localities), min_size=1, max_size=4),
+)
 def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is_used_elsewhere(
-    r: dict[str, Any], jobs: list[tuple[list[AllocationNeed], int]]
+    r: dict[str, Any], jobs: list[tuple[list[AllocationNeed], int, Locality]]
 ) -> None:
     floor = GIB
     graph = Graph(r)
     capacity = {each.rabbit: each.flash for each in graph._inventory.chassis}
     used_by_all = dict.fromkeys(capacity, 0)
-    for needs, nodes in jobs:
-        wanted = reserve(needs, nodes, floor)
+    for needs, nodes, where in jobs:
+        places = [where] * len(needs)
+        wanted = reserve(needs, nodes, floor, localities=places)
         found = graph.match(want(nodes, exclusive=True, ssd=wanted.beside, shared=wanted.shared))
         if isinstance(found, Refusal):
             continue
         graph.take(found)
         given_ = held(orjson.dumps(written(graph, found)))
-        per_rabbit = {each.rabbit: each.nodes for each in given_}
+        per_rabbit = {each.rabbit: each.nodes for each in given_ if each.nodes}
         assert sum(per_rabbit.values()) == nodes
-        sets = filled(needs, per_rabbit, floor, given_)
+        assert where is Locality.ANY or len(per_rabbit) == len(given_)
+        sets = filled(needs, per_rabbit, floor, given_, (), places)
         assert len(sets) == len(needs)
         for each in given_:
             # Exactly what was to be reserved, in units of the rabbit; used in whole GiB of each.
@@ -173,7 +182,9 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
             assert each.units == reserved
             assert used <= each.gib * GIB
             used_by_all[each.rabbit] += used
-        assert {at["name"] for part in sets for at in part["storage"]} <= per_rabbit.keys()
+        assert {at["name"] for part in sets for at in part["storage"]} <= {
+            each.rabbit for each in given_
+        }
     for rabbit, used in used_by_all.items():
         assert used <= capacity[rabbit].gib * GIB
 
@@ -355,6 +366,7 @@ def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
             st.integers(1, 5),
             st.sampled_from([(), (FAST,), ("a=1",)]),
             st.sampled_from([(), KEY]),
+            st.sampled_from([Locality.JOB, Locality.ANY]),
         ),
         min_size=1,
         max_size=2,
@@ -385,7 +397,7 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
 
 
 def near(count: int, gib: int, **more: Any) -> Shared:
-    return Shared(count, gib, near=True, **more)
+    return Shared(count, gib, locality=Locality.NODE, **more)
 
 
 def test_nodes_are_gathered_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
@@ -429,3 +441,110 @@ def test_nodes_are_gathered_whenever_there_is_such_a_choice(
         assert any(ways)
     elif count == 1:
         assert not any(ways)
+
+
+# Storage that may be on any rabbit, as a site may allow it (seed statements 002.7, 002.20)
+
+
+def anywhere(
+    count: int, gib: int, labels: tuple[str, ...] = (), apart: tuple[str, ...] = ()
+) -> Shared:
+    return Shared(count, gib, labels, apart, Locality.ANY)
+
+
+def test_what_may_be_anywhere_is_on_rabbits_of_the_jobs_nodes_while_these_have_room() -> None:
+    """Statement 002.20: bestEffort access is as near as can be."""
+    graph = Graph(system((2, 64), (2, 64), (2, 64), **POOLS))
+    assert given_to(graph, want(2, shared=(anywhere(2, 30),))) == [("r0", 2, 60)]
+    assert given_to(graph, want(2, shared=(anywhere(3, 30),))) == [("r0", 2, 60), ("r1", 0, 30)]
+    assert given_to(graph, want(1, ssd=10, shared=(anywhere(2, 60),))) == [
+        ("r0", 1, 10),
+        ("r1", 0, 60),
+        ("r2", 0, 60),
+    ]
+    # Nodes that are taken, or would not do, keep no flash from it.
+    low = '{"ranks":["0"]}'
+    request = want(1, constraint=low, shared=(anywhere(1, 64),))
+    assert given_to(graph, want(1, constraint=low, ssd=1, shared=(anywhere(1, 64),))) == [
+        ("r0", 1, 1),
+        ("r1", 0, 64),
+    ]
+    graph.take(matched(graph, want(1, ssd=1)))
+    assert given_to(graph, request) == [("r0", 1, 0), ("r1", 0, 64)]
+
+
+def test_flash_of_another_rabbit_is_the_jobs_until_its_end_and_after_a_restart() -> None:
+    r = system((1, 8), (1, 8), **POOLS)
+    graph = Graph(r)
+    allocation = matched(graph, want(1, shared=(anywhere(2, 8),)))
+    told = written(graph, allocation)
+    assert [each.rank for each in resource_set.decode(told)] == [0]
+
+    again = Graph(r)
+    assert again.decode(told) == allocation
+    assert again.conflict(allocation) is None
+    again.take(allocation)
+    assert again.conflict(allocation) is not None
+    assert again.fits(want(1))
+    assert not again.fits(want(1, ssd=1))
+    again.give_back(allocation)
+    assert again.fits(want(2, ssd=8))
+
+
+@pytest.mark.parametrize(
+    ("request_", "refusal"),
+    [
+        (
+            want(1, shared=(anywhere(1, 70),)),
+            "an allocation of 70 GiB is on one rabbit, and the largest has 64 GiB.",
+        ),
+        (
+            want(1, ssd=4, shared=(anywhere(2, 62),)),
+            "it is 2 allocations of 62 GiB and 4 GiB beside each node, 128 GiB together, and the "
+            "cluster has 2 rabbits with 80 GiB together, of which each allocation is on one.",
+        ),
+        (
+            want(1, shared=(anywhere(1, 5, (FAST,)),)),
+            "it is 1 allocation of 5 GiB on rabbits with tier=fast, and there is no such rabbit.",
+        ),
+        (
+            want(1, shared=(anywhere(3, 5, (), KEY),)),
+            "3 allocations with the colocation key 'lustre-mgt' are each on a rabbit of its own, "
+            "and the cluster has 2 rabbits.",
+        ),
+    ],
+)
+def test_what_has_no_room_anywhere_is_told_with_the_numbers_of_the_cluster(
+    request_: Any, refusal: str
+) -> None:
+    graph = Graph(system((2, 64), (2, 16), **POOLS))
+    for rabbit in ("r0", "r1"):
+        graph.set_ssds(rabbit, up=True, labels=())
+    expected = Refusal(f"The job's storage cannot be placed because {refusal}", never=True)
+    assert graph.match(request_) == expected
+
+
+def test_what_may_be_anywhere_waits_for_rabbits_that_are_not_ready() -> None:
+    graph = Graph(system((1, 8), (1, 64), **POOLS))
+    graph.set_ssds("r1", up=False, state="Offline")
+    assert graph.match(want(1, shared=(anywhere(1, 20),))) == Refusal(
+        "waits for 1 allocation of 20 GiB, on any rabbits, and 1 node; not ready: r1 (Offline)"
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12)), min_size=1, max_size=4),
+    st.integers(1, 5),
+    st.integers(1, 12),
+    st.sets(st.integers(0, 3)),
+)
+def test_one_allocation_is_placed_whenever_a_rabbit_has_room_and_there_are_nodes(
+    shape: list[tuple[int, int]], nodes: int, gib: int, late: set[int]
+) -> None:
+    graph = Graph(system(*shape, **POOLS))
+    for number in late:
+        graph.set_ssds(f"r{number}", up=False)
+    room = any(flash >= gib for number, (_, flash) in enumerate(shape) if number not in late)
+    enough = sum(n for n, _ in shape) >= nodes
+    found = graph.match(want(nodes, shared=(anywhere(1, gib),)))
+    assert isinstance(found, Allocation) == (room and enough)

@@ -10,7 +10,7 @@ from tests.dws.builders import need
 from tests.rfc.vectors import vector
 from tests.scheduling.systems import system, want
 from warren.base.bytesize import GIB
-from warren.base.placing import Shared
+from warren.base.placing import Locality, Shared
 from warren.dws import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
@@ -264,6 +264,24 @@ def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() 
     found = from_jobspec(demanding(demands, outer, named, chassis(1, ssd(7))))
     assert found.labels == ("tier=fast",)
     assert found.shared == (Shared(1, 5, ("a=1",), ("k",)), Shared(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("access", "locality"),
+    [
+        ([], Locality.JOB),
+        ([("network", "mandatory")], Locality.ANY),
+        ([("network", "bestEffort")], Locality.JOB),
+        ([("network", "mandatory"), ("physical", "mandatory")], Locality.NODE),
+    ],
+)
+def test_in_which_ways_flash_is_reached_says_which_rabbits_may_hold_it(
+    access: list[tuple[str, str]], locality: Locality
+) -> None:
+    told = [{"type": kind, "priority": priority} for kind, priority in access]
+    named = {**chassis(1, ssd(5)), "label": "a"}
+    spec = demanding({"a": {"access": told}}, node(1, slot(1, core())), named)
+    assert from_jobspec(spec).shared == (Shared(1, 5, locality=locality),)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import pytest
 
 from tests.scheduling.systems import matched, system, want
 from tests.scheduling.test_backfill import FOUR, NOW, decided, have, waiting, whole
-from warren.base.placing import Shared
+from warren.base.placing import Locality, Shared
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
+
+ANYWHERE = Shared(1, 1, locality=Locality.ANY)
 
 LOW, HIGH = '{"ranks":["0-1"]}', '{"ranks":["2-3"]}'
 
@@ -112,6 +114,14 @@ def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
     assert not graph.fits(want(3))
 
 
+def test_flash_of_all_rabbits_is_kept_for_what_may_be_on_any() -> None:
+    graph = Graph(system((2, 8), (2, 8)))
+    graph.reserve(want(1, constraint=LOW, shared=(ANYWHERE,)))
+
+    assert graph.fits(want(2))
+    assert not graph.fits(want(1, ssd=1))
+
+
 def test_what_is_kept_without_flash_leaves_the_flash() -> None:
     graph = Graph(FOUR)
     graph.reserve(want(1, constraint=LOW))
@@ -136,6 +146,9 @@ def at(ranks: str, **options: Any) -> Request:
         (at("0", ssd=1), at("1"), False),
         (at("0"), at("1", ssd=1), False),
         (at("0", shared=(Shared(1, 1),)), at("1", ssd=1), True),
+        (at("0", shared=(Shared(1, 1),)), at("2", ssd=1), False),
+        (at("0", shared=(ANYWHERE,)), at("2", ssd=1), True),
+        (at("0", shared=(ANYWHERE,)), at("2"), False),
     ],
 )
 def test_two_requests_overlap_by_nodes_or_by_flash_of_one_chassis(

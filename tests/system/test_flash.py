@@ -10,7 +10,7 @@ from tests.harness import virtual
 from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
-from warren.daemons.compose import Control
+from warren.daemons.compose import Control, policy
 from warren.daemons.site import Site
 from warren.instance.config import Config, Storage
 from warren.instance.simulated import Play
@@ -151,3 +151,6 @@ def test_a_scale_and_a_bound_that_are_none_are_refused() -> None:
         Storage(most_allocations={"mdt": 0})
     found = msgspec.convert({"scale": 3, "most-allocations": {"mdt": 50}}, Storage)
     assert (found.scale, found.most_allocations) == (3, {"mdt": 50})
+    assert [policy(each).anywhere for each in (found, Storage(placement="any"))] == [False, True]
+    with pytest.raises(msgspec.ValidationError, match=r"'every'.*placement"):
+        msgspec.convert({"placement": "every"}, Storage)

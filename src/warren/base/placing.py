@@ -7,6 +7,7 @@ is reserved is what is used, on the rabbits where it is used.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
@@ -17,9 +18,20 @@ _EFFORT: Final = 4096
 """How often it is tried whether a place would do, where the first choice did not work out."""
 
 
+class Locality(Enum):
+    """Which rabbits may hold an allocation, by the nodes that are wired to them."""
+
+    JOB = auto()
+    """Those of the job's nodes."""
+    NODE = auto()
+    """The same, and each of these must hold one: its nodes reach no other."""
+    ANY = auto()
+    """All."""
+
+
 @dataclass(frozen=True)
 class Shared:
-    """Allocations of one size that any rabbits of a job may hold, if they meet what is said."""
+    """Allocations of one size that several rabbits may hold, if they meet what is said."""
 
     count: int
     gib: int
@@ -28,12 +40,15 @@ class Shared:
     """What a rabbit must carry, each as `key=value`."""
     apart: tuple[str, ...] = ()
     """Keys: no rabbit holds two allocations that have one in common."""
-    near: bool = False
-    """Whether each of the job's rabbits must hold one: its nodes reach no other."""
+    locality: Locality = Locality.JOB
 
     @property
     def constrained(self) -> bool:
-        return bool(self.labels or self.apart or self.near)
+        return bool(self.labels or self.apart or self.locality is Locality.NODE)
+
+    def allowed(self, nodes: int, labels: Collection[str] | None) -> bool:
+        """Return whether a rabbit with so many of the job's nodes and such labels may hold one."""
+        return bool(nodes or self.locality is Locality.ANY) and carries(labels, self.labels)
 
 
 @dataclass(frozen=True)
@@ -55,9 +70,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Place:
-    """A rabbit of a job, as far as its flash is not taken by what is beside the job's nodes."""
+    """A rabbit, as far as its flash is not taken by what is beside the job's nodes."""
 
     nodes: int
+    """How many of the job's nodes are wired to it."""
     unit: int
     """GiB that are given out together."""
     room: int
@@ -73,7 +89,7 @@ def described(each: Shared) -> str:
         own = "on a rabbit of its own" if each.count == 1 else "each on a rabbit of its own"
         keys = " and ".join(repr(key) for key in each.apart)
         said += f" {own} (colocation key {keys})"
-    if each.near:
+    if each.locality is Locality.NODE:
         said += " on whose rabbits all nodes are"
     if each.labels:
         said += f" on rabbits with {' and '.join(each.labels)}"
@@ -93,16 +109,17 @@ def carries(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
 def placed(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
     """Return for each entry of `wanted` how many of its allocations each place holds.
 
-    None if they do not fit. What is constrained is placed first, and of that and of the rest
-    the larger. Each allocation goes where the fewest of its own entry are; of such places to the
-    one with the most nodes; of those to the first. Places that are not allowed are passed over.
+    None if they do not fit. What may be on any rabbit is placed last, what is constrained first,
+    and of each the larger. An allocation goes where nodes are, if it can; of such places to those
+    with the fewest of its own entry; of these to the one with the most nodes; of those to the
+    first. Places that are not allowed are passed over.
     Where that leads nowhere, the last choices are taken back one by one, for so long as bounded
     effort allows.
 
     Nothing of this looks at how much room there is but whether it is enough, so the answer is
     the same where there is no more room than the answer needs.
     """
-    order = sorted(range(len(wanted)), key=lambda i: (not wanted[i].constrained, -wanted[i].gib))
+    order = sorted(range(len(wanted)), key=lambda index: precedence(wanted[index]))
     ordered = [wanted[index] for index in order]
     if any(_hopeless(each, places) for each in ordered):
         return None
@@ -110,18 +127,25 @@ def placed(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]]
     if found is None and (len(ordered) > 1 or any(each.apart for each in ordered)):
         found = _Search(ordered, places).found()
     if found is None or any(
-        each.near and 0 in counts for each, counts in zip(ordered, found, strict=True)
+        each.locality is Locality.NODE
+        and any(place.nodes and not count for place, count in zip(places, counts, strict=True))
+        for each, counts in zip(ordered, found, strict=True)
     ):
         return None
     by_entry = dict(zip(order, found, strict=True))
     return [by_entry[index] for index in range(len(wanted))]
 
 
+def precedence(each: Shared) -> tuple[bool, bool, int]:
+    """Return a key that sorts entries by which is placed first."""
+    return (each.locality is Locality.ANY, not each.constrained, -each.gib)
+
+
 def _hopeless(each: Shared, places: Sequence[Place]) -> bool:
     """Return whether an entry would not fit though it were alone."""
     left = each.count
     for place in places:
-        if carries(place.labels, each.labels):
+        if each.allowed(place.nodes, place.labels):
             room = max(place.room, 0) // max(units(each.gib, place.unit), 1)
             left -= min(room, 1) if each.apart else room
             if left <= 0:
@@ -136,14 +160,14 @@ def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
     found = [[0] * len(places) for _ in wanted]
     for each, counts in zip(wanted, found, strict=True):
         heap = [
-            (0, -place.nodes, number)
+            (not place.nodes, 0, -place.nodes, number)
             for number, place in enumerate(places)
-            if carries(place.labels, each.labels) and kept[number].isdisjoint(each.apart)
+            if each.allowed(place.nodes, place.labels) and kept[number].isdisjoint(each.apart)
         ]
         heapify(heap)
         left = each.count
         while left and heap:
-            _, nodes, number = heap[0]
+            away, _, nodes, number = heap[0]
             need = units(each.gib, places[number].unit)
             if room[number] < need:
                 heappop(heap)  # and it will not have more
@@ -155,7 +179,7 @@ def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
                 kept[number].update(each.apart)
                 heappop(heap)
             else:
-                heapreplace(heap, (counts[number], nodes, number))
+                heapreplace(heap, (away, counts[number], nodes, number))
         if left:
             return None
     return found
@@ -197,7 +221,12 @@ class _Search:
         each, counts = self._wanted[entry], self._counts[entry]
         order = sorted(
             range(len(self._places)),
-            key=lambda number: (counts[number], -self._places[number].nodes, number),
+            key=lambda number: (
+                not self._places[number].nodes,
+                counts[number],
+                -self._places[number].nodes,
+                number,
+            ),
         )
         for number in order:
             if self._effort <= 0:
@@ -206,7 +235,7 @@ class _Search:
             place = self._places[number]
             if (
                 self._room[number] >= units(each.gib, place.unit)
-                and carries(place.labels, each.labels)
+                and each.allowed(place.nodes, place.labels)
                 and self._kept[number].isdisjoint(each.apart)
             ):
                 yield number

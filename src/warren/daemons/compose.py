@@ -99,7 +99,11 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
 
 def policy(storage: config.Storage) -> Policy:
     """Return what a site wants of how storage is placed."""
-    return Policy(scale=storage.scale, most=storage.most_allocations)
+    return Policy(
+        scale=storage.scale,
+        most=storage.most_allocations,
+        anywhere=storage.placement == "any",
+    )
 
 
 def _validator(informers: Informers, graph: Graph, storage: config.Storage) -> StorageValidator:

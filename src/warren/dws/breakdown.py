@@ -355,7 +355,7 @@ def _compute(
     """Say in which ways nodes must reach each of some allocation sets, given by their labels."""
     location: list[Mapping[str, Any]] = [
         {
-            "access": list(_access(kind, label, profile)),
+            "access": list(access(kind, label, profile)),
             "reference": {
                 **_reference(snapshot, servers),
                 "fieldPath": f"servers.spec.allocationSets[{number}]",
@@ -366,9 +366,8 @@ def _compute(
     return {"constraints": {"location": location}}
 
 
-def _access(
-    kind: str, label: str, profile: NnfStorageProfile | None
-) -> Sequence[Mapping[str, str]]:
+def access(kind: str, label: str, profile: NnfStorageProfile | None) -> Sequence[Mapping[str, str]]:
+    """Return in which ways nodes must reach a set of a file system (dws-spec section 3.2)."""
     if kind != "lustre":
         return ACCESS.get(kind, (_PHYSICAL,))
     target = profile.data.lustre_storage.targets.get(label) if profile is not None else None

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.base.placing import Held
+from warren.base.placing import Held, Locality
 from warren.dws import kinds, location, nodelocal, placement, reports, resources
 from warren.dws.binding import Binding, Phase
 from warren.dws.faults import Fault
@@ -274,7 +274,7 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     needs = [need for each in _needs(snapshot).values() for need in each]
     changed = resources.rewritten(
-        snapshot.job.resources, needs, snapshot.floor, snapshot.largest, _near(snapshot)
+        snapshot.job.resources, needs, snapshot.floor, snapshot.largest, _localities(snapshot)
     )
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
@@ -309,14 +309,16 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
-    """Say which rabbits hold the storage: of those that the job's nodes are wired to."""
+    """Say which rabbits hold the storage, as R has it."""
     counts = per_rabbit(snapshot.job.nodes, snapshot.configuration)
     needs = _needs(snapshot)
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.counts(snapshot.job.resources)
-    near = _near(snapshot)
-    sets = iter(placement.filled(every, counts, snapshot.floor, snapshot.flash, reserved, near))
+    where = _localities(snapshot)
+    filled = placement.filled(every, counts, snapshot.floor, snapshot.flash, reserved, where)
+    rabbits = {*counts, *(share["name"] for each in filled for share in each["storage"])}
+    sets = iter(filled)
     actions: list[Action] = []
     for name, own in needs.items():
         current = snapshot.servers.get(name)
@@ -329,7 +331,7 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
                 patch={"spec": {"allocationSets": list(islice(sets, len(own)))}},
             )
         )
-    return [*actions, Memo({"rabbits": hostlist.encode(sorted(counts))})]
+    return [*actions, Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
 
 
 def _assign_computes(snapshot: JobSnapshot) -> list[Action]:
@@ -421,9 +423,11 @@ def _needs(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
     }
 
 
-def _near(snapshot: JobSnapshot) -> tuple[bool, ...]:
-    """Return for each of these sets whether all nodes must be wired to rabbits that hold it."""
-    return location.near(_needs(snapshot), snapshot.breakdowns.values())
+def _localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:
+    """Return for each of these sets which rabbits may hold it."""
+    return location.localities(
+        _needs(snapshot), snapshot.breakdowns.values(), anywhere=snapshot.policy.anywhere
+    )
 
 
 def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:

@@ -352,8 +352,8 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
         if need is None or need.status.storage is None or assigned is None:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
         sets = need.status.storage.allocation_sets
-        near = location.near({need.status.storage.reference.name: sets}, [need])
-        servers.check(sets, assigned, snapshot.rabbits, _placed(snapshot), near)
+        where = location.localities({need.status.storage.reference.name: sets}, [need])
+        servers.check(sets, assigned, snapshot.rabbits, _placed(snapshot), where)
         made = storage.child(
             children.of_directive(snapshot.workflow, index),
             snapshot.child(index),

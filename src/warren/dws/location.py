@@ -1,14 +1,16 @@
 """In which ways a job's nodes must reach its storage: location constraints (dws-spec section 3.2).
 
 Storage of a job is on rabbits that its nodes are wired to, which is as near as `bestEffort` can
-ask for, and every rabbit is reached over the network. What is left to decide is `physical` and
-`mandatory`: each node of the job must be wired to a rabbit that holds some of the set.
+ask for, and every rabbit is reached over the network. Where access is `physical` and `mandatory`,
+each node of the job must be wired to a rabbit that holds some of the set. Where network access is
+enough, a site may have it on other rabbits as well, when those of the nodes have no room.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from warren.base.placing import Locality
 from warren.dws import kinds
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, DirectiveBreakdown, LocationConstraint
@@ -19,24 +21,30 @@ _TYPES: Final = ("network", "physical")
 _PRIORITIES: Final = ("mandatory", "bestEffort")
 
 
-def near(
-    needs: Mapping[str, Sequence[AllocationNeed]], breakdowns: Iterable[DirectiveBreakdown]
-) -> tuple[bool, ...]:
-    """Return for each set, in order, whether every node must be wired to a rabbit that holds it.
+def localities(
+    needs: Mapping[str, Sequence[AllocationNeed]],
+    breakdowns: Iterable[DirectiveBreakdown],
+    *,
+    anywhere: bool = False,
+) -> tuple[Locality, ...]:
+    """Return for each set, in order, which rabbits may hold it.
 
     `needs` are a job's own sets by the names of their Servers. Constraints on other Servers are
-    about storage that is there already, and are passed over. Raises Fault for what is not
-    understood.
+    about storage that is there already, and are passed over. `anywhere` is the site's consent to
+    rabbits that none of the job's nodes is wired to (`placement.Policy`). Raises Fault for what is
+    not understood.
     """
-    mandatory = {
-        place
-        for breakdown in breakdowns
-        if breakdown.status.compute is not None
-        for constraint in breakdown.status.compute.constraints.location
-        if (place := _place(constraint, needs)) is not None and _is_near(constraint)
-    }
+    access: dict[tuple[str, int], set[tuple[str, str]]] = {}
+    for breakdown in breakdowns:
+        if breakdown.status.compute is not None:
+            for constraint in breakdown.status.compute.constraints.location:
+                place = _place(constraint, needs)
+                if place is not None:
+                    access.setdefault(place, set()).update(_access(constraint))
     return tuple(
-        (name, index) in mandatory for name, own in needs.items() for index in range(len(own))
+        locality(access.get((name, index), ()), anywhere=anywhere)
+        for name, own in needs.items()
+        for index in range(len(own))
     )
 
 
@@ -65,7 +73,17 @@ def set_of(constraint: LocationConstraint, count: int) -> int:
     return int(found[1])
 
 
-def _is_near(constraint: LocationConstraint) -> bool:
+def locality(access: Collection[tuple[str, str]], *, anywhere: bool) -> Locality:
+    """Return which rabbits may hold what is to be reached in some ways: types with priorities.
+
+    All of them must be met (dws-spec section 3.2).
+    """
+    if ("physical", "mandatory") in access:
+        return Locality.NODE
+    return Locality.ANY if anywhere and ("network", "mandatory") in access else Locality.JOB
+
+
+def _access(constraint: LocationConstraint) -> Iterator[tuple[str, str]]:
     for each in constraint.access:
         if each.type not in _TYPES or each.priority not in _PRIORITIES:
             raise Fault(
@@ -73,5 +91,4 @@ def _is_near(constraint: LocationConstraint) -> bool:
                 f"{constraint.reference.name} asks for {each.priority} {each.type} access: there "
                 "is network and physical, mandatory and bestEffort"
             )
-    # All entries must be met (dws-spec section 3.2).
-    return any((one.type, one.priority) == ("physical", "mandatory") for one in constraint.access)
+        yield each.type, each.priority

@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from warren.base.bytesize import GIB, gib, whole_gib
-from warren.base.placing import Held, Place, Shared, described, placed, units
+from warren.base.placing import Held, Locality, Place, Shared, described, placed, units
 from warren.base.words import plural
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, RABBIT, SINGLE_SERVER
 from warren.dws.faults import Fault
@@ -33,7 +33,7 @@ class Reservation:
     beside: int
     """Beside each of its nodes, on the rabbit that the node is wired to."""
     shared: tuple[Shared, ...] = ()
-    """Beside that, on any of the rabbits that its nodes are wired to."""
+    """Beside that, on rabbits that its nodes are wired to, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, for what is beside it."""
 
@@ -46,6 +46,8 @@ class Policy:
     """The scale of those that have none; None leaves them in proportion to nodes."""
     most: Mapping[str, int] = field(default_factory=dict)
     """The most allocations that sets have, by their labels."""
+    anywhere: bool = False
+    """Whether what nodes reach over the network may be on rabbits that none is wired to."""
 
     def applied(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
         """Return sets as the site wants them. What breakdowns say of numbers counts for more."""
@@ -59,7 +61,7 @@ class Policy:
     def _of(self, need: AllocationNeed) -> Constraints:
         asked, most = need.constraints, self.most.get(need.label)
         scale = self.scale if asked.scale is None else asked.scale
-        if scale is None and most is not None:
+        if scale is None and (most is not None or self.anywhere):
             scale = _SCALES  # as close to one for each node as there may be
         return structs.replace(asked, scale=scale, most=most)
 
@@ -83,20 +85,22 @@ def reserve(
     floor: int,
     largest: int | None = None,
     counts: Sequence[int] = (),
-    near: Sequence[bool] = (),
+    localities: Sequence[Locality] = (),
 ) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
     `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
     largest rabbit has, where that is known. `counts` are the numbers of allocations that were
     reserved already, set by set of those that are not beside each node: where they were chosen,
-    they are kept. `near` says of each set whether all nodes must be wired to rabbits that hold
-    it (`dws.location`). Raises Fault for what cannot be placed.
+    they are kept. `localities` say of each set which rabbits may hold it (`dws.location`). Raises
+    Fault for what cannot be placed.
     """
     shares = _shares(needs, nodes, floor, largest, counts)
     shared = tuple(
-        Shared(share.count, whole_gib(share.size), _labels(need), _keys(need), beside)
-        for need, share, beside in zip(needs, shares, near or [False] * len(needs), strict=True)
+        Shared(share.count, whole_gib(share.size), _labels(need), _keys(need), near)
+        for need, share, near in zip(
+            needs, shares, localities or [Locality.JOB] * len(needs), strict=True
+        )
         if share.count is not None
     )
     _demand_together(needs, shares)
@@ -120,18 +124,18 @@ def filled(
     floor: int,
     held: Sequence[Held] = (),
     counts: Sequence[int] = (),
-    near: Sequence[bool] = (),
+    localities: Sequence[Locality] = (),
 ) -> list[dict[str, Any]]:
     """Return the allocation sets that serve a job with `per_rabbit` nodes on each rabbit.
 
     `held` is the flash that its R holds, in the order of the job's nodes; it is looked at where
     a set is not beside each node. `counts` are those that `reserve` came to, where they are
-    known, and `near` is what it was given. Raises Fault for what cannot be placed, and where R
+    known, and `localities` what it was given. Raises Fault for what cannot be placed, and where R
     holds less than was to be reserved.
     """
     nodes = sum(per_rabbit.values())
     shares = _shares(needs, nodes, floor, None, counts)
-    wanted = reserve(needs, nodes, floor, None, counts, near)
+    wanted = reserve(needs, nodes, floor, None, counts, localities)
     places = iter(_placed(wanted, held))
     sets = []
     for need, share in zip(needs, shares, strict=True):

@@ -2,7 +2,7 @@
 
 `node` becomes `slot(rabbit) > [node, ssd]`, which binds each node to flash of
 its own chassis (coral2-spec section 14). Flash that is not beside each node stands
-next to that slot, as `chassis > ssd`: so many allocations, on chassis of the job's nodes.
+next to that slot, as `chassis > ssd`: so many allocations, on chassis of the job's nodes or on any.
 What flash demands of its rabbits stands in the system attribute `dw_constraints`, by the labels of
 slot and chassis, in the words of DWS: a jobspec's own constraints are about nodes (RFC 31).
 """
@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warren.base.placing import Shared
+from warren.base.placing import Locality, Shared
 from warren.dws import placement
 from warren.dws.faults import Fault
 from warren.dws.objects import EXCLUSIVE, AllocationNeed
 
-_PHYSICAL: Final = {"type": "physical", "priority": "mandatory"}
+_ACCESS: Final = {Locality.NODE: "physical", Locality.ANY: "network"}
+"""How nodes reach what they must be wired to, and what may be anywhere."""
 
 _SLOT: Final = "rabbit"
 """The label of the slot around each node."""
@@ -36,28 +37,30 @@ def rewritten(
     needs: Sequence[AllocationNeed],
     floor: int,
     largest: int | None = None,
-    near: Sequence[bool] = (),
+    localities: Sequence[Locality] = (),
 ) -> Rewritten:
     """Return the resources with the flash that is needed, where it is not there already.
 
     `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
-    largest rabbit has, where that is known. `near` says of each set whether all nodes must be
-    wired to rabbits that hold it. The ssd counts are in GiB. Raises Fault for a jobspec that
+    largest rabbit has, where that is known. `localities` say of each set which
+    rabbits may hold it (`dws.location`). The ssd counts are in GiB. Raises Fault for a jobspec that
     asks for no nodes, or for flash that is not what is needed, and for needs that cannot be
     placed.
     """
     if not needs:
         return Rewritten(list(resources), {})
     if any(_has(each, "ssd") for each in resources):
-        return Rewritten(list(resources), _checked_own(resources, needs, floor, largest, near))
+        return Rewritten(
+            list(resources), _checked_own(resources, needs, floor, largest, localities)
+        )
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = resources[0]
     if top["type"] == "chassis":
-        return _on_chassis(top, _wanted(top, needs, floor, largest, near))
+        return _on_chassis(top, _wanted(top, needs, floor, largest, localities))
     if top["type"] != "node":
         raise Fault("a job with #DW directives asks for nodes: say how many with -N", type="User")
-    nodes, wanted = top["count"], _wanted(top, needs, floor, largest, near)
+    nodes, wanted = top["count"], _wanted(top, needs, floor, largest, localities)
     beside = [_ssd(wanted.beside)] if wanted.beside else []
     slot = {"type": "slot", "count": nodes, "label": _SLOT}
     return Rewritten(
@@ -114,7 +117,7 @@ def counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
 
 
 def _chassis(each: Shared, number: int) -> Mapping[str, Any]:
-    named = {"label": _label(number)} if each.constrained else {}
+    named = {"label": _label(number)} if _says_more(each) else {}
     return {"type": "chassis", "count": each.count, **named, "with": [_ssd(each.gib)]}
 
 
@@ -128,13 +131,20 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
     if wanted.labels:
         found[_SLOT] = {"labels": list(wanted.labels)}
     for number, each in enumerate(wanted.shared):
-        if each.constrained:
+        if _says_more(each):
+            reached = _ACCESS.get(each.locality)
+            access = [{"type": reached, "priority": "mandatory"}] if reached else []
             found[_label(number)] = {
                 "labels": list(each.labels),
                 "colocation": [{"type": EXCLUSIVE, "key": key} for key in each.apart],
-                **({"access": [_PHYSICAL]} if each.near else {}),
+                **({"access": access} if access else {}),
             }
     return found
+
+
+def _says_more(each: Shared) -> bool:
+    """Return whether more must be said of allocations than that they are on the job's rabbits."""
+    return each.constrained or each.locality is not Locality.JOB
 
 
 def nodes_of(resources: Sequence[Mapping[str, Any]]) -> int:
@@ -151,10 +161,10 @@ def _wanted(
     needs: Sequence[AllocationNeed],
     floor: int,
     largest: int | None,
-    near: Sequence[bool],
+    localities: Sequence[Locality],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    return placement.reserve(needs, _nodes(top), floor, largest, counts, near)
+    return placement.reserve(needs, _nodes(top), floor, largest, counts, localities)
 
 
 def _checked_own(
@@ -162,14 +172,14 @@ def _checked_own(
     needs: Sequence[AllocationNeed],
     floor: int,
     largest: int | None,
-    near: Sequence[bool],
+    localities: Sequence[Locality],
 ) -> Mapping[str, Any]:
     """Return what the flash of a jobspec's own demands of rabbits.
 
     Raises Fault for flash that is not what is needed: it would not be used.
     """
     top, *others = resources
-    wanted = _wanted(top, needs, floor, largest, near, counts(resources))
+    wanted = _wanted(top, needs, floor, largest, localities, counts(resources))
     needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
     each = _nodes_of_chassis(top) or 1 if top["type"] == "chassis" else 1
     if (

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from warren.base.objects import Change, Object
+from warren.base.placing import Locality
 from warren.base.times import rfc3339_micro
 from warren.base.words import plural
 from warren.dws import kinds, reports
@@ -23,20 +24,20 @@ def check(
     servers: Servers,
     rabbits: Mapping[str, Storage],
     placed: Mapping[str, int] | None = None,
-    near: Sequence[bool] = (),
+    localities: Sequence[Locality] = (),
 ) -> None:
     """Raise the Fault of a workload manager that has filled in the Servers wrongly.
 
     All mistakes are told at once, for each of them takes a round of its own to repair
     (dws-spec section 5). `placed` counts the job's compute nodes by their rabbits, where they
-    are known, and `near` says of each set whether all of these must be wired to rabbits that
-    hold it. Only the rabbits that are assigned are looked up.
+    are known, and `localities` say of each set whether all of these must be wired to rabbits that
+    hold it (`dws.location`). Only the rabbits that are assigned are looked up.
     """
     mistakes = [
         *_wrong_sets(needs, servers.spec.allocation_sets),
         *_wrong_rabbits(needs, servers.spec.allocation_sets, rabbits),
         *_crowded(needs, servers.spec.allocation_sets),
-        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}, near),
+        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}, localities),
     ]
     if mistakes:
         raise Fault(f"Servers {servers.metadata.name}: {'; '.join(mistakes)}", type="WLM")
@@ -135,9 +136,11 @@ def _without_allocation(
     needs: Sequence[AllocationNeed],
     given: Sets,
     placed: Mapping[str, int],
-    near: Sequence[bool],
+    localities: Sequence[Locality],
 ) -> Iterator[str]:
-    beside = {need.label for need, each in zip(needs, near, strict=False) if each}
+    beside = {
+        need.label for need, each in zip(needs, localities, strict=False) if each is Locality.NODE
+    }
     for need, each in _pairs(needs, given):
         if need.allocation_strategy != PER_COMPUTE:
             held = {share.name for share in each.storage}

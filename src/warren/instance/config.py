@@ -221,6 +221,10 @@ class Storage(Table, frozen=True):
     most_allocations: Mapping[str, int] = {}
     """The most allocations of sets of which no profile says the number, by their labels."""
 
+    placement: Literal["nodes", "any"] = "nodes"
+    """Whether storage that nodes reach over the network is on rabbits of the job's own nodes
+    alone, or on any where those have no room."""
+
     def __post_init__(self) -> None:
         demand_durations(self, "busy_timeout")
         if self.scale is not None and not 1 <= self.scale <= 10:

@@ -1,15 +1,16 @@
-"""Which nodes a job gets that wants flash on whichever of its nodes' rabbits.
+"""Which nodes a job gets that wants flash on whichever of its nodes' rabbits, or on any.
 
 Nodes are taken in the order of their ranks, as by every other job, if the rabbits of those have
-the room. If not, allocations choose their rabbits, and nodes follow them. In both cases
-`base.placing` has the last word on what is where, so that the storage side comes to the same.
+the room. If not, allocations choose their rabbits, and nodes follow them; what may be on any rabbit
+needs no nodes there. In all cases `base.placing` has the last word on what is where, so that the
+storage side comes to the same.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from warren.base.placing import Place, carries, placed, units
+from warren.base.placing import Locality, Place, carries, placed, precedence, units
 from warren.scheduling.request import Request
 
 
@@ -19,7 +20,7 @@ class Reach:
 
     chassis: int
     nodes: int
-    """The nodes that would do, as bits."""
+    """The nodes that would do, as bits; none where only its flash matters."""
     most: int
     """How many of them could have what is to be beside each."""
     beside: int
@@ -41,10 +42,13 @@ class Choice:
     """In units of the chassis."""
 
 
-def choose(request: Request, reaches: Iterator[Reach]) -> list[Choice] | None:
+def choose(
+    request: Request, reaches: Iterator[Reach], flash: Iterable[Reach] = ()
+) -> list[Choice] | None:
     """Return what a request gets of each chassis; None where it does not fit.
 
-    Of `reaches`, which are in order, no more are looked at than it takes. Where one allocation is
+    Of `reaches`, which are in order, no more are looked at than it takes. `flash` is that of all
+    chassis, for what may be on any; it is looked at only if there is such. Where one allocation is
     shared, it is found if there is any such choice. Of several, some that would fit may be
     missed, if only a roundabout choice of nodes made room for them.
     """
@@ -57,21 +61,24 @@ def choose(request: Request, reaches: Iterator[Reach]) -> list[Choice] | None:
             break
     else:
         return None
-    found = _settled(request, _spread(seen, [reach.most for reach in seen], request))
+    everywhere = [*flash] if request.anywhere else []
+    found = _settled(request, _spread(seen, [reach.most for reach in seen], request), everywhere)
     if found is not None:
         return found
     rest = [*seen, *reaches]
-    gather = any(each.near for each in request.shared)
-    found = _gathered(request, rest) if gather else _following(request, rest)
+    gather = any(each.locality is Locality.NODE for each in request.shared)
+    found = (_gathered if gather else _following)(request, rest, everywhere)
     each = request.nodes_of_chassis
-    if found is not None and each and any(choice.nodes != each for choice in found):
+    if found is not None and each and any(choice.nodes not in (0, each) for choice in found):
         return None
     return found
 
 
-def _gathered(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
+def _gathered(
+    request: Request, reaches: Sequence[Reach], everywhere: Sequence[Reach]
+) -> list[Choice] | None:
     """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
-    near = [each for each in request.shared if each.near]
+    near = [each for each in request.shared if each.locality is Locality.NODE]
     room: list[tuple[int, int]] = []
     for index, reach in enumerate(reaches):
         left = reach.free - sum(units(each.gib, reach.unit) for each in near)
@@ -87,7 +94,8 @@ def _gathered(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None
         if there >= request.all_nodes:
             chosen = sorted(chosen[:used], key=lambda each: each[1])
             picked = [reaches[index] for _, index in chosen]
-            return _settled(request, _spread(picked, [-nodes for nodes, _ in chosen], request))
+            most = [-nodes for nodes, _ in chosen]
+            return _settled(request, _spread(picked, most, request), everywhere)
     return None
 
 
@@ -106,10 +114,14 @@ def _spread(
     return [(reach, count) for reach, count in zip(reaches, counts, strict=True) if count]
 
 
-def _settled(request: Request, chosen: Sequence[tuple[Reach, int]]) -> list[Choice] | None:
-    """Place what is shared on the chassis of the nodes that were chosen."""
-    # In the order in which R tells of them: by the first node on each.
+def _settled(
+    request: Request, chosen: Sequence[tuple[Reach, int]], everywhere: Sequence[Reach]
+) -> list[Choice] | None:
+    """Place what is shared on the chassis of the nodes that were chosen, and where it may be."""
+    # In the order in which R tells of them: by the first node on each, and then those of no node.
     ordered = sorted(chosen, key=lambda each: each[0].nodes & -each[0].nodes)
+    taken = {reach.chassis for reach, _ in chosen}
+    ordered += [(reach, 0) for reach in everywhere if reach.chassis not in taken]
     counts = placed(
         request.shared,
         [
@@ -119,7 +131,7 @@ def _settled(request: Request, chosen: Sequence[tuple[Reach, int]]) -> list[Choi
     )
     if counts is None:
         return None
-    return [
+    choices = (
         Choice(
             reach,
             nodes,
@@ -129,7 +141,8 @@ def _settled(request: Request, chosen: Sequence[tuple[Reach, int]]) -> list[Choi
             ),
         )
         for number, (reach, nodes) in enumerate(ordered)
-    ]
+    )
+    return [each for each in choices if each.nodes or each.shared]
 
 
 @dataclass
@@ -158,12 +171,15 @@ class _Taken:
         return nodes if nodes >= self.least else 0
 
 
-def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | None:
+def _following(
+    request: Request, reaches: Sequence[Reach], everywhere: Sequence[Reach]
+) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
     taken = [_Taken(reach, least=request.nodes_of_chassis) for reach in reaches]
     most_used = request.chassis or request.all_nodes
     used: set[int] = set()
-    for each in sorted(request.shared, key=lambda each: (not each.constrained, -each.gib)):
+    bound = [each for each in request.shared if each.locality is not Locality.ANY]
+    for each in sorted(bound, key=precedence):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
             one = taken[index]
@@ -203,4 +219,4 @@ def _following(request: Request, reaches: Sequence[Reach]) -> list[Choice] | Non
     most = [one.nodes for one in taken]
     if sum(most) < request.all_nodes:
         return None
-    return _settled(request, _spread(reaches, most, request, used))
+    return _settled(request, _spread(reaches, most, request, used), everywhere)

@@ -11,7 +11,7 @@ from typing import Final
 
 from warren.base.placing import carries
 from warren.scheduling import beside
-from warren.scheduling.beside import Reach
+from warren.scheduling.beside import Choice, Reach
 from warren.scheduling.flash import lowest
 from warren.scheduling.inventory import Inventory, Piece
 from warren.scheduling.request import Part, Request
@@ -204,7 +204,7 @@ class FreeResources:
         if not (request.flash or request.chassis):
             return able.bit_count() >= request.all_nodes
         if request.shared or request.chassis:
-            return beside.choose(request, self._reaches(able, request)) is not None
+            return self._choice(request, able) is not None
         wanted = request.all_nodes
         for nodes, _, _ in self._beside_flash(able, request):
             wanted -= nodes.bit_count()
@@ -280,10 +280,13 @@ class FreeResources:
     def _shared_pieces(self, request: Request, able: int) -> Iterator[Piece]:
         """Yield the pieces of nodes; what is shared of a rabbit is with the first of its nodes."""
         nodes = self._inventory.nodes
-        for choice in beside.choose(request, self._reaches(able, request)) or ():
+        for choice in self._choice(request, able) or ():
             reach = choice.reach
             flash = self._inventory.chassis[reach.chassis].flash
             free, more = self._usable(reach.chassis), choice.shared
+            if not choice.nodes:
+                yield Piece(self._inventory.holder(reach.chassis), 0, flash.some(free, more), 0)
+                continue
             chosen = reach.nodes
             if choice.nodes < chosen.bit_count():
                 chosen = _first(chosen, choice.nodes)
@@ -292,6 +295,16 @@ class FreeResources:
                 own = flash.some(free, reach.beside + more)
                 free, more = flash.less(free, own), 0
                 yield Piece(nodes[place].rank, cores, own, gpus)
+
+    def _choice(self, request: Request, able: int) -> list[Choice] | None:
+        return beside.choose(request, self._reaches(able, request), self._flash())
+
+    def _flash(self) -> Iterator[Reach]:
+        """Yield the flash of each chassis, whatever its nodes do."""
+        for index, chassis in enumerate(self._inventory.chassis):
+            free = chassis.flash.count(self._usable(index))
+            if free and chassis.places:
+                yield Reach(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
 
     def _reaches(self, able: int, request: Request) -> Iterator[Reach]:
         """Yield what a request could have of each chassis that has nodes for it."""

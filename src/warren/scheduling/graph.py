@@ -153,7 +153,7 @@ class Graph:
         self._excluded |= nodes
         if request.flash:
             for index, chassis in enumerate(self._inventory.chassis):
-                if chassis.places & nodes:
+                if request.anywhere or chassis.places & nodes:
                     self._free.set_ready(index, ready=False)
 
     # What is there
@@ -213,7 +213,9 @@ class Graph:
         mine, others = self.possible(one), self.possible(other)
         if mine & others:
             return True
-        return (one.flash and other.flash) and any(
+        if not (one.flash and other.flash):
+            return False
+        return (one.anywhere or other.anywhere) or any(
             chassis.places & mine and chassis.places & others for chassis in self._inventory.chassis
         )
 

@@ -1,4 +1,4 @@
-"""What a job's R says of flash: how much the job holds on each rabbit of its nodes."""
+"""What a job's R says of flash: how much the job holds on each rabbit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -79,6 +79,7 @@ class _Found:
 def held(r: bytes | str) -> list[Held]:
     """Return the flash that the text of an R tells of, rabbit by rabbit, in the order of its nodes.
 
+    Last are the rabbits that none of its nodes is wired to, in the order of the graph.
     Empty for an R without graph. Raises BadFormat for a graph that `inventory` has not written.
     """
     try:
@@ -100,7 +101,10 @@ def held(r: bytes | str) -> list[Held]:
                 found[paths.parent].sizes.append(size)
             case _Node(paths=paths, rank=rank) if paths.parent in found:
                 found[paths.parent].ranks.append(rank)
-    mine = sorted((each for each in found.values() if each.ranks), key=lambda each: min(each.ranks))
+    mine = sorted(
+        (each for each in found.values() if each.ranks or each.sizes),
+        key=lambda each: (not each.ranks, min(each.ranks, default=0)),
+    )
     return [_held(each) for each in mine]
 
 

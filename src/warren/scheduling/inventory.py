@@ -23,7 +23,10 @@ _ROOT: Final = 0
 
 
 class Piece(NamedTuple):
-    """What is allocated of one node: its cores and gpus as bits, and a share of its flash."""
+    """What is allocated of one node: its cores and gpus as bits, and a share of its flash.
+
+    Without cores and gpus the node is not in the allocation: only flash of its chassis is.
+    """
 
     rank: int
     cores: int
@@ -230,6 +233,8 @@ class Inventory:
         ranks: list[resource_set.Rank] = []
         properties: dict[str, list[int]] = {}
         for piece in allocation.pieces:
+            if not (piece.cores or piece.gpus):
+                continue
             node = self.nodes[self.places[piece.rank]]
             ranks.append(
                 resource_set.Rank(piece.rank, node.host, _listed(piece.cores), _listed(piece.gpus))
@@ -262,7 +267,13 @@ class Inventory:
                 chassis = self.chassis[node.chassis]
                 yield chassis.text
                 yield from chassis.texts(shares.get(node.chassis, 0))
-            yield node.text(cores, gpus)
+            if cores or gpus:
+                yield node.text(cores, gpus)
+
+    def holder(self, chassis: int) -> int:
+        """Return the rank that stands for a chassis of which only flash is allocated."""
+        places = self.chassis[chassis].places
+        return self.nodes[(places & -places).bit_length() - 1].rank
 
     def shares(self, pieces: Iterable[Piece]) -> dict[int, int]:
         """Put together the flash of some pieces, by the numbers of the chassis."""
@@ -290,8 +301,10 @@ class Inventory:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
             own = 0 if node.chassis is None else ssds.pop(node.chassis, 0)
             pieces.append(Piece(rank.rank, cores, own, gpus))
-        if ssds:
-            raise BadFormat("R names flash that is beside none of its nodes")
+        for index, own in ssds.items():
+            if not self.chassis[index].places:
+                raise BadFormat(f"R names flash of {self.chassis[index].path}, which has no nodes")
+            pieces.append(Piece(self.holder(index), 0, own))
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:

@@ -132,15 +132,20 @@ def _unplaced(request: Request, view: View) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.all_nodes
     able = view.whole.able(request, view.offered)
-    chassis = [each for each in view.inventory.chassis if each.places & able]
-    lacking = _unlabelled(request, [each.labels for each in chassis], wanted)
+    chassis = [view.inventory.chassis[index] for index in _reached(request, view, able)]
+    bound = len(chassis) if request.anywhere else wanted
+    lacking = _unlabelled(request, [each.labels for each in chassis], bound)
     if lacking:
         return lacking
-    there = [each.flash.gib for each in chassis if carries(each.labels, request.labels)]
+    there = [
+        each.flash.gib
+        for each in chassis
+        if request.anywhere or carries(each.labels, request.labels)
+    ]
     largest = max(request.shared, key=lambda each: each.gib, default=None)
-    room = max(there, default=0) - request.ssd_gib
-    if largest is not None and largest.gib > room:
-        less = f", {gib(request.ssd_gib, up=True)} of it beside a node" if request.ssd_gib else ""
+    beside = 0 if request.anywhere else request.ssd_gib
+    if largest is not None and largest.gib > max(there, default=0) - beside:
+        less = f", {gib(beside, up=True)} of it beside a node" if beside else ""
         most = gib(max(there, default=0), up=False)
         return (
             f"The job's storage cannot be placed because an allocation of "
@@ -148,7 +153,13 @@ def _unplaced(request: Request, view: View) -> str:
         )
     asked_for = sum(each.count * each.gib for each in request.shared)
     total = asked_for + wanted * request.ssd_gib
-    rabbits = sorted(there, reverse=True)[:wanted]
+    rabbits = sorted(there, reverse=True)[:bound]
+    if request.anywhere:
+        return (
+            f"The job's storage cannot be placed because it is {_parts(request)}, "
+            f"{gib(total, up=True)} together, and the cluster has {plural(len(rabbits), 'rabbit')} "
+            f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
+        )
     return (
         f"The job's storage cannot be placed because it is {_parts(request)}, "
         f"{gib(total, up=True)} together, on rabbits of the job's own nodes, and "
@@ -172,7 +183,8 @@ def _unlabelled(
     for each in request.shared:
         there = sum(carries(one, each.labels) and carries(one, request.labels) for one in carried)
         if not there:
-            return f"{what} it is {described(each)}, and there is no such rabbit of its nodes."
+            whose = "" if request.anywhere else " of its nodes"
+            return f"{what} it is {described(each)}, and there is no such rabbit{whose}."
         if each.apart and each.labels and each.count > there:
             those = plural(there, "such rabbit")
             return f"{what} it is {described(each)}, and there is no more than {those}."
@@ -180,13 +192,24 @@ def _unlabelled(
             kept[key] = kept.get(key, 0) + each.count
     for key, count in kept.items():
         rabbits = min(wanted, len(carried))
+        have = f"{plural(wanted, 'node')} can have no more than"
+        if request.anywhere:
+            have = "the cluster has"
         if count > rabbits:
             return (
                 f"{what} {plural(count, 'allocation')} with the colocation key {key!r} are each on "
-                f"a rabbit of its own, and {plural(wanted, 'node')} can have no more than "
-                f"{plural(rabbits, 'rabbit')}."
+                f"a rabbit of its own, and {have} {plural(rabbits, 'rabbit')}."
             )
     return None
+
+
+def _reached(request: Request, view: View, able: int) -> list[int]:
+    """Return the numbers of the chassis whose flash would do, if it were of these nodes."""
+    return [
+        index
+        for index, each in enumerate(view.inventory.chassis)
+        if each.places & (-1 if request.anywhere else able)
+    ]
 
 
 def _parts(request: Request) -> str:
@@ -224,14 +247,13 @@ def _wanting(request: Request, view: View) -> str:
     if lacking > 0:
         more = f"{lacking} more of " if wanted > 1 else ""
         return f"{more}{plural(wanted, 'node')}{those}"
-    down = [
-        each.rabbit
-        for index, each in enumerate(view.inventory.chassis)
-        if each.places & able and view.free.not_ready(index)
-    ]
+    reached = _reached(request, view, able)
+    down = [view.inventory.chassis[index].rabbit for index in reached if view.free.not_ready(index)]
     named = (f"{each} ({state})" if (state := view.states.get(each)) else each for each in down)
     also = f"; not ready: {', '.join(named)}" if down else ""
-    also += _external(view, able)
+    also += _external(view, reached)
+    if request.anywhere:
+        return f"{_parts(request)}, on any rabbits, and {plural(wanted, 'node')}{those}{also}"
     if request.shared:
         return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}{also}"
     if not request.flash:
@@ -242,9 +264,9 @@ def _wanting(request: Request, view: View) -> str:
     return f"{flash} of flash beside {beside}{those}{also}"
 
 
-def _external(view: View, able: int) -> str:
+def _external(view: View, reached: Sequence[int]) -> str:
     """Tell of flash that no job's end will free, on the rabbits that would do."""
-    rabbits = [each for each in view.inventory.chassis if each.places & able]
+    rabbits = [view.inventory.chassis[index] for index in reached]
     said = ""
     taken = [external for each in rabbits if (external := view.external.get(each.rabbit, 0))]
     if taken:

@@ -5,18 +5,18 @@ slots of whole nodes; and what the storage side has rewritten, `slot(rabbit) > [
 where each node's ssds must be of its own chassis; or `chassis > [node, ssd]`, with as many nodes
 on each of so many chassis, whose flash is shared out between them. Next to the entry with the
 nodes there may be `chassis > ssd`: so many allocations of so many GiB, each on any chassis that
-has nodes of the job. The system attribute `dw_constraints` says what either demands of rabbits.
-Counts may leave a choice.
+has nodes of the job, or on any at all. The system attribute `dw_constraints` says what either
+demands of rabbits. Counts may leave a choice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import msgspec
 import orjson
 
-from warren.base.placing import Shared
+from warren.base.placing import Locality, Shared
 from warren.rfc import constraint, counts, ranges
 from warren.rfc.counts import Count
 from warren.rfc.errors import BadFormat
@@ -50,7 +50,7 @@ class Request:
     ssd_gib: int = 0
     """Flash beside each node, in GiB."""
     shared: tuple[Shared, ...] = ()
-    """Flash beside that, on the rabbits of whichever of the nodes."""
+    """Flash beside that, on the rabbits of whichever of the nodes, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, where flash is beside the nodes."""
     constraint: str = ""
@@ -63,6 +63,11 @@ class Request:
     def flash(self) -> bool:
         """Whether flash is wanted at all."""
         return bool(self.ssd_gib or self.shared)
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether some of it may be on rabbits of none of the nodes."""
+        return any(each.locality is Locality.ANY for each in self.shared)
 
     @property
     def all_nodes(self) -> int:
@@ -235,7 +240,7 @@ class _Demand:
 
     labels: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-    near: bool = False
+    locality: Locality = Locality.JOB
 
 
 _NOTHING: Final = _Demand()
@@ -257,9 +262,16 @@ def _demands(given: Any) -> Mapping[str, _Demand]:
         found[label] = _Demand(
             demand.labels,
             tuple(one.key for one in demand.colocation),
-            any((one.type, one.priority) == ("physical", "mandatory") for one in demand.access),
+            _locality([(one.type, one.priority) for one in demand.access]),
         )
     return found
+
+
+def _locality(access: Collection[tuple[str, str]]) -> Locality:
+    """Return which rabbits will do, by the words of DWS: access over the network is to all."""
+    if ("physical", "mandatory") in access:
+        return Locality.NODE
+    return Locality.ANY if ("network", "mandatory") in access else Locality.JOB
 
 
 class _Colocation(msgspec.Struct, frozen=True):
@@ -285,7 +297,7 @@ def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> Shared:
         raise BadFormat(f"jobspec: {path}.with holds no ssd")
     demand = demands.get(top.get("label", ""), _NOTHING)
     gib = _number(*parts["ssd"])
-    return Shared(_number(top, path), gib, demand.labels, demand.apart, demand.near)
+    return Shared(_number(top, path), gib, demand.labels, demand.apart, demand.locality)
 
 
 def _number(vertex: Vertex, path: str) -> int:

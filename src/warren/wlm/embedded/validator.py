@@ -4,16 +4,18 @@ Everything that Proposal would refuse is refused here, with the place of the
 mistake; and a job that could never fit is not left to wait for ever.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
+from warren.base.placing import Locality
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import (
     breakdown,
+    location,
     nodelocal,
     persistent,
     placement,
@@ -23,7 +25,7 @@ from warren.dws import (
     validation,
 )
 from warren.dws.faults import Fault
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
 from warren.dws.validation import Persistent
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
@@ -108,16 +110,17 @@ class StorageValidator:
         """Return the jobspec as it will be when the storage side has rewritten it."""
         available = self._profiles()
         try:
-            needs = [
-                need
-                for directive in directives
-                if directive.command.text == "jobdw"
-                for need in breakdown.needs_of(
-                    directive, profiles.chosen(directive.values.get("profile"), available)
-                )
-            ]
-            needs = list(self._policy.applied(needs))
-            changed = resources.rewritten(spec["resources"], needs, self._floor, self._largest())
+            needs: list[AllocationNeed] = []
+            where: list[Locality] = []
+            for directive in directives:
+                if directive.command.text == "jobdw":
+                    profile = profiles.chosen(directive.values.get("profile"), available)
+                    own = breakdown.needs_of(directive, profile)
+                    needs += self._policy.applied(own)
+                    where += self._localities(directive, own, profile)
+            changed = resources.rewritten(
+                spec["resources"], needs, self._floor, self._largest(), where
+            )
             nodes = self._wired(directives)
             if nodes is not None:
                 nodelocal.demand_enough(nodes, resources.nodes_of(spec["resources"]))
@@ -131,6 +134,14 @@ class StorageValidator:
             "attributes": {**attributes, "system": system},
         }
         return placed if nodes is None else view.on_nodes(placed, nodes)
+
+    def _localities(
+        self, directive: Directive, needs: Sequence[AllocationNeed], profile: NnfStorageProfile
+    ) -> Iterator[Locality]:
+        for need in needs:
+            access = breakdown.access(directive.values["type"], need.label, profile)
+            asked = [(each["type"], each["priority"]) for each in access]
+            yield location.locality(asked, anywhere=self._policy.anywhere)
 
     def _wired(self, directives: Sequence[Directive]) -> tuple[str, ...] | None:
         """Return the nodes that have all node-local storage that is there already."""
