@@ -10,6 +10,7 @@ from warren.base.objects import Change, Key, Kind
 from warren.controllers.persistent import PersistentController
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds, labels
+from warren.dws.objects import Meta, read
 
 PERS = Key("default", "pers")
 Story = Callable[[Api, PersistentController], Awaitable[None]]
@@ -269,7 +270,7 @@ def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> No
             labels.WORKFLOW_NAMESPACE: "default",
             labels.WORKFLOW_UID: found["uid"],
         }
-        await api.add(
+        broken_down = await api.add(
             kinds.BREAKDOWN,
             {
                 "metadata": meta("wf-0", labels=own),
@@ -284,6 +285,9 @@ def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> No
                 },
             },
         )
+        assert status(api, "wf")["status"] == "DriverWait"
+        maker = labels.of_owner(kinds.BREAKDOWN, read(broken_down["metadata"], Meta))
+        await api.change(kinds.PERSISTENT, PERS, {"metadata": {"labels": maker}})
         assert status(api, "wf")["status"] == "Error"
         storages = [{"name": "r0", "allocationCount": 1}]
         filled = [{"label": "xfs", "allocationSize": 10, "storage": storages}]

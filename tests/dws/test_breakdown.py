@@ -320,7 +320,7 @@ def test_a_breakdown_of_what_needs_none_says_so(directive: str, why: str) -> Non
 
 # The jobspec, rewritten
 
-NODE = {
+NODE: dict[str, Any] = {
     "type": "node",
     "count": 2,
     "exclusive": True,
@@ -476,6 +476,24 @@ def test_an_author_may_ask_for_more_flash_beside_each_node_than_is_needed() -> N
     assert rewritten(own.resources, [need(size=8 * GIB)], FLOOR) == own
 
 
+def test_a_single_slot_is_on_a_node_that_others_may_share() -> None:
+    """ADR 054: a job that is one task has storage without a node of its own."""
+    slot = NODE["with"][0]
+    found = rewritten([slot], [need(size=8 * GIB)], FLOOR)
+    assert found.resources == [
+        {
+            "type": "slot",
+            "count": 1,
+            "label": "rabbit",
+            "with": [
+                {"type": "node", "count": 1, "exclusive": False, "with": [slot]},
+                {"type": "ssd", "count": 8, "exclusive": True},
+            ],
+        }
+    ]
+    assert rewritten(found.resources, [need(size=8 * GIB)], FLOOR) == found
+
+
 def test_a_job_that_needs_no_storage_keeps_its_resources() -> None:
     assert rewritten([NODE], [], FLOOR) == Rewritten([NODE], {})
 
@@ -485,7 +503,10 @@ def test_a_job_that_needs_no_storage_keeps_its_resources() -> None:
     [
         ([], "the resources must have a single entry at the top"),
         ([NODE, NODE], "the resources must have a single entry at the top"),
-        (NODE["with"], "a job with #DW directives asks for nodes: say how many with -N"),
+        (
+            [{**NODE["with"][0], "count": 2}],
+            "a job with #DW directives asks for nodes, or for a single slot: say how many with -N",
+        ),
     ],
 )
 def test_a_jobspec_that_flash_cannot_be_put_into_is_the_users_fault(

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.dws import builders
 from tests.dws.builders import (
     BINDING,
     DELETING,
@@ -14,7 +16,6 @@ from tests.dws.builders import (
     changes,
     computes,
     configuration,
-    made,
     need,
     removed,
     servers,
@@ -38,11 +39,12 @@ from warren.dws.conduct import (
     Release,
     Start,
     decide,
+    made,
     needs_flash,
     per_rabbit,
 )
 from warren.dws.faults import Fault
-from warren.dws.objects import State, Workflow
+from warren.dws.objects import PersistentStorageInstance, Servers, State, Workflow, read
 from warren.dws.placement import Policy
 from warren.dws.workflowstates import ADVANCE, create_refusal
 
@@ -102,7 +104,7 @@ def test_a_held_job_gets_a_workflow_that_admission_lets_pass() -> None:
     """Statement 002.1: directives go to the driver through the Workflow."""
     actions = decide(seen(job(Phase.HELD)))
 
-    (found,) = made(actions, kinds.WORKFLOW)
+    (found,) = builders.made(actions, kinds.WORKFLOW)
     assert key_of(found) == Key("default", "fluxjob-7")
     assert found["metadata"]["finalizers"] == [BINDING.finalizer]
     assert found["spec"] == {
@@ -144,7 +146,8 @@ def test_a_job_that_has_its_flash_already_is_released_as_it_is() -> None:
 
 
 def test_a_held_job_that_asks_for_no_nodes_is_a_fault() -> None:
-    nodeless = Job(id=7, phase=Phase.HELD, binding=BINDING, resources=NODE["with"])  # type: ignore[arg-type]
+    slots = {**NODE["with"][0], "count": 2}  # type: ignore[index]
+    nodeless = Job(id=7, phase=Phase.HELD, binding=BINDING, resources=[slots])
     with pytest.raises(Fault, match="say how many with -N"):
         decide(seen(nodeless, at("Proposal")))
 
@@ -193,6 +196,119 @@ def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
     ]
     with pytest.raises(Fault, match=r"^the storage cannot be placed because it is 2 alloc"):
         decide(starting)
+
+
+CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
+PERS = Key("default", "pers")
+
+
+def creating(phase: Phase, *, found: bool, workflow_: Workflow | None = None) -> JobSnapshot:
+    """Make a job that creates persistent storage, which it has `found` there or makes."""
+    reference = {"kind": "Servers", "name": "pers", "namespace": "default"}
+    sets = [msgspec.to_builtins(need())]
+    storage = {"lifetime": "persistent", "reference": reference, "allocationSets": sets}
+    told = breakdown(0, ready=True, storage=storage, directive=CREATE)
+    uid = "another" if found else told.metadata.uid
+    maker = msgspec.structs.replace(told.metadata, uid=uid)
+    owned = {"name": "pers", "namespace": "default"}
+    owned["labels"] = labels.of_owner(kinds.BREAKDOWN, maker)  # type: ignore[assignment]
+    instance = {"metadata": owned, "spec": {"name": "pers", "fsType": "xfs", "userID": 1001}}
+    own = read({"metadata": builders.meta("pers"), "spec": {"allocationSets": []}}, Servers)
+    return seen(
+        job(phase),
+        workflow_ or at("Proposal"),
+        breakdowns={"wf-0": told},
+        servers={"pers": own},
+        instances={PERS: read(instance, PersistentStorageInstance)},
+    )
+
+
+def test_what_a_job_creates_is_reserved_and_placed_and_what_it_finds_is_not() -> None:
+    """ADR 054: storage that is there already has its flash, and its Servers."""
+    for phase in (Phase.HELD, Phase.STARTING):
+        assert made(creating(phase, found=False)) == [PERS]
+    assert made(creating(Phase.RUNNING, found=False)) == []
+
+    (release,) = [
+        each for each in decide(creating(Phase.HELD, found=False)) if isinstance(each, Release)
+    ]
+    assert release.resources[0]["with"][1] == {"type": "ssd", "count": 4, "exclusive": True}
+    (release,) = [
+        each for each in decide(creating(Phase.HELD, found=True)) if isinstance(each, Release)
+    ]
+    assert release.resources == [NODE]
+
+    (patch,) = changes(decide(creating(Phase.STARTING, found=False)), kinds.SERVERS)
+    assert patch == {"spec": {"allocationSets": [share_of(size=4 * GIB, r0=2, r1=1)]}}
+    actions = decide(creating(Phase.STARTING, found=True))
+    assert changes(actions, kinds.SERVERS) == []
+    assert asked(actions) == ["Setup"]
+
+
+DESTROY = "#DW destroy_persistent name=pers"
+
+
+def torn_down(
+    *drivers: tuple[str, str, bool], directives: tuple[str, ...] = (DESTROY,)
+) -> Workflow:
+    """Make a Workflow in Teardown: state watched, status and completed of each driver."""
+    return workflow(
+        *directives,
+        state="Teardown",
+        ready=False,
+        desired="Teardown",
+        status={
+            "status": "Error",
+            "message": "DW Directive 0: in use",
+            "drivers": [
+                {
+                    "driverID": "nnf",
+                    "dwdIndex": index,
+                    "watchState": state,
+                    "status": status,
+                    "completed": completed,
+                }
+                for index, (state, status, completed) in enumerate(drivers)
+            ],
+        },
+    )
+
+
+def test_a_job_whose_destroy_is_refused_fails_and_ends() -> None:
+    """Nothing of the job waits for storage that others use, and may use for long."""
+    refused = torn_down(("Teardown", "Error", False))
+    ending = replace(job(Phase.ENDING, ran=True), directives=(DESTROY,))
+    fail, finish = decide(seen(ending, refused))
+    assert isinstance(fail, Fail)
+    assert fail.severity == 0
+    assert "DW Directive 0: in use (in '#DW destroy_persistent name=pers')" in fail.note
+    assert finish == Finish()
+    assert decide(seen(replace(ending, warned=True), refused)) == [Finish()]
+    over = decide(seen(job(Phase.OVER), refused))
+    assert removed(over, kinds.WORKFLOW) == ["default/wf"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        torn_down(("Teardown", "Running", False)),
+        torn_down(("Proposal", "Error", False)),
+        torn_down(("Teardown", "Error", False), directives=(JOBDW,)),
+        torn_down(
+            ("Teardown", "Error", False), ("Teardown", "Error", False), directives=(DESTROY, JOBDW)
+        ),
+    ],
+)
+def test_what_is_a_jobs_own_and_does_not_go_is_waited_for(other: Workflow) -> None:
+    actions = decide(seen(job(Phase.ENDING, ran=True), other))
+    assert Finish() not in actions
+    assert not removed(decide(seen(job(Phase.OVER), other)), kinds.WORKFLOW)
+
+
+def test_a_job_that_has_no_storage_may_be_on_nodes_without_a_rabbit() -> None:
+    strange = replace(job(Phase.STARTING), nodes=("n9",), directives=(DESTROY,))
+    actions = decide(seen(strange, at("Proposal"), breakdowns={}, servers={}))
+    assert asked(actions) == ["Setup"]
 
 
 def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:

@@ -267,9 +267,13 @@ def broken_down(directive: str = CREATE) -> DirectiveBreakdown:
     return breakdown(0, need(), directive=directive)
 
 
+MADE = {"labels": labels.of_owner(kinds.BREAKDOWN, broken_down().metadata)}
+"""Of an instance that the Workflow has made."""
+
+
 def test_an_instances_storage_is_made_for_it_in_setup() -> None:
     """dws-spec section 0.3: named as the instance and owned by it, not by the Workflow."""
-    here = Instance(object=psi("Creating"), servers=the_servers())
+    here = Instance(object=psi("Creating", metadata=MADE), servers=the_servers())
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -278,7 +282,18 @@ def test_an_instances_storage_is_made_for_it_in_setup() -> None:
     assert storage["metadata"]["ownerReferences"][0]["kind"] == "PersistentStorageInstance"
     assert OWN.items() <= storage["metadata"]["labels"].items()
     assert labels.WORKFLOW_UID not in storage["metadata"]["labels"]
+    assert storage["metadata"]["annotations"] == {labels.MADE_BY: "default/wf"}
     assert storage["spec"]["userID"] == 1001
+    assert not is_ready(writes)
+
+
+def test_who_finds_an_instance_waits_for_its_maker_to_have_its_storage() -> None:
+    """The storage is in the flash that its maker was given (ADR 052, 054)."""
+    here = Instance(object=psi("Creating"), servers=the_servers())
+
+    writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
+
+    assert not made(writes, kinds.NNF_STORAGE)
     assert not is_ready(writes)
 
 

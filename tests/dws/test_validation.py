@@ -99,7 +99,24 @@ USE = "#DW container name=ab profile=cd"
         (
             ["#DW persistentdw name=soon"], None, 0, "soon",
             "The persistent storage 'soon' is still being made. Submit again when its state is "
-            "Active.",
+            "Active, or with --dependency=afterok:JOBID.",
+        ),
+        (
+            ["#DW persistentdw name=other"], facts(coming=frozenset({"new"})), 0, "other",
+            "There is no persistent storage named 'other'. Make it first, with create_persistent, "
+            "or wait for the job that does: --dependency=afterok:JOBID.",
+        ),
+        (
+            ["#DW persistentdw name=gone"], facts(coming=frozenset({"gone"})), 0, "gone",
+            "The persistent storage 'gone' is being destroyed. Make another.",
+        ),
+        (
+            ["#DW create_persistent type=xfs capacity=2GiB name=mine"],
+            facts(persistent={"mine": Persistent(
+                name="mine", file_system="xfs", userid=7,
+                directive="#DW create_persistent type=xfs capacity=1GiB name=mine")}), 0, "mine",
+            "The persistent storage 'mine' exists, and was made by '#DW create_persistent "
+            "type=xfs capacity=1GiB name=mine'. Choose another name, or destroy it first.",
         ),
         (
             ["#DW persistentdw name=theirs"], None, 0, "theirs",
@@ -123,11 +140,6 @@ USE = "#DW container name=ab profile=cd"
             "$DW_PERSISTENT_mine",
             "Persistent storage is not copied to or from on this cluster yet. "
             "Copy in the job's script.",
-        ),
-        (
-            ["#DW destroy_persistent name=mine"], facts(outlives=False), 0, "destroy_persistent",
-            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it. "
-            "A Workflow that is made through the Kubernetes API can.",
         ),
         (
             ["#DW persistentdw name=bare"], facts(raw=RawVolumes.FOR_ROOT), 0, "bare",

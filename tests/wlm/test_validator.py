@@ -101,21 +101,3 @@ def test_directives_that_are_longer_than_objects_should_be_are_refused() -> None
         f"The job's directives have {len(long)} characters together, and {LONGEST} at most: "
         "use shorter names, such as that of a link."
     )
-
-
-@pytest.mark.parametrize(
-    "directive",
-    [
-        "#DW create_persistent type=xfs capacity=1GiB name=pers",
-        "#DW destroy_persistent name=pers",
-    ],
-)
-def test_jobs_are_not_let_in_with_storage_that_outlives_them(directive: str) -> None:
-    """What is refused in Teardown would keep a job from its end."""
-    told = refused(directive).splitlines()
-
-    assert told[0] == directive
-    assert told[1].strip() == "^" * len(directive.split()[1])
-    assert told[2].startswith(
-        "Jobs cannot create or destroy persistent storage on this cluster yet, only use it. "
-    )

@@ -4,7 +4,7 @@ import pytest
 
 from warren.dws.binding import Phase
 from warren.lifecycle.job import Job, replay
-from warren.rfc import jobspec
+from warren.rfc import fluid, jobspec
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.wlm import view
@@ -76,3 +76,35 @@ def test_directives_come_in_every_shape_that_the_field_uses(
 
 def test_a_job_without_the_attribute_has_no_directives_at_all() -> None:
     assert view.directives(jobspec.make(["true"])) is None
+
+
+def test_the_jobs_that_a_job_waits_for_are_told_in_every_spelling_of_their_ids() -> None:
+    waits = [
+        {"scheme": "afterok", "value": "ƒ7"},
+        {"scheme": "after", "value": "12"},
+        {"scheme": "begin-time", "value": "12"},
+        {"scheme": "fluid", "value": "9"},
+        {"scheme": "afterany", "value": "job"},
+    ]
+    spec = jobspec.make(["true"], attributes={"dependencies": waits})
+    assert view.awaited(spec) == [fluid.parse("ƒ7"), 12]
+    assert view.awaited(jobspec.make(["true"])) == []
+
+
+@pytest.mark.parametrize(
+    ("directive", "phase"),
+    [
+        ("#DW jobdw type=xfs capacity=1GiB name=ab", Phase.HELD),
+        ("#DW create_persistent type=xfs capacity=1GiB name=ab", Phase.HELD),
+        ("#DW persistentdw name=ab", Phase.NEW),
+        ("#DW destroy_persistent name=ab", Phase.NEW),
+    ],
+)
+def test_storage_of_earlier_jobs_is_not_asked_for_before_these_have_done_their_part(
+    directive: str, phase: Phase
+) -> None:
+    spec = jobspec.make(["true"], nodes=1, attributes={"dw": directive})
+    held = after(2)
+    assert view.of(held, spec, None, 0).phase is Phase.HELD
+    waiting = after(2, Event(1.0, "dependency-add", {"description": "after-success=1"}))
+    assert view.of(waiting, spec, None, 0).phase is phase

@@ -70,7 +70,7 @@ def _measure(statedir: str | None, kubeconfig: Path | None, context: str | None)
     from warren.kube import kubeconfig as kubeconfigs
 
     if kubeconfig is not None:
-        return of_cluster(kubeconfigs.load(kubeconfig, context), outlives=True)
+        return of_cluster(kubeconfigs.load(kubeconfig, context))
     if context is not None:
         raise click.UsageError("--context is of a --kubeconfig.")
     if statedir is None:

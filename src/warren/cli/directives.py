@@ -36,11 +36,8 @@ def shipped() -> Measure:
     return Measure(rules=directive_rules.rules_of(found), facts=UNKNOWN)
 
 
-def of_cluster(access: Access, *, outlives: bool = False) -> Measure:
-    """Return the rules of a cluster, and what it says of itself.
-
-    `outlives` says whether its jobs may name storage that outlives them.
-    """
+def of_cluster(access: Access) -> Measure:
+    """Return the rules of a cluster, and what it says of itself."""
     from warren.kube.http import connect
 
     wanted = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE, kinds.PERSISTENT)
@@ -52,7 +49,6 @@ def of_cluster(access: Access, *, outlives: bool = False) -> Measure:
     rules, file_systems, profiles, storages, persistent = run(listed())
     facts = Facts(
         userid=os.getuid(),
-        outlives=outlives,
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
         raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
         profiles=[

@@ -23,6 +23,7 @@ from warren.dws.objects import (
     ClientMount,
     Computes,
     DirectiveBreakdown,
+    PersistentStorageInstance,
     Servers,
     SystemConfiguration,
     Workflow,
@@ -134,7 +135,20 @@ class Conductor:
 
     async def _complete(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
-        return await self._with_used(await self._with_flash(snapshot))
+        return await self._with_used(await self._with_flash(await self._with_made(snapshot)))
+
+    async def _with_made(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+        """Look up persistent storage that the job makes: it has its own Servers."""
+        instances, own = {}, dict(snapshot.servers)
+        for key in conduct.made(snapshot):
+            try:
+                # Not as they were seen: one of this name may have been another user's before.
+                raw = await self._client.get(kinds.PERSISTENT, key)
+                own[key.name] = read(await self._client.get(kinds.SERVERS, key), Servers)
+            except NotFound:
+                raise Fault(f"persistent storage {key.name!r} is gone", type="User") from None
+            instances[key] = read(raw, PersistentStorageInstance)
+        return replace(snapshot, instances=instances, servers=own) if instances else snapshot
 
     async def _with_used(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up where persistent storage is that a job is about to be placed beside."""

@@ -4,7 +4,8 @@ Everything that is outside of a process comes in as a port: clock, journals,
 launcher, machines. A test gives others, and has the same system in its hands.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from warren.base.clock import Clock
@@ -35,9 +36,11 @@ from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.local import LocalClient
+from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
-from warren.rpc.message import Handle
+from warren.rpc.message import Handle, RpcError
 from warren.scheduling.graph import Graph
+from warren.wlm import view
 from warren.wlm.codec import BINDING
 from warren.wlm.embedded import health, waits
 from warren.wlm.embedded.instances import Instances
@@ -80,11 +83,18 @@ class Control:
 
 def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instance:
     """Build the instance. What it knows of the storage side, it reads in the API."""
+
+    def made_by(job: int, userid: int) -> Sequence[str]:
+        with suppress(RpcError):
+            found = built.manager.found(JobId(job))
+            return view.directives(found.jobspec) or () if found.job.userid == userid else ()
+        return ()
+
     built = assemble(
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
         plugins=[DwsPlugin()],
-        validators=lambda graph: [_validator(informers, graph, stands_on.config.storage)],
+        validators=lambda graph: [_validator(informers, graph, stands_on.config.storage, made_by)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
@@ -106,7 +116,12 @@ def policy(storage: config.Storage) -> Policy:
     )
 
 
-def _validator(informers: Informers, graph: Graph, storage: config.Storage) -> StorageValidator:
+def _validator(
+    informers: Informers,
+    graph: Graph,
+    storage: config.Storage,
+    made_by: Callable[[int, int], Sequence[str]],
+) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     instances = Instances(informers)
@@ -124,6 +139,7 @@ def _validator(informers: Informers, graph: Graph, storage: config.Storage) -> S
         floor=FLOOR,
         persistent=instances,
         nodes=instances.nodes,
+        made_by=made_by,
     )
 
 

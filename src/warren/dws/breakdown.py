@@ -13,7 +13,7 @@ from warren.base.objects import Create, Object, Write
 from warren.directives import capacity
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, kinds, labels, profiles, reports
+from warren.dws import children, kinds, labels, persistent, profiles, reports
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
@@ -40,6 +40,9 @@ here, and refused where storage is placed."""
 
 MGT_KEY: Final = "lustre-mgt"
 """What keeps two MGTs off one rabbit."""
+
+PERSISTENT: Final = "persistent"
+"""The lifetime of storage that becomes an instance."""
 
 RABBIT: Final = f"{labels.STORAGE_TYPE}=Rabbit"
 """The label that every set asks for, and every rabbit carries."""
@@ -219,7 +222,7 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     needs = needs_of(directive, read(snapshot.copy, NnfStorageProfile))
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
-    return [_ready(snapshot, {"storage": _storage(snapshot, needs, "persistent", meta.name)})]
+    return [_ready(snapshot, {"storage": _storage(snapshot, needs, PERSISTENT, meta.name)})]
 
 
 def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
@@ -309,11 +312,7 @@ def _demand_same(
         raise Fault(
             f"persistent storage {name!r} is about to be destroyed", type="User", severity="Major"
         )
-    try:
-        same = parse(spec.dw_directive).values == directive.values
-    except Mistake:
-        same = False
-    if not same:
+    if not persistent.is_same(spec.dw_directive, directive):
         raise Fault(
             f"persistent storage {name!r} is there already, made by {spec.dw_directive!r}: take "
             "another name, or destroy it first",
@@ -541,8 +540,8 @@ def _scaled(
 def _asked(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
-        persistent = directive.command.text == "create_persistent"
-        who = "creating persistent storage" if persistent else directive.command.text
+        lasts = directive.command.text == "create_persistent"
+        who = "creating persistent storage" if lasts else directive.command.text
         why = f"{who} requires 'capacity' argument, such as capacity=100GiB"
         raise Fault(why, type="User")
     try:

@@ -1,7 +1,7 @@
 """What a Workflow's objects are called, and what marks them as its own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from warren.base.objects import Kind
@@ -41,10 +41,12 @@ class Owner:
     """What commands of a profile may name (dws-spec section 8)."""
     userid: int
     groupid: int
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def metadata(self, name: str, finalizer: str) -> dict[str, Any]:
         """Return the metadata of an object in the owner's namespace."""
-        return _owned(self.kind, self.meta, name, self.labels, finalizer)
+        made = _owned(self.kind, self.meta, name, self.labels, finalizer)
+        return {**made, "annotations": dict(self.annotations)} if self.annotations else made
 
 
 def of_directive(workflow: Workflow, index: int) -> Owner:

@@ -12,19 +12,21 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held, Locality
-from warren.dws import kinds, location, nodelocal, placement, reports, resources
+from warren.dws import kinds, location, nodelocal, persistent, placement, reports, resources
 from warren.dws.binding import Binding, Phase
+from warren.dws.breakdown import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
     Computes,
     DirectiveBreakdown,
+    PersistentStorageInstance,
     Servers,
     State,
     SystemConfiguration,
     Workflow,
 )
-from warren.dws.workflowstates import ADVANCE
+from warren.dws.workflowstates import ADVANCE, drivers_of
 from warren.rfc import hostlist
 
 
@@ -69,6 +71,8 @@ class JobSnapshot:
     servers: Mapping[str, Servers]
     used: Mapping[Key, Servers] = field(default_factory=dict)
     """The Servers of storage that outlives jobs, of which `nodelocal.referred` tells."""
+    instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
+    """The persistent storage that the job makes, of which `made` tells, by its Servers."""
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounted: Collection[str] = ()
@@ -150,6 +154,19 @@ class Later:
 Action = Write | Release | Start | Finish | FreeNodes | Fail | Note | Memo | Later
 
 
+def made(snapshot: JobSnapshot) -> list[Key]:
+    """Return the Servers of the storage that the job makes and that outlives it, where it matters.
+
+    It does while the job is about to be let go, or its storage to be placed.
+    """
+    if snapshot.job.phase not in (Phase.HELD, Phase.STARTING):
+        return []
+    stored = (each.status.storage for each in snapshot.breakdowns.values())
+    return [
+        each.reference.key for each in stored if each is not None and each.lifetime == PERSISTENT
+    ]
+
+
 def needs_flash(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
@@ -212,7 +229,7 @@ def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Tell the job of an error of its Workflow, once.
 
     In Teardown what the job has written is where it belongs already: such an error is told,
-    but the job has not failed by it.
+    but the job has not failed by it, unless it is what the job was for.
     """
     job, status = snapshot.job, workflow.status
     torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
@@ -226,7 +243,7 @@ def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         told = job.failed or job.phase is Phase.OVER
     if told:
         return []
-    severity = 1 if torn else 0
+    severity = 1 if torn and not _is_refused(workflow) else 0
     if status.status == "Error":
         note = f"workflow hit an error: {_named(status.message, job.directives)}"
         return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
@@ -310,8 +327,9 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     """Say which rabbits hold the storage, as R has it."""
-    counts = per_rabbit(snapshot.job.nodes, snapshot.configuration)
     needs = _needs(snapshot)
+    # What has no storage of its own may be on any node, such as a job that destroys some.
+    counts = per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.counts(snapshot.job.resources)
@@ -364,6 +382,8 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is State.TEARDOWN:
         if _complete(workflow, State.TEARDOWN):
             return [*_record(snapshot, workflow), Finish()]
+        if _is_refused(workflow):
+            return [Finish()]
         return _free_nodes(snapshot, workflow)
     if not job.ran or job.abandoned or workflow.status.status == "Error":
         return [Note("rabbit_workflow", snapshot.raw), _ask(workflow, State.TEARDOWN)]
@@ -378,6 +398,29 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [*actions, _ask(workflow, following)]
 
 
+def _is_refused(workflow: Workflow) -> bool:
+    """Return whether all that Teardown lacks is to destroy what is not this Workflow's.
+
+    It may be in use, and stay so for long: nothing of the job waits for it.
+    """
+    status = workflow.status
+    if status.state is not State.TEARDOWN or status.status != "Error":
+        return False
+    left = [
+        each
+        for each in drivers_of(workflow)
+        if each.watch_state is State.TEARDOWN and not each.completed
+    ]
+    return bool(left) and all(
+        each.status == "Error" and _command(workflow, each.dwd_index) == "destroy_persistent"
+        for each in left
+    )
+
+
+def _command(workflow: Workflow, index: int) -> str:
+    return workflow.spec.dw_directives[index].split()[1]
+
+
 def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
     if workflow.status.status not in ("TransientCondition", "Error"):
@@ -389,7 +432,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is not State.TEARDOWN:
         return [_ask(workflow, State.TEARDOWN)]
-    if not _complete(workflow, State.TEARDOWN):
+    if not (_complete(workflow, State.TEARDOWN) or _is_refused(workflow)):
         return []
     return [_let_go(snapshot.job, workflow), Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
 
@@ -412,7 +455,7 @@ def _complete(workflow: Workflow, state: State) -> bool:
 def _needs(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
     """Return the allocation sets of each breakdown that needs storage, by its Servers' name.
 
-    As the site wants them.
+    As the site wants them. Persistent storage that was there before the job needs nothing.
     """
     return {
         breakdown.status.storage.reference.name: snapshot.policy.applied(
@@ -420,7 +463,18 @@ def _needs(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
         )
         for _, breakdown in sorted(snapshot.breakdowns.items())
         if breakdown.status.storage is not None
+        if breakdown.status.storage.lifetime != PERSISTENT
+        or _is_maker(breakdown, breakdown.status.storage.reference.key, snapshot)
     }
+
+
+def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) -> bool:
+    """Return whether the job makes persistent storage, rather than find it there.
+
+    The instance says so from before the job has any flash to when its storage is there.
+    """
+    instance = snapshot.instances.get(key)
+    return instance is not None and persistent.made_by(instance, breakdown)
 
 
 def _localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:

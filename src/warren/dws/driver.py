@@ -378,6 +378,8 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
         own = found.servers is not None and found.has(found.servers.metadata)
         if need is None or need.status.storage is None or found.servers is None or not own:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
+        if not persistent.made_by(found.object, need):
+            return Outcome(waiting="waits for the job that creates the same")
         servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
         made = storage.child(
             persistent.owner(found.object, children.of_directive(snapshot.workflow, index)),

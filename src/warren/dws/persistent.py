@@ -5,11 +5,13 @@ section 7). Names are users' choice: what has the name of an instance and is not
 told as a mistake, and never taken for its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
+from warren.directives.diagnostics import Mistake
+from warren.directives.parse import Directive, parse
 from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault
 from warren.dws.objects import (
@@ -63,16 +65,24 @@ class Instance:
         return {kind: meta for kind, meta in named.items() if meta is not None and self.has(meta)}
 
 
-def named_in(texts: Iterable[str]) -> list[str]:
-    """Return the names of the instances that directives name, each once."""
+def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
+    """Return the names of the instances that directives name, by some commands, each once."""
     found: dict[str, None] = {}
     for text in texts:
         words = text.split()
-        if len(words) > 1 and words[1] in COMMANDS:
+        if len(words) > 1 and words[1] in commands:
             found.update(
                 (word.partition("=")[2], None) for word in words[2:] if word.startswith("name=")
             )
     return list(found)
+
+
+def is_same(text: str, directive: Directive) -> bool:
+    """Return whether the directive that has made an instance asks for what another one does."""
+    try:
+        return parse(text).values == directive.values
+    except Mistake:
+        return False
 
 
 def users_of(obj: Object) -> list[str]:
@@ -170,7 +180,13 @@ def _servers(obj: PersistentStorageInstance) -> Object:
 
 def owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
     """Return the owner of an instance's storage, which the directive `maker` makes."""
-    return replace(maker, kind=kinds.PERSISTENT, meta=obj.metadata, labels=_labels(obj))
+    return replace(
+        maker,
+        kind=kinds.PERSISTENT,
+        meta=obj.metadata,
+        labels=_labels(obj),
+        annotations={labels.MADE_BY: str(maker.meta.key)},
+    )
 
 
 def _labels(obj: PersistentStorageInstance) -> dict[str, str]:

@@ -55,11 +55,14 @@ def rewritten(
         )
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
-    top = resources[0]
+    top = _on_node(resources[0])
     if top["type"] == "chassis":
         return _on_chassis(top, _wanted(top, needs, floor, largest, localities))
     if top["type"] != "node":
-        raise Fault("a job with #DW directives asks for nodes: say how many with -N", type="User")
+        raise Fault(
+            "a job with #DW directives asks for nodes, or for a single slot: say how many with -N",
+            type="User",
+        )
     nodes, wanted = top["count"], _wanted(top, needs, floor, largest, localities)
     beside = [_ssd(wanted.beside)] if wanted.beside else []
     slot = {"type": "slot", "count": nodes, "label": _SLOT}
@@ -70,6 +73,13 @@ def rewritten(
         ],
         _constraints(wanted),
     )
+
+
+def _on_node(top: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a single slot as one on a node that it need not have alone; all else as it is."""
+    if top["type"] != "slot" or top["count"] != 1 or nodes_of(top.get("with", ())):
+        return top
+    return {"type": "node", "count": 1, "exclusive": False, "with": [top]}
 
 
 def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> Rewritten:

@@ -16,7 +16,7 @@ from warren.dws import breakdown, labels, profiles, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
-from warren.dws.persistent import USABLE
+from warren.dws.persistent import USABLE, is_same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,8 @@ class Persistent:
     """Whether its file systems are there."""
     deleting: bool = False
     in_use: bool = False
+    directive: str | None = None
+    """What has made it."""
 
 
 def persistent_of(obj: Mapping[str, Any]) -> Persistent:
@@ -45,6 +47,7 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
         made=(obj.get("status") or {}).get("state") in USABLE,
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
+        directive=spec.get("dwDirective"),
     )
 
 
@@ -69,8 +72,10 @@ class Facts:
     """The words of `requires` that it has a daemon for."""
     containers: bool | None = False
     """Whether it runs containers."""
-    outlives: bool = True
-    """Whether jobs may make and destroy storage that outlives them."""
+    waits: bool = False
+    """Whether the job begins after others: what is in use now may not be then."""
+    coming: frozenset[str] = frozenset()
+    """The persistent storage that the jobs create after which it begins."""
     persistent_copies: bool | None = False
     """Whether it copies to and from persistent storage."""
     copy_profiles: frozenset[str] | None = frozenset()
@@ -179,15 +184,6 @@ def _meaning(
     meaning = _MEANINGS.get(directive.command.text)
     if meaning is None:
         return
-    if directive.command.text in _LASTING and not facts.outlives:
-        # What is refused in Teardown, such as a destroy of what is in use, would keep a job from
-        # its end.
-        yield directive.mistake(
-            directive.command,
-            "Jobs cannot create or destroy persistent storage on this cluster yet, only use it.",
-            "A Workflow that is made through the Kubernetes API can.",
-        )
-        return
     wrong = list(meaning(directive, index, job, facts))
     yield from wrong
     if faultless and not wrong and facts.profiles is not None:
@@ -228,6 +224,13 @@ def _create(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterat
                 f"The persistent storage {name.text!r} exists, and is another user's.",
                 "Choose another name.",
             )
+        elif found.directive is not None and not is_same(found.directive, directive):
+            yield directive.mistake(
+                name,
+                f"The persistent storage {name.text!r} exists, and was made by "
+                f"{found.directive!r}.",
+                "Choose another name, or destroy it first.",
+            )
 
 
 def _destroy(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
@@ -242,7 +245,7 @@ def _destroy(directive: Directive, index: int, job: _Job, facts: Facts) -> Itera
             f"The persistent storage {name.text!r} is another user's, and only that user can "
             "destroy it.",
         )
-    elif found.in_use:
+    elif found.in_use and not facts.waits:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} cannot be destroyed while jobs use it.",
@@ -356,12 +359,16 @@ def _usable(
     directive: Directive, name: Token, persistent: Mapping[str, Persistent], facts: Facts
 ) -> Iterator[Mistake]:
     found = persistent.get(name.text)
+    if name.text in facts.coming and (found is None or not found.made):
+        return
     if found is None:
         own = [each.name for each in persistent.values() if _his(each, facts) or each.shared]
         yield directive.mistake(
             name,
             f"There is no persistent storage named {name.text!r}.",
-            did_you_mean(name.text, sorted(own)) or "Make it first, with create_persistent.",
+            did_you_mean(name.text, sorted(own))
+            or "Make it first, with create_persistent, or wait for the job that does: "
+            "--dependency=afterok:JOBID.",
         )
     elif found.deleting:
         yield directive.mistake(
@@ -378,7 +385,7 @@ def _usable(
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is still being made.",
-            "Submit again when its state is Active.",
+            "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
         )
     elif found.file_system == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
@@ -546,7 +553,6 @@ _Meaning = Callable[[Directive, int, _Job, Facts], Iterator[Mistake]]
 
 _MAKING: Final = ("jobdw", "create_persistent")
 
-_LASTING: Final = ("create_persistent", "destroy_persistent")
 
 _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "jobdw": _job_storage,

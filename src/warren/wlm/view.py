@@ -2,17 +2,23 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives.parse import split
+from warren.dws import persistent
 from warren.dws.binding import Phase
 from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
-from warren.rfc import fluid, hostlist, resource_set
+from warren.rfc import dependency, fluid, hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
+from warren.rfc.errors import BadFormat
 from warren.wlm.codec import BINDING, DEPENDENCY, EPILOG, PROLOG
+
+_LATE: Final = ("persistentdw", "destroy_persistent")
+"""Directives about storage that jobs before this one may still have to make, or to let go of."""
 
 
 def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -36,6 +42,17 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
     return given
 
 
+def awaited(spec: Mapping[str, Any]) -> list[int]:
+    """Return the jobs after which a job may begin (RFC 26)."""
+    found: list[int] = []
+    for each in jobspecs.system(spec).get("dependencies") or ():
+        known = dependency.SCHEMES.get(each["scheme"])
+        if known is not None and known.takes is dependency.Takes.JOB:
+            with suppress(BadFormat):
+                found.append(fluid.parse(each["value"]))
+    return found
+
+
 def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:
     """Return a jobspec for some nodes alone, of those that it may have anyhow."""
     system = jobspecs.system(spec)
@@ -49,14 +66,18 @@ def of(
     job: lifecycle.Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, groupid: int
 ) -> Job:
     """Return the conductor's view of a job."""
+    texts = directives(spec) or ()
+    where = phase(job)
+    if where is Phase.HELD and len(job.dependencies) > 1 and persistent.named_in(texts, _LATE):
+        where = Phase.NEW  # until then
     return Job(
         id=job.id,
-        phase=phase(job),
+        phase=where,
         binding=BINDING,
         userid=job.userid,
         groupid=groupid,
         label=fluid.f58plain(job.id),
-        directives=directives(spec) or (),
+        directives=texts,
         resources=spec["resources"],
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
         ran=job.started,

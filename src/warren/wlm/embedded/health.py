@@ -90,8 +90,11 @@ async def follow(
 
 def _maker(storage: NnfStorage, binding: Binding) -> JobId | None:
     """Return the job whose Workflow has made storage, if it is a job of this workload manager."""
-    carried = storage.metadata.labels
-    if carried.get(labels.WORKFLOW_NAMESPACE) != kinds.DEFAULT_NAMESPACE:
-        return None
-    job = binding.job(carried.get(labels.WORKFLOW_NAME, ""))
-    return None if job is None else JobId(job)
+    meta = storage.metadata
+    carried = meta.labels.get(labels.WORKFLOW_NAMESPACE), meta.labels.get(labels.WORKFLOW_NAME)
+    named = meta.annotations.get(labels.MADE_BY, "").split("/")
+    for namespace, name in (carried, named if len(named) == 2 else (None, None)):
+        if namespace == kinds.DEFAULT_NAMESPACE and name:
+            job = binding.job(name)
+            return None if job is None else JobId(job)
+    return None

@@ -54,10 +54,12 @@ class StorageValidator:
         floor: int,
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
+        made_by: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
-        None stands for all nodes, or that it is not known yet.
+        None stands for all nodes, or that it is not known yet. `made_by` tells the directives of
+        a job that is not over, if it is this user's.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -69,6 +71,7 @@ class StorageValidator:
         self._floor = floor
         self._persistent = persistent
         self._nodes = nodes
+        self._made_by = made_by
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -77,13 +80,16 @@ class StorageValidator:
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
-        directives = self._checked(texts, userid) if texts else ()
+        directives = self._checked(texts, spec, userid) if texts else ()
         refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))
         if refusal is not None:
             raise UserMistake(refusal.reason)
 
-    def _checked(self, texts: Sequence[str], userid: int) -> Sequence[Directive]:
+    def _checked(
+        self, texts: Sequence[str], spec: Mapping[str, Any], userid: int
+    ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
+        before = view.awaited(spec)
         facts = validation.Facts(
             userid=userid,
             file_systems=self._file_systems(),
@@ -91,7 +97,12 @@ class StorageValidator:
             raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
             persistent=self._persistent,
             profiles=self._profiles(),
-            outlives=False,
+            waits=bool(before),
+            coming=frozenset(
+                name
+                for job in before
+                for name in persistent.named_in(self._made_by(job, userid), ("create_persistent",))
+            ),
         )
         checked = directive_rules.checked(texts, self._rules())
         findings = validation.findings(checked.directives, facts, checked.findings)
@@ -113,7 +124,7 @@ class StorageValidator:
             needs: list[AllocationNeed] = []
             where: list[Locality] = []
             for directive in directives:
-                if directive.command.text == "jobdw":
+                if self._makes(directive):
                     profile = profiles.chosen(directive.values.get("profile"), available)
                     own = breakdown.needs_of(directive, profile)
                     needs += self._policy.applied(own)
@@ -134,6 +145,12 @@ class StorageValidator:
             "attributes": {**attributes, "system": system},
         }
         return placed if nodes is None else view.on_nodes(placed, nodes)
+
+    def _makes(self, directive: Directive) -> bool:
+        """Return whether a directive has storage made, rather than name some that is there."""
+        if directive.command.text == "create_persistent":
+            return directive.values["name"] not in self._persistent
+        return directive.command.text == "jobdw"
 
     def _localities(
         self, directive: Directive, needs: Sequence[AllocationNeed], profile: NnfStorageProfile
