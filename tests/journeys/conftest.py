@@ -242,10 +242,14 @@ class Cluster:
 
     def workflows(self) -> list[Object]:
         """Return the Workflows that there are. The cluster runs."""
+        return self.objects(kinds.WORKFLOW)
+
+    def objects(self, kind: Kind) -> list[Object]:
+        """Return the objects of a kind that there are. The cluster runs."""
 
         async def listing() -> list[Object]:
             async with http.connect(kubeconfig.load(self.state.kubeconfig)) as client:
-                return (await client.list(kinds.WORKFLOW)).items
+                return (await client.list(kind)).items
 
         return asyncio.run(listing())
 

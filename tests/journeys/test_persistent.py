@@ -1,0 +1,70 @@
+"""Storage that outlives the jobs which create, use and destroy it: with real file systems."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.conftest import Cluster, running, wait_for
+from warren.dws import kinds
+from warren.node import loops
+
+SIZE = "8MiB"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    yield from running(Cluster(tmp_path, "--rabbits", "1"))
+
+
+def create(cluster: Cluster) -> str:
+    directive = f"#DW create_persistent type=xfs capacity={SIZE} name=keep"
+    # One task on each of two nodes, which other jobs may share.
+    return cluster.submit("-N2", "-n2", cluster.script("create.sh", "true", directive))
+
+
+def instances(cluster: Cluster) -> list[str]:
+    return [str(each["status"]["state"]) for each in cluster.objects(kinds.PERSISTENT)]
+
+
+def test_what_one_job_has_written_another_reads_and_a_third_gives_it_all_back(
+    cluster: Cluster,
+) -> None:
+    """Issue 15: create and destroy by jobs; use by several, one after the other."""
+    maker = create(cluster)
+    use = "#DW persistentdw name=keep"
+    write = cluster.script("write.sh", 'hostname > "$DW_PERSISTENT_keep/mine"', use)
+    read = cluster.script("read.sh", 'cat "$DW_PERSISTENT_keep/mine"', use)
+    destroy = cluster.script("destroy.sh", "true", "#DW destroy_persistent name=keep")
+    assert cluster("run", "-N2", f"--dependency=afterok:{maker}", write).returncode == 0
+    assert instances(cluster) == ["Active"]
+
+    found = cluster("run", "-N2", read)
+    assert found.returncode == 0, found.stderr
+    assert len(found.stdout.splitlines()) == 2
+
+    cluster.kill()
+    cluster.up()
+    # A job of one task takes no node from others.
+    job = cluster.submit(destroy)
+    cluster.wait_event(job, "clean")
+    assert cluster.job(job)["result"] == 1
+    assert instances(cluster) == []
+    refused = cluster("run", "-N1", read)
+    assert refused.returncode == 1
+    assert "There is no persistent storage named 'keep'" in refused.stderr
+    cluster.wait_clean()
+
+
+@pytest.mark.skipif(loops.available() is not None, reason=f"no disk images: {loops.available()}")
+def test_a_power_cut_while_it_is_made_leaves_it_whole_or_not_at_all(cluster: Cluster) -> None:
+    job = create(cluster)
+    wait_for(lambda: cluster.nodes().volumes() or "start" in cluster.events(job))
+    cluster.kill_everything()
+    cluster.up()
+    cluster.wait_event(job, "clean")
+    assert instances(cluster) == ["Active"] * (cluster.job(job)["result"] == 1)
+    last = cluster.submit(cluster.script("destroy.sh", "true", "#DW destroy_persistent name=keep"))
+    cluster.wait_event(last, "clean")
+    assert instances(cluster) == []
+    cluster.wait_clean()
