@@ -1,4 +1,7 @@
-"""Processes of this machine, as /proc shows them."""
+"""Processes of this machine, as /proc shows them.
+
+What a process can keep from being answered is asked in a child (`looks.py`).
+"""
 
 import ctypes
 import os
@@ -8,6 +11,8 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
+
+from warren.base.looks import look
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -21,16 +26,31 @@ _SOON, _LATE = 0.005, 0.1
 """Seconds after which what has been killed is looked at again, at first and at last."""
 
 
+def numbers() -> list[int]:
+    """Return the numbers of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def status(place: Path) -> dict[str, str]:
+    """Return what /proc says of a process or thread (proc_pid_status(5)), whatever it is doing.
+
+    Raises OSError if it has ended.
+    """
+    # A name that is odd on purpose takes no more than its line: the kernel escapes it.
+    text = (place / "status").read_text(errors="replace")
+    lines = (line.partition(":") for line in text.split("\n"))
+    return {name: value.strip() for name, _, value in lines}
+
+
 def parents() -> dict[int, int]:
     """Return the parent of every living process; those that have ended and wait are not alive."""
     found: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(OSError, IndexError, ValueError):
-                # The name in parentheses may hold anything; what follows the last one is fixed.
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                if state != "Z":
-                    found[int(entry.name)] = int(parent)
+    for process in numbers():
+        with suppress(OSError, KeyError, ValueError):
+            known = status(Path(f"/proc/{process}"))
+            # The first thread may have ended, and others go on.
+            if known["State"][0] not in "ZX" or int(known["Threads"]) > 1:
+                found[process] = int(known["PPid"])
     return found
 
 
@@ -109,15 +129,17 @@ def marked(marker: str) -> list[int]:
     Anybody can carry what anybody knows: what is found is to be killed only if the entry is a
     secret of those who start such processes.
     """
-    wanted = marker.encode()
-    found = []
-    for process in parents():
-        if process != os.getpid():
-            with suppress(OSError):
-                entries = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-                if wanted in entries:
-                    found.append(process)
-    return found
+    others = [process for process in parents() if process != os.getpid()]
+    answers = look(carries, others, marker)
+    return [process for process, answer in zip(others, answers, strict=True) if answer is True]
+
+
+def carries(process: int, marker: str) -> bool:
+    """Return whether a process carries an environment entry. It may never answer."""
+    try:
+        return marker.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def adopt_orphans() -> None:

@@ -1,0 +1,169 @@
+"""Looks at processes of the machine that may never answer, made in a child process.
+
+Most files below /proc/PID wait while that process is in the middle of execve(2), and a file
+server of its user's keeps it there for as long as that user likes: execve closes files, which
+FUSE asks the server about. With Linux 6.18, `status`, `cgroup`, `mountinfo`, and the lists of
+descriptors and threads do not wait; `stat`, `environ`, `maps`, `wchan`, pidfd_getfd(2) and links
+do. Only what kills the one who waits ends it, so that is a child.
+"""
+
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_PATIENCE: Final = 1.0
+"""Seconds without an answer after which what has not answered is silent."""
+
+_AT_MOST: Final = 30.0
+"""Seconds that a look may take: answers can be made to come slowly."""
+
+_STALLED: Final = 0.05
+"""Seconds without an answer after which the child looks at twice as many at a time."""
+
+_DYING: Final = 1.0
+"""Seconds that the child is waited for once it is killed.
+
+It may be at what cannot be killed, and goes when that does.
+"""
+
+_CHUNK: Final = 2**16
+
+
+class Silent(Enum):
+    """What stands for the answer that did not come."""
+
+    SILENT = "silent"
+
+
+SILENT: Final = Silent.SILENT
+
+
+def look(
+    function: Callable[..., T],
+    subjects: Sequence[S],
+    *args: object,
+    patience: float = _PATIENCE,
+    at_most: float = _AT_MOST,
+) -> list[T | Silent]:
+    """Return what a function answers to each subject and `args`; SILENT where it hangs.
+
+    It is a function of a module, which a child process calls in several threads: what goes in
+    and out is JSON. After `patience` seconds without an answer, and `at_most` seconds in all, what
+    has not answered is silent. Raises OSError where the child cannot look.
+    """
+    answers: list[T | Silent] = [SILENT] * len(subjects)
+    if not subjects:
+        return answers
+    request = [function.__module__, function.__qualname__, subjects, args, at_most]
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdout:
+        try:
+            # Not as arguments of the command, which all users can read.
+            with child.stdin:
+                child.stdin.write(json.dumps(request).encode())
+            lines = _lines(child.stdout.fileno(), patience, at_most)
+            for known, line in enumerate(lines, start=1):
+                index, answers[index] = json.loads(line)
+                if known == len(answers):
+                    break
+        finally:
+            child.kill()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_DYING)
+    return answers
+
+
+def _lines(reading: int, patience: float, at_most: float) -> Iterator[bytes]:
+    """Read what the child says, for as long as it is waited for."""
+    end = time.monotonic() + at_most
+    line = b""
+    wait = at_most  # until it has begun, which depends on no process that it looks at
+    while (left := end - time.monotonic()) > 0:
+        if not select.select([reading], [], [], min(wait, left))[0]:
+            return
+        chunk = os.read(reading, _CHUNK)
+        if not chunk:
+            raise ChildProcessError("the child that looks at processes has ended too early")
+        *lines, line = (line + chunk).split(b"\n")
+        yield from filter(None, lines)
+        wait = patience
+
+
+def main() -> None:
+    """Be the child: answer what standard input asks, each answer as soon as it is there."""
+    module, name, subjects, args, at_most = json.load(sys.stdin)
+    # The parent may die meanwhile.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.setitimer(signal.ITIMER_REAL, at_most)
+    function = getattr(importlib.import_module(module), name)
+    _say(b"")
+    _Looking(function, subjects, args).run()
+
+
+class _Looking:
+    """The child's threads: one at first, and twice as many each time that all of them hang."""
+
+    def __init__(
+        self, function: Callable[..., Any], subjects: Sequence[Any], args: Sequence[Any]
+    ) -> None:
+        self._function = function
+        self._args = args
+        self._waiting = iter(list(enumerate(subjects)))
+        self._left = len(subjects)
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Look at everything, and end the process, if need be from within a thread."""
+        threads, before = 0, -1
+        while True:
+            if before in (-1, self._left):
+                with suppress(RuntimeError):  # no more are to be had
+                    for _ in range(max(threads, 1)):
+                        threading.Thread(target=self._look, daemon=True).start()
+                        threads += 1
+            before = self._left
+            time.sleep(_STALLED)
+
+    def _look(self) -> None:
+        try:
+            for index, subject in self._waiting:
+                answer = self._function(subject, *self._args)
+                with self._lock:
+                    _say(json.dumps([index, answer]).encode())
+                    self._left -= 1
+                    if self._left == 0:
+                        os._exit(0)
+        except BaseException:
+            traceback.print_exc()  # nothing else could report it
+            os._exit(1)
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

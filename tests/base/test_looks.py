@@ -1,0 +1,71 @@
+"""Looks at what may never answer."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from warren.base.looks import SILENT, look
+
+HERE = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _tests_are_found_by_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def doubled(number: int, more: int = 0) -> int:
+    """Answer, but for odd numbers."""
+    if number % 2:
+        threading.Event().wait()
+    return 2 * number + more
+
+
+def arguments(_: int, secret: str) -> list[str]:
+    """Return the command by which the child was started, and what it was asked for."""
+    return [Path("/proc/self/cmdline").read_text(), secret]
+
+
+def killed(_: int) -> None:
+    """End the child."""
+    os.kill(os.getpid(), 9)
+
+
+def wrong(_: int) -> int:
+    """Fail."""
+    return 1 // 0
+
+
+def test_what_answers_is_answered_whatever_does_not() -> None:
+    numbers = [3, 2, 5, 7, 4, 9, 11, 8]
+
+    answers = look(doubled, numbers, 1, patience=2.0)
+
+    assert answers == [SILENT, 5, SILENT, SILENT, 9, SILENT, SILENT, 17]
+
+
+def test_as_many_may_hang_as_there_are() -> None:
+    numbers = [*range(1, 401, 2), 400]
+    assert look(doubled, numbers, patience=2.0) == [*[SILENT] * 200, 800]
+
+
+def test_a_look_ends_when_its_time_is_over_though_answers_come() -> None:
+    assert look(doubled, [1], patience=600, at_most=1.0) == [SILENT]
+
+
+def test_nothing_is_looked_at_where_there_is_nothing() -> None:
+    assert look(wrong, []) == []
+
+
+def test_no_user_reads_what_is_asked_for() -> None:
+    ((command, secret),) = look(arguments, [1], "a secret")  # type: ignore[misc]
+    assert secret == "a secret"
+    assert "secret" not in command
+
+
+@pytest.mark.parametrize("function", [killed, wrong])
+def test_a_look_that_cannot_be_made_is_no_answer(function: object) -> None:
+    with pytest.raises(ChildProcessError, match="has ended too early"):
+        look(function, [1])  # type: ignore[arg-type]

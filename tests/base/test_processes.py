@@ -1,0 +1,46 @@
+"""Processes of the machine, also those that keep it from looking at them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.harness import stuck
+from tests.node.processes import eventually
+from warren.base import processes
+
+USER = 54321
+
+
+def test_a_process_that_does_not_answer_is_alive_and_carries_nothing_that_is_seen() -> None:
+    with stuck.in_exec(USER) as process:
+        assert processes.parents()[process.pid] == os.getpid()
+        assert process.pid in processes.descendants(os.getpid())
+        environment = {**os.environ, "STUCK": "yes"}
+        with subprocess.Popen(["sleep", "600"], env=environment) as other:
+            try:
+                assert processes.marked("STUCK=yes") == [other.pid]
+            finally:
+                other.kill()
+
+
+ENDS_FIRST = """
+import ctypes, os, threading
+threading.Thread(target=threading.Event().wait).start()
+print("in", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_alive() -> None:
+    with subprocess.Popen([sys.executable, "-c", ENDS_FIRST], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            eventually(lambda: "Z" in processes.status(Path(f"/proc/{process.pid}"))["State"])
+            assert process.pid in processes.parents()
+            process.kill()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            assert process.pid not in processes.parents()
+        finally:
+            process.kill()
