@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import stuck
 from tests.node.processes import eventually
+from warren.base import processes
 from warren.instance.shell import fuse
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -123,3 +125,19 @@ def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
         finally:
             _libc.umount2(os.fsencode(silent.place), _FORCE)  # it ends in any case
             process.kill()
+
+
+def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is_given_up() -> None:
+    with stuck.in_exec(USER) as process:
+        process.kill()
+        eventually(lambda: process_status(process.pid).startswith("D"))
+
+        assert fuse.give_up([process.pid], USER + 1) == []
+        assert process_status(process.pid).startswith("D")
+        assert len(fuse.give_up([process.pid], USER)) == 1
+        assert process.wait(60) == -9
+
+
+def process_status(process: int) -> str:
+    """The state of a process, which does not answer much else."""
+    return processes.status(Path(f"/proc/{process}"))["State"]

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness import stuck
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
-from warren.base.processes import marked, parents
+from warren.base.processes import marked, parents, status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import Refused, RemoteLauncher
 from warren.instance.shell import cgroups
@@ -302,6 +303,33 @@ def test_what_does_not_die_is_told_of_and_holds_nobody_up(site: Site) -> None:
     finally:
         (ice / "freezer.state").write_text("THAWED")
         ice.rmdir()
+
+
+@pytest.mark.parametrize("site", ["cgroups"], indirect=True)
+def test_what_waits_in_execve_for_ever_holds_nobody_up(site: Site) -> None:
+    site.parent()
+
+    async def main(hanging: int) -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0)
+            await start(launcher, JOB, 1)
+            shell, *_ = await site.shell(JOB, 0)
+            (of_shell,) = (
+                cgroup._path
+                for base in cgroups.left(str(site.place))
+                for name, cgroup in base.inner()
+                if name.startswith(f"{JOB}-0.")
+            )
+            (of_shell / "cgroup.procs").write_text(str(hanging))
+            os.kill(shell, signal.SIGKILL)
+            # It is asked what it waits for, then.
+            await until(lambda: status(Path(f"/proc/{hanging}"))["State"].startswith("D"))
+            await asyncio.sleep(3.0)
+            site.let_end(JOB, 1, 0)
+            assert await launcher.wait(JOB, 1) == 0
+
+    with stuck.in_exec(54321) as process:
+        lived(lambda: main(process.pid))
 
 
 def test_a_shell_that_cannot_be_says_why(site: Site) -> None:

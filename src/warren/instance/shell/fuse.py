@@ -13,6 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from warren.base.looks import SILENT, look
+from warren.base.processes import status
+
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC: Final = 1
 _CREATE: Final = 6
@@ -28,13 +31,20 @@ def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -
     Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
     what it waits for may be mounted nowhere any more; and those of others that only the job sees,
     as they are in user namespaces with subordinate ids. Root's are left alone. Without the right
-    to do so, none are aborted.
+    to do so, none are aborted. It takes a second where a thread does not answer.
     """
-    stuck = [
-        thread
+    threads = [
+        str(thread)
         for process in processes
         for thread in _threads(proc / str(process))
-        if _is_stuck(thread)
+        if _is_waiting(thread)
+    ]
+    answers = look(waits_for, threads)
+    # What waits for FUSE in the middle of execve(2) does not even answer what it waits for.
+    stuck = [
+        Path(thread)
+        for thread, answer in zip(threads, answers, strict=True)
+        if answer is SILENT or answer.startswith(_WAITS)
     ]
     if not stuck or userid == 0:
         return []
@@ -54,12 +64,20 @@ def _threads(process: Path) -> list[Path]:
         return []
 
 
-def _is_stuck(thread: Path) -> bool:
+def _is_waiting(thread: Path) -> bool:
+    """Return whether a thread waits and cannot be killed."""
     try:
-        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
-        return state == "D" and (thread / "wchan").read_text().startswith(_WAITS)
-    except (OSError, IndexError):
+        return status(thread)["State"].startswith("D")
+    except (OSError, KeyError):
         return False
+
+
+def waits_for(thread: str) -> str:
+    """Return where a thread waits in the kernel (proc_pid_wchan(5)). It may never answer."""
+    try:
+        return Path(thread, "wchan").read_text()
+    except OSError:
+        return ""
 
 
 def _devices(thread: Path) -> Iterator[int]:

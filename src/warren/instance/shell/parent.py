@@ -119,6 +119,8 @@ class _Dying:
     since: float
     pause: float = _SOON
     next: float = 0.0
+    giving_up: int = 0
+    """The process that aborts what the rest waits for, if there has been any."""
 
 
 class ShellParent:
@@ -363,12 +365,32 @@ class ShellParent:
                 continue
             self._kill_all(shell)
             if dying.pause == _LATE:
-                fuse.give_up(self._left(shell), shell.order.userid)
+                self._give_up_servers(dying)
             dying.next = now + dying.pause
             dying.pause = min(dying.pause * 2, _LATE)
             if now - dying.since > self._grace:
                 shell.left = self._left(shell)
                 self._tell(shell)
+
+    def _give_up_servers(self, dying: "_Dying") -> None:
+        """Have a process abort what the rest of a shell waits for, as that may take long."""
+        if dying.giving_up in self._cleaning:
+            return
+        left = self._left(dying.shell)
+        try:
+            process = os.fork()
+        except OSError:
+            return  # it is tried again
+        if process == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                fuse.give_up(left, dying.shell.order.userid)
+            except Exception:
+                traceback.print_exc()  # nothing else could report it
+            finally:
+                os._exit(0)
+        dying.giving_up = process
+        self._cleaning.add(process)
 
     def _tell(self, shell: _Shell) -> None:
         if not shell.told and self._shells.get(shell.place) is shell:
