@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import stuck
 from tests.node import rings
 from tests.node.conftest import Nodes, User
 from tests.node.processes import eventually
 from warren.base.bytesize import MIB
+from warren.base.processes import status
 from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import usage
 from warren.node.blocks import Blocks
@@ -618,8 +620,63 @@ def test_another_process_that_has_got_the_same_id_is_not_killed() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         found = usage.process(process.pid)
         assert found is not None
-        usage.send(replace(found, began=found.began + 1), signal.SIGKILL)
+        assert found.began is not None
+        usage.send([replace(found, began=found.began + 1)], signal.SIGKILL)
         assert process.poll() is None
 
-        usage.send(found, signal.SIGKILL)
+        usage.send([found], signal.SIGKILL)
         assert process.wait(120) == -9
+
+
+def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone() -> None:
+    with stuck.in_exec(54321) as process:
+        suspects = {
+            "mounts": usage.on_mounts([-1], 54321),
+            "hidden": usage.hiding(54321),
+            "all": usage.of_user(54321),
+        }
+        assert {name: [each.id for each in found] for name, found in suspects.items()} == {
+            name: [process.pid] for name in suspects
+        }
+        assert usage.on_mounts([-1], 54322) == []
+        assert usage.on_mounts([-1]) == []
+        assert usage.hiding(54322) == []
+        assert usage.on_devices(["/dev/null"]) != []
+        assert not usage.are_mounted_by_root(["/dev/null"])
+
+        (found,) = suspects["mounts"]
+        assert found.began is None
+        usage.send([replace(found, name="another")], signal.SIGKILL)
+        usage.send([replace(found, userid=54322)], signal.SIGKILL)
+        assert not _is_killed(process.pid)
+        usage.send([found], signal.SIGKILL)
+        assert _is_killed(process.pid)
+
+
+def test_flash_of_a_process_that_was_killed_and_does_not_die_is_taken(rabbit: Rabbit) -> None:
+    there = f"{rabbit.nodes.namespace().root}{rabbit.path}"
+    with stuck.in_exec(rabbit.user.userid, there) as process:
+        rabbit.unmount_at_last()
+        assert _is_killed(process.pid)
+        with pytest.raises(InUse, match=f"in use by process {process.pid} "):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        with pytest.raises(NodeTrouble, match="is kept by"):
+            rabbit.release()
+        assert rabbit.volumes() == ["a"]
+
+        rabbit.clock.seconds += SECONDS
+        try:
+            rabbit.release()
+        except NodeTrouble as trouble:
+            if "cannot be cut off" not in str(trouble):
+                raise
+            pytest.skip(str(trouble))
+        assert rabbit.volumes() == []
+    eventually(lambda: rabbit.disk.loops() == [])
+
+
+def _is_killed(process: int) -> bool:
+    """Return whether a signal that kills has come to a process, which may be deaf to it yet."""
+    pending = status(Path(f"/proc/{process}"))
+    return any(int(pending[name], 16) >> signal.SIGKILL - 1 & 1 for name in ("SigPnd", "ShdPnd"))

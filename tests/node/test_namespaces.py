@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import stuck
 from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.dws.node import InUse, NodeTrouble, Volume
@@ -441,3 +442,25 @@ def test_a_holder_that_is_killed_is_replaced(nodes: Nodes) -> None:
     eventually(lambda: nodes.namespace().holder is None)
 
     assert asyncio.run(nodes.namespace().ensure()) != holder
+
+
+def test_a_process_that_does_not_answer_where_it_is_holds_up_no_look_at_nodes(nodes: Nodes) -> None:
+    asyncio.run(nodes.namespace().ensure())
+    enter = asyncio.run(nodes.namespace().enter())
+    with subprocess.Popen([*enter, "sleep", "600"]) as process:
+        try:
+            eventually(lambda: namespaces.processes([nodes.namespace()]) == [process.pid])
+            with stuck.in_exec(54321):
+                assert namespaces.processes([nodes.namespace()]) == [process.pid]
+        finally:
+            process.kill()
+
+
+def test_a_process_that_has_a_holders_number_and_does_not_answer_is_not_believed(
+    nodes: Nodes,
+) -> None:
+    with stuck.in_exec(54321) as process:
+        nodes.directory("node1").mkdir(parents=True)
+        (nodes.directory("node1") / "holder").write_text(str(process.pid))
+        assert nodes.namespace().holder is None
+        (nodes.directory("node1") / "holder").unlink()

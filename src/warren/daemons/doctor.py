@@ -69,7 +69,7 @@ class Doctor:
     async def _remove(self, finding: Finding) -> None:
         match finding.sort:
             case Sort.PROCESS if finding.name in self._keepers:
-                usage.send(self._keepers[finding.name], signal.SIGKILL)
+                usage.send([self._keepers[finding.name]], signal.SIGKILL)
             case Sort.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}

@@ -160,7 +160,8 @@ class Blocks:
                 kept = NodeTrouble(f"{what} is kept by {named(left)}: {trouble}")
                 if not self._patience.ends(userid):
                     raise kept from trouble
-                if await in_thread(_are_spared, devices, userid):
+                waited_for = 0 if self._patience.is_lost(what) else userid
+                if await in_thread(_are_spared, devices, userid, waited_for):
                     raise kept from trouble
                 await self._take(disk, name, what, left)
         self._patience.over(what)
@@ -222,14 +223,15 @@ class Blocks:
             proto.unlink(missing_ok=True)
 
 
-def _are_spared(devices: Sequence[str], userid: int) -> bool:
+def _are_spared(devices: Sequence[str], userid: int, waited_for: int) -> bool:
     """Return whether devices are not cut off from what uses them.
 
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
-    user have just been killed, and are waited for. Others have it from that user alone.
+    user have just been killed, and are `waited_for` for a time. Others have it from that user
+    alone.
     """
     users = _users(devices, userid)
-    return any(each.userid in (0, userid) for each in users) or are_mounted_by_root(devices)
+    return any(each.userid in (0, waited_for) for each in users) or are_mounted_by_root(devices)
 
 
 def _users(devices: Sequence[str], userid: int) -> list[Process]:

@@ -59,6 +59,10 @@ class Patience:
         """Return whether processes of a user are ended for the storage that they keep."""
         return self._policy == "kill" and userid != 0 and os.geteuid() == 0
 
+    def is_lost(self, what: str) -> bool:
+        """Return whether what was killed for `what` has had the time once more to die."""
+        return self._clock.now() >= self._since.get(what, self._clock.now()) + 2 * self._seconds
+
     def over(self, what: str) -> None:
         """Forget what is not in use any more."""
         self._since.pop(what, None)
@@ -73,11 +77,9 @@ def _end(find: Callable[[], list[Process]], userid: int) -> tuple[list[Process],
     for _ in range(_ROUNDS):
         found = find()
         new = [each for each in found if each.userid == userid and each not in stopped]
-        for each in new:
-            send(each, signal.SIGSTOP)
-            stopped[each] = None
         if not new:
             break
-    for each in stopped:
-        send(each, signal.SIGKILL)
+        send(new, signal.SIGSTOP)
+        stopped |= dict.fromkeys(new)
+    send(stopped, signal.SIGKILL)
     return list(stopped), [each for each in found if each.userid != userid]

@@ -72,14 +72,14 @@ class NamespacedMachine:
 
     async def _take_away(self, enter: Sequence[str], path: str, userid: int) -> None:
         """Unmount what is in use, for good. Raises InUse while that is waited for."""
-        left = await self._patience.wait(path, userid, lambda: self._users_of(path))
+        left = await self._patience.wait(path, userid, lambda: self._users_of(path, userid))
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
         log.warning("unmounted while in use", path=path, by=named(left))
         await commands.run([*enter, "umount", "--lazy", path])
 
-    def _users_of(self, path: str) -> list[Process]:
-        return on_mounts(self._namespace.mount_ids(path))
+    def _users_of(self, path: str, userid: int) -> list[Process]:
+        return on_mounts(self._namespace.mount_ids(path), userid)
 
     def _make_point(self, source: Source, path: str) -> None:
         root = self._namespace.root

@@ -21,8 +21,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from warren.base.looks import look
+from warren.base.processes import numbers, status
 from warren.dws.node import NodeTrouble
 from warren.node import commands
+from warren.node.openfiles import mount_namespace
 
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWUTS: Final = 0x04000000
@@ -177,25 +180,22 @@ class Namespace:
 
 
 def processes(namespaces: Iterable[Namespace]) -> list[int]:
-    """Return the living processes in namespaces, but for their holders, by one look at /proc."""
+    """Return the living processes in namespaces, but for their holders, by one look at /proc.
+
+    Those that do not answer where they are count as elsewhere.
+    """
     holders = {holder for each in namespaces if (holder := each.holder) is not None}
-    spaces = {_mount_namespace(holder) for holder in holders} - {None}
-    if not spaces:
+    if not holders:
         return []
-    numbers = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
-    return sorted(each for each in numbers - holders if _mount_namespace(each) in spaces)
+    spaces = {mount_namespace(holder) for holder in holders} - {0}
+    others = sorted(set(numbers()) - holders)
+    answers = look(mount_namespace, others)
+    return [each for each, space in zip(others, answers, strict=True) if space in spaces]
 
 
 def mount_points(process: int) -> set[str]:
     """Return the mount points that a process sees. The kernel writes blanks as octal."""
     return {mount.point for mount in _mount_table(process)}
-
-
-def _mount_namespace(process: int) -> str | None:
-    """Return the name of a living process's mount namespace (namespaces(7))."""
-    with suppress(OSError):
-        return os.readlink(f"/proc/{process}/ns/mnt")
-    return None
 
 
 class _Mount(NamedTuple):
@@ -222,11 +222,14 @@ def _holder(directory: Path) -> int | None:
     """Read the record, and believe it only if that process still is a holder of this node."""
     try:
         process = int((directory / "holder").read_text())
-        environ = Path(f"/proc/{process}/fd").is_dir()
+        # Nothing else is asked of another user's that has got the number: it need not answer.
+        userids = set(status(Path(f"/proc/{process}"))["Uid"].split())
+        if userids != {str(os.geteuid())}:
+            return None
         command = Path(f"/proc/{process}/cmdline").read_bytes()
-    except (OSError, ValueError):
+    except (OSError, KeyError, ValueError):
         return None
-    if not environ or command != b"sleep\0infinity\0":
+    if command != b"sleep\0infinity\0":
         return None
     return process if _holds_lock(process, directory / "holder.lock") else None
 

@@ -3,34 +3,30 @@
 The kernel says that something is busy, and not by whom. It is looked for only then: that
 goes over all that all processes have open. A process that was found is signalled through a
 descriptor of it, so that never another one is met that has its id by then.
+
+A process can keep /proc from answering (`base/looks.py`). It then counts as one that may use
+what is its own user's, and nothing that is another's.
 """
 
-import errno
 import os
 import pwd
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from warren.node import bindings
+from warren.base.looks import SILENT, look
+from warren.base.processes import numbers, status
+from warren.node import openfiles
 
 _NAMED: Final = 3
 """Processes that a message names."""
 
+T = TypeVar("T")
+
 _PROC: Final = Path("/proc")
-_RING: Final = "anon_inode:[io_uring]"
-_KERNELS_OWN: Final = (
-    "/memfd:",
-    "/SYSV",
-    "/dev/zero (deleted)",
-    "/anon_hugepage",
-    "/dmabuf:",
-    "/[",
-)
-"""How the names of files begin that have a mount of the kernel's alone: shared memory, mostly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +37,11 @@ class Process:
     userid: int
     """The real one: what a set-user-id program cannot change."""
     name: str
-    began: int
-    """When it was started, in clock ticks: with the id, no other process has the same."""
+    began: int | None
+    """When it was started, in clock ticks: with the id, no other process has the same.
+
+    None where it does not answer.
+    """
 
     @property
     def command(self) -> str:
@@ -62,24 +61,38 @@ def named(processes: Sequence[Process], most: int = _NAMED) -> str:
     return f"{words} and {more} more" if more > 0 else words
 
 
-def send(process: Process, signum: int) -> None:
-    """Send a signal to a process, and to no other one that has its id by now."""
+def send(processes: Iterable[Process], signum: int) -> None:
+    """Send a signal to processes, and to no others that have their ids by now.
+
+    Those that do not answer when they began are known by user and name.
+    """
+    found = list(processes)
+    known = [(each.id, each.began) for each in found if each.began is not None]
+    sent = {id for (id, _), each in zip(known, look(openfiles.send, known, signum), strict=True)
+            if each is not SILENT}  # fmt: skip
+    for process in found:
+        if process.id not in sent:
+            _send_unanswered(process, signum)
+
+
+def _send_unanswered(process: Process, signum: int) -> None:
     with suppress(OSError):
         opened = os.pidfd_open(process.id)
         try:
-            if _began(_PROC / str(process.id)) == process.began:
+            now = _unanswering(process.id)
+            if now is not None and (now.userid, now.name) == (process.userid, process.name):
                 signal.pidfd_send_signal(opened, signum)
         finally:
             os.close(opened)
 
 
-def on_mounts(mounts: Collection[int]) -> list[Process]:
-    """Return the processes with files or directories open on mounts, by the ids of these."""
-    return [
-        found
-        for id in _processes()
-        if any(each in mounts for each in _mounts_used(id)) and (found := process(id))
-    ]
+def on_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
+    """Return the processes with files or directories open on mounts, by the ids of these.
+
+    With them those of a user, if that is not root, that do not answer.
+    """
+    asked, silent = _ask(openfiles.uses_mounts, list(mounts))
+    return [*(known for known, uses in asked if uses), *_whose(silent, userid)]
 
 
 def on_devices(devices: Collection[str]) -> list[Process]:
@@ -88,20 +101,18 @@ def on_devices(devices: Collection[str]) -> list[Process]:
     Of those that merely share a mount namespace in which it is mounted, only where all of
     them are one user's: the namespaces of nodes and of the machine are not theirs to answer for.
     """
-    numbers = _numbers(devices)
+    wanted = _numbers(devices)
     found = {}
     spaces: dict[int, list[Process]] = {}
-    for id in _processes():
-        known = process(id)
-        if known is None:
-            continue
-        with suppress(OSError):
-            spaces.setdefault((_PROC / str(id) / "ns" / "mnt").stat().st_ino, []).append(known)
-        if any(each in numbers for each in _devices_used(id)):
-            found[id] = known
+    asked, _ = _ask(openfiles.uses_devices, list(wanted))
+    for known, (space, uses) in asked:
+        if space:
+            spaces.setdefault(space, []).append(known)
+        if uses:
+            found[known.id] = known
     for members in spaces.values():
         alone = len({each.userid for each in members}) == 1
-        if alone and not numbers.isdisjoint(_devices_mounted(members[0].id)):
+        if alone and not wanted.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
     return [found[id] for id in sorted(found)]
 
@@ -112,27 +123,27 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     So it is in the namespaces of the machine and of the nodes, and in none of a user's alone,
     also where that user has other ids in it (subuid(5)).
     """
-    numbers = _numbers(devices)
+    wanted = _numbers(devices)
+    roots = [each.id for each in _unanswered() if each.userid == 0]
+    # One of each namespace, and all that do not answer in which they are.
     each_once = {
-        _mount_namespace(id): id
-        for id in _processes()
-        if (known := process(id)) is not None and known.userid == 0
+        id if space is SILENT else -space: id
+        for id, space in zip(roots, look(openfiles.mount_namespace, roots), strict=True)
     }
-    return any(not numbers.isdisjoint(_devices_mounted(id)) for id in each_once.values())
+    return any(not wanted.isdisjoint(_devices_mounted(id)) for id in each_once.values())
 
 
 def _numbers(devices: Collection[str]) -> set[int]:
-    numbers = set()
+    found = set()
     for device in devices:
         with suppress(OSError):
-            numbers.add(os.stat(device).st_rdev)
-    return numbers
+            found.add(os.stat(device).st_rdev)
+    return found
 
 
 def of_user(userid: int) -> list[Process]:
-    """Return all processes of a user."""
-    known = (process(id) for id in sorted(_processes()))
-    return [each for each in known if each is not None and each.userid == userid]
+    """Return all processes of a user, without asking them when they began."""
+    return [each for each in _unanswered() if each.userid == userid]
 
 
 def hiding(userid: int) -> list[Process]:
@@ -140,206 +151,71 @@ def hiding(userid: int) -> list[Process]:
 
     They hold what /proc does not look into: descriptors that were sent to a socket and not
     received, mount namespaces, the files of an io_uring; or files of what is mounted nowhere
-    any more, which may be made of others.
+    any more, which may be made of others. Or they do not answer.
     """
-    machine = _mount_namespace(os.getpid())
+    machine = openfiles.mount_namespace(os.getpid())
+    asked, silent = _ask(openfiles.may_hide, userid)
     spaces: dict[int, set[int]] = {}
-    of_user = []
-    for id in _processes():
-        known = process(id)
-        if known is None:
-            continue
-        space = _mount_namespace(id)
+    for known, (space, _) in asked:
         spaces.setdefault(space, set()).add(known.userid)
-        if known.userid == userid:
-            of_user.append((known, space))
-    return [
+    found = [
         known
-        for known, space in of_user
+        for known, (space, hides) in asked
         # Not the nodes' namespaces, which a process of root holds.
-        if (space != machine and spaces[space] == {userid}) or _hides(known.id) or _strays(known.id)
+        if known.userid == userid and (hides or (space != machine and spaces[space] == {userid}))
     ]
-
-
-def _hides(id: int) -> bool:
-    for place in _tasks(id):
-        for link in _entries(place / "fd"):
-            with suppress(OSError):
-                target = os.readlink(link)
-                if target.startswith(("mnt:[", _RING)):
-                    return True
-                if target.startswith("socket:[") and _in_flight(place / "fdinfo" / link.name):
-                    return True
-                if bindings.is_unix(str(link)) and _untold(int(place.name), int(link.name)):
-                    return True
-        with suppress(OSError):
-            # Closed, but still mapped.
-            if _RING in (place / "maps").read_text(errors="replace"):
-                return True
-    return False
-
-
-def _in_flight(entry: Path) -> bool:
-    """Return whether descriptors wait in a socket to be received."""
-    lines = entry.read_text().splitlines()
-    return any(line.startswith("scm_fds:") and int(line.split()[1]) for line in lines)
-
-
-def _strays(id: int) -> bool:
-    """Return whether a process uses a file of a mount that is not in its namespace (any more).
-
-    An overlay, for instance, that outlives the namespace in which it was made of a job's storage.
-    """
-    mounts = {mount for mount, _ in _mount_lines(id)}
-    return any(mount not in mounts for link, mount in _files_used(id) if _is_mounted(link))
-
-
-def _is_mounted(link: Path) -> bool:
-    """Return whether a link leads to a file of something that is mounted."""
-    try:
-        target = os.readlink(link)
-    except OSError:
-        return False
-    return target.startswith("/") and not target.startswith(_KERNELS_OWN)
-
-
-def _untold(thread: int, descriptor: int) -> bool:
-    """Return whether it cannot be told what a socket that is still there is bound to."""
-    try:
-        with bindings.bound_to(thread, descriptor):
-            return False
-    except OSError as error:
-        return error.errno not in (errno.EBADF, errno.ESRCH)
-
-
-def _names(place: Path) -> Iterator[int]:
-    """Open, one after the other, the files that sockets of a thread are bound to."""
-    for link in _entries(place / "fd"):
-        if bindings.is_unix(str(link)):
-            with suppress(OSError), bindings.bound_to(int(place.name), int(link.name)) as name:
-                if name is not None:
-                    yield name
-
-
-def _mount_namespace(id: int) -> int:
-    with suppress(OSError):
-        return (_PROC / str(id) / "ns" / "mnt").stat().st_ino
-    return 0
-
-
-def _tasks(id: int) -> list[Path]:
-    """Return the threads of a process: each may have descriptors and directories of its own."""
-    return _entries(_PROC / str(id) / "task")
-
-
-def _entries(directory: Path) -> list[Path]:
-    with suppress(OSError):
-        return list(directory.iterdir())
-    return []
-
-
-def _processes() -> Iterator[int]:
-    for place in _PROC.iterdir():
-        if place.name.isdecimal() and int(place.name) != os.getpid():
-            yield int(place.name)
+    return [*found, *_whose(silent, userid)]
 
 
 def process(id: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
-    place = _PROC / str(id)
+    (answer,) = look(openfiles.facts, [id])
+    return _unanswering(id) if answer is SILENT else answer and _process(id, answer)
+
+
+def _ask(
+    question: Callable[..., T], *args: object
+) -> tuple[list[tuple[Process, T]], list[Process]]:
+    """Return what all processes but this one answer, and those that do not."""
+    ids = [id for id in sorted(numbers()) if id != os.getpid()]
+    asked: list[tuple[Process, T]] = []
+    silent: list[Process] = []
+    for id, answer in zip(ids, look(openfiles.tell, ids, question.__name__, *args), strict=True):
+        if answer is SILENT:
+            silent += filter(None, [_unanswering(id)])
+        elif answer is not None:
+            facts, told = answer
+            asked.append((_process(id, facts), told))
+    return asked, silent
+
+
+def _whose(processes: Iterable[Process], userid: int) -> list[Process]:
+    return [each for each in processes if each.userid == userid != 0]
+
+
+def _process(id: int, facts: openfiles.Facts) -> Process:
+    userid, name, began = facts
+    return Process(id=id, userid=userid, name=name, began=began)
+
+
+def _unanswered() -> list[Process]:
+    """Return all processes but this one, as far as they need not answer for it."""
+    known = (_unanswering(id) for id in sorted(numbers()) if id != os.getpid())
+    return [each for each in known if each is not None]
+
+
+def _unanswering(id: int) -> Process | None:
+    """Return a process as far as it need not answer for it; None if it has ended."""
     try:
-        status = (place / "status").read_text(errors="replace")
-        fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-        return Process(
-            id=id,
-            userid=int(fields["Uid"].split()[0]),
-            name=fields["Name"].strip(),
-            began=_began(place),
-        )
+        fields = status(_PROC / str(id))
+        return Process(id=id, userid=int(fields["Uid"].split()[0]), name=fields["Name"], began=None)
     except (OSError, KeyError, ValueError):
         return None
 
 
-def _began(place: Path) -> int:
-    return int((place / "stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-
-
-def _mounts_used(id: int) -> Iterator[int]:
-    for place in _tasks(id):
-        for entry in _entries(place / "fdinfo"):
-            with suppress(OSError, ValueError):
-                yield _mount_of(entry)
-        for name in ("cwd", "root", "exe"):
-            with suppress(OSError, ValueError):
-                yield _mount_of_link(place / name)
-        for opened in _names(place):
-            with suppress(OSError, ValueError):
-                yield _mount_of(_own(opened))
-
-
-def _files_used(id: int) -> Iterator[tuple[Path, int]]:
-    """Return links to the files that a process uses, mapped ones too, and their mounts' ids."""
-    for place in _tasks(id):
-        for link in [*(place / name for name in ("cwd", "root", "exe")), *_entries(place / "fd")]:
-            with suppress(OSError, ValueError):
-                yield link, _mount_of_link(link)
-        for opened in _names(place):
-            with suppress(OSError, ValueError):
-                yield _PROC / "self" / "fd" / str(opened), _mount_of(_own(opened))
-    for link in _entries(_PROC / str(id) / "map_files"):
-        with suppress(OSError, ValueError):
-            yield link, _mount_of_link(link)
-
-
-def _mount_of_link(link: Path) -> int:
-    opened = os.open(link, os.O_PATH | os.O_CLOEXEC)
-    try:
-        return _mount_of(_own(opened))
-    finally:
-        os.close(opened)
-
-
-def _own(descriptor: int) -> Path:
-    return _PROC / "self" / "fdinfo" / str(descriptor)
-
-
-def _mount_of(entry: Path) -> int:
-    for line in entry.read_text().splitlines():
-        if line.startswith("mnt_id:"):
-            return int(line.split()[1])
-    raise ValueError(entry)
-
-
-def _devices_used(id: int) -> Iterator[int]:
-    for place in _tasks(id):
-        links = [place / name for name in ("cwd", "root", "exe")]
-        for link in [*links, *_entries(place / "fd")]:
-            with suppress(OSError):
-                seen = link.stat()
-                yield seen.st_dev
-                yield seen.st_rdev
-        for opened in _names(place):
-            with suppress(OSError):  # a file system that has failed tells nothing
-                yield os.fstat(opened).st_dev
-        with suppress(OSError, ValueError):
-            for line in (place / "maps").read_text(errors="replace").splitlines():
-                major, _, minor = line.split(maxsplit=4)[3].partition(":")
-                yield os.makedev(int(major, 16), int(minor, 16))
-
-
 def _devices_mounted(process: int) -> Iterator[int]:
-    for _, device in _mount_lines(process):
+    for _, device in openfiles.mount_lines(process):
         yield device
-
-
-def _mount_lines(process: int) -> Iterator[tuple[int, int]]:
-    """Return the ids and devices of what a process sees mounted."""
-    with suppress(OSError, ValueError):
-        table = (_PROC / str(process) / "mountinfo").read_text(errors="replace")
-        for line in table.splitlines():
-            id, _, device = line.split(maxsplit=3)[:3]
-            major, _, minor = device.partition(":")
-            yield int(id), os.makedev(int(major), int(minor))
 
 
 def user_name(userid: int) -> str:

@@ -1,0 +1,263 @@
+"""What one process has open, as /proc tells of it.
+
+Each of these questions may never be answered: they are asked in a child (`base/looks.py`). Nothing
+is asked of the file systems that files are in, which may be no better.
+"""
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from warren.base.processes import status
+from warren.node import bindings
+
+_PROC: Final = Path("/proc")
+_RING: Final = "anon_inode:[io_uring]"
+_KERNELS_OWN: Final = (
+    "/memfd:",
+    "/SYSV",
+    "/dev/zero (deleted)",
+    "/anon_hugepage",
+    "/dmabuf:",
+    "/[",
+)
+"""How the names of files begin that have a mount of the kernel's alone: shared memory, mostly."""
+
+_AT_FDCWD: Final = -100
+_AS_IS: Final = 0x4000
+"""AT_STATX_DONT_SYNC: what the kernel knows, without asking a server."""
+_STATX_SIZE: Final = 256
+_RDEV_AT: Final = 128
+"""Where struct statx has the two parts of stx_rdev, and then those of stx_dev (linux/stat.h)."""
+_statx: Final = ctypes.CDLL(None, use_errno=True).statx
+
+Facts = tuple[int, str, int]
+"""Of a process: the real user, the name, and when it began, in clock ticks."""
+
+
+def tell(id: int, question: str, *args: Any) -> tuple[Facts, Any] | None:
+    """Return what a process is and what a function of this module answers about it.
+
+    None if it has ended.
+    """
+    known = facts(id)
+    return known and (known, globals()[question](id, *args))
+
+
+def facts(id: int) -> Facts | None:
+    """Return what a process is; None if it has ended."""
+    try:
+        fields = status(_PROC / str(id))
+        return int(fields["Uid"].split()[0]), fields["Name"], _began(id)
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def send(process: tuple[int, int], signum: int) -> None:
+    """Send a signal to a process that began when it is said to, and to no other of its id."""
+    id, began = process
+    with suppress(OSError):
+        opened = os.pidfd_open(id)
+        try:
+            if _began(id) == began:
+                signal.pidfd_send_signal(opened, signum)
+        finally:
+            os.close(opened)
+
+
+def uses_mounts(id: int, mounts: Collection[int]) -> bool:
+    """Return whether a process has files or directories of mounts open, by the ids of these."""
+    return any(each in mounts for each in _mounts_used(id))
+
+
+def uses_devices(id: int, devices: Collection[int]) -> tuple[int, bool]:
+    """Return a process's mount namespace, and whether it has anything of devices open."""
+    return mount_namespace(id), any(each in devices for each in _devices_used(id))
+
+
+def may_hide(id: int, userid: int) -> tuple[int, bool]:
+    """Return a process's mount namespace, and whether it may use something without being seen to.
+
+    The latter is looked for in processes of one user only.
+    """
+    known = facts(id)
+    hides = known is not None and known[0] == userid and (_hides(id) or _strays(id))
+    return mount_namespace(id), hides
+
+
+def mount_namespace(id: int) -> int:
+    """Return the number of a process's mount namespace, 0 if it has none any more."""
+    with suppress(OSError):
+        return (_PROC / str(id) / "ns" / "mnt").stat().st_ino
+    return 0
+
+
+def _hides(id: int) -> bool:
+    for place in _tasks(id):
+        for link in _entries(place / "fd"):
+            with suppress(OSError):
+                target = os.readlink(link)
+                if target.startswith(("mnt:[", _RING)):
+                    return True
+                if target.startswith("socket:[") and _in_flight(place / "fdinfo" / link.name):
+                    return True
+                if _is_unix(link) and _untold(int(place.name), int(link.name)):
+                    return True
+        with suppress(OSError):
+            # Closed, but still mapped.
+            if _RING in (place / "maps").read_text(errors="replace"):
+                return True
+    return False
+
+
+def _in_flight(entry: Path) -> bool:
+    """Return whether descriptors wait in a socket to be received."""
+    lines = entry.read_text().splitlines()
+    return any(line.startswith("scm_fds:") and int(line.split()[1]) for line in lines)
+
+
+def _strays(id: int) -> bool:
+    """Return whether a process uses a file of a mount that is not in its namespace (any more).
+
+    An overlay, for instance, that outlives the namespace in which it was made of a job's storage.
+    """
+    mounts = {mount for mount, _ in mount_lines(id)}
+    return any(mount not in mounts for link, mount in _files_used(id) if _is_mounted(link))
+
+
+def _is_mounted(link: Path) -> bool:
+    """Return whether a link leads to a file of something that is mounted."""
+    try:
+        target = os.readlink(link)
+    except OSError:
+        return False
+    return target.startswith("/") and not target.startswith(_KERNELS_OWN)
+
+
+def _untold(thread: int, descriptor: int) -> bool:
+    """Return whether it cannot be told what a socket that is still there is bound to."""
+    try:
+        with bindings.bound_to(thread, descriptor):
+            return False
+    except OSError as error:
+        return error.errno not in (errno.EBADF, errno.ESRCH)
+
+
+def _is_unix(link: Path) -> bool:
+    # Only sockets are asked for what they are: a file's server would be asked, and need not answer.
+    try:
+        return os.readlink(link).startswith("socket:[") and bindings.is_unix(str(link))
+    except OSError:
+        return False
+
+
+def _names(place: Path) -> Iterator[int]:
+    """Open, one after the other, the files that sockets of a thread are bound to."""
+    for link in _entries(place / "fd"):
+        if _is_unix(link):
+            with suppress(OSError), bindings.bound_to(int(place.name), int(link.name)) as name:
+                if name is not None:
+                    yield name
+
+
+def _tasks(id: int) -> list[Path]:
+    """Return the threads of a process: each may have descriptors and directories of its own."""
+    return _entries(_PROC / str(id) / "task")
+
+
+def _entries(directory: Path) -> list[Path]:
+    with suppress(OSError):
+        return list(directory.iterdir())
+    return []
+
+
+def _began(id: int) -> int:
+    return int(
+        (_PROC / str(id) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    )
+
+
+def _mounts_used(id: int) -> Iterator[int]:
+    for place in _tasks(id):
+        for entry in _entries(place / "fdinfo"):
+            with suppress(OSError, ValueError):
+                yield _mount_of(entry)
+        for name in ("cwd", "root", "exe"):
+            with suppress(OSError, ValueError):
+                yield _mount_of_link(place / name)
+        for opened in _names(place):
+            with suppress(OSError, ValueError):
+                yield _mount_of(_own(opened))
+
+
+def _files_used(id: int) -> Iterator[tuple[Path, int]]:
+    """Return links to the files that a process uses, mapped ones too, and their mounts' ids."""
+    for place in _tasks(id):
+        for link in [*(place / name for name in ("cwd", "root", "exe")), *_entries(place / "fd")]:
+            with suppress(OSError, ValueError):
+                yield link, _mount_of_link(link)
+        for opened in _names(place):
+            with suppress(OSError, ValueError):
+                yield _PROC / "self" / "fd" / str(opened), _mount_of(_own(opened))
+    for link in _entries(_PROC / str(id) / "map_files"):
+        with suppress(OSError, ValueError):
+            yield link, _mount_of_link(link)
+
+
+def _mount_of_link(link: Path) -> int:
+    opened = os.open(link, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return _mount_of(_own(opened))
+    finally:
+        os.close(opened)
+
+
+def _own(descriptor: int) -> Path:
+    return _PROC / "self" / "fdinfo" / str(descriptor)
+
+
+def _mount_of(entry: Path) -> int:
+    for line in entry.read_text().splitlines():
+        if line.startswith("mnt_id:"):
+            return int(line.split()[1])
+    raise ValueError(entry)
+
+
+def _devices_of(link: Path) -> tuple[int, int]:
+    """Return the device that a file is on, and the one that it is."""
+    found = ctypes.create_string_buffer(_STATX_SIZE)
+    if _statx(_AT_FDCWD, os.fsencode(link), _AS_IS, 0, found) != 0:
+        raise OSError(ctypes.get_errno(), str(link))
+    major, minor, on_major, on_minor = struct.unpack_from("=4I", found, _RDEV_AT)
+    return os.makedev(on_major, on_minor), os.makedev(major, minor)
+
+
+def _devices_used(id: int) -> Iterator[int]:
+    for place in _tasks(id):
+        links = [place / name for name in ("cwd", "root", "exe")]
+        for link in [*links, *_entries(place / "fd")]:
+            with suppress(OSError):
+                yield from _devices_of(link)
+        for opened in _names(place):
+            with suppress(OSError):  # a file system that has failed tells nothing
+                yield from _devices_of(_PROC / "self" / "fd" / str(opened))
+        with suppress(OSError, ValueError):
+            for line in (place / "maps").read_text(errors="replace").splitlines():
+                major, _, minor = line.split(maxsplit=4)[3].partition(":")
+                yield os.makedev(int(major, 16), int(minor, 16))
+
+
+def mount_lines(process: int) -> Iterator[tuple[int, int]]:
+    """Return the ids and devices of what a process sees mounted."""
+    with suppress(OSError, ValueError):
+        table = (_PROC / str(process) / "mountinfo").read_text(errors="replace")
+        for line in table.splitlines():
+            id, _, device = line.split(maxsplit=3)[:3]
+            major, _, minor = device.partition(":")
+            yield int(id), os.makedev(int(major), int(minor))
