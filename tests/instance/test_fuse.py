@@ -34,15 +34,16 @@ class Silent:
 @pytest.fixture
 def silent() -> Iterator[Silent]:
     """A file system of a user's whose server answers nothing after the start."""
-    place = Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
-    place.chmod(0o755)
     try:
         server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         pytest.skip(f"no FUSE server can be here: {error}")
+    place = Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
+    place.chmod(0o755)
     options = f"fd={server},rootmode=40000,user_id={USER},group_id={USER}".encode()
     if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options) != 0:
         os.close(server)
+        place.rmdir()
         pytest.skip(f"no FUSE file system can be mounted: {os.strerror(ctypes.get_errno())}")
 
     asked = threading.Event()

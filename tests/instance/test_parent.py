@@ -18,6 +18,7 @@ import pytest
 from tests.harness import stuck
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
+from tests.instance.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from warren.base.processes import marked, parents, status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import Refused, RemoteLauncher
@@ -25,7 +26,8 @@ from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.signals import PASSED
 from warren.rfc.fluid import JobId
-from warren.rpc.bus import Bus
+from warren.rpc.bus import Bus, Method
+from warren.rpc.message import Request
 from warren.rpc.server import serve
 
 JOB = JobId(7)
@@ -104,12 +106,18 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     assert cgroups.left(str(tmp_path)) == []
 
 
+async def signed(_: Request) -> dict[str, Any]:
+    """Return what only the shells of guests are given."""
+    return {"J": "signed"}
+
+
 @asynccontextmanager
 async def instance(site: Site) -> AsyncIterator[RemoteLauncher]:
     """One life of an instance."""
     bus = Bus(os.geteuid())
     launcher = RemoteLauncher(bus.handle(), bus.owner)
     bus.register("job-exec", launcher.methods())
+    bus.register("job-info", {"lookup": Method(signed)})
     async with living(lambda: serve(bus, site.socket)):
         yield launcher
 
@@ -330,6 +338,23 @@ def test_what_waits_in_execve_for_ever_holds_nobody_up(site: Site) -> None:
 
     with stuck.in_exec(54321) as process:
         lived(lambda: main(process.pid))
+
+
+def test_a_shell_that_waits_for_a_silent_file_server_can_be_killed(
+    site: Site,
+    silent: Silent,  # noqa: F811
+) -> None:
+    site.parent()
+    (site.place / "look").write_text(f"{silent.place}/x")
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JOB, 0, "waiting", USER)
+            await until(silent.asked.is_set)
+            await launcher.kill(JOB, signal.SIGKILL)
+            assert await launcher.wait(JOB, 0) == signal.SIGKILL
+
+    lived(main)
 
 
 def test_a_shell_that_cannot_be_says_why(site: Site) -> None:

@@ -3,7 +3,8 @@
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
 it leaves a process behind, whose id it writes down as well, with MARKER in its environment; on
-one called `scrubbed` that process has nothing by which it could be known. WAY says whether
+one called `scrubbed` that process has nothing by which it could be known. On one called `waiting`
+it becomes its job's user and looks at what a file named `look` says. WAY says whether
 there are `cgroups`. The parent writes its own process id into a file named `parent`.
 """
 
@@ -49,6 +50,11 @@ class ToyShell:
         unfinished = place.with_suffix(".new")
         unfinished.write_text(" ".join(said))
         unfinished.rename(place)
+        if order.host == "waiting":
+            look = (directory / "look").read_text()
+            os.setresgid(order.userid, order.userid, order.userid)
+            os.setresuid(order.userid, order.userid, order.userid)
+            os.stat(look)
         end = place.with_suffix(".end")
         while not end.exists():
             time.sleep(0.01)

@@ -113,7 +113,7 @@ class _Shell:
 
 @dataclass
 class _Dying:
-    """A shell that has ended, or was given up, and of which something may be left."""
+    """A shell that has ended or was killed, and of which something may be left."""
 
     shell: _Shell
     since: float
@@ -348,6 +348,7 @@ class ShellParent:
                 shell = self._living.pop(process, None)
                 if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
+                    self._dying = [each for each in self._dying if each.shell is not shell]
                     self._dying.append(_Dying(shell, time.monotonic()))
 
     def _finish_dying(self) -> None:
@@ -355,7 +356,7 @@ class ShellParent:
         now = time.monotonic()
         for dying in [dying for dying in self._dying if dying.next <= now]:
             shell = dying.shell
-            if self._gone(shell):
+            if shell.status is not None and self._gone(shell):
                 self._dying.remove(dying)
                 shell.left = []
                 cleaning = self._shell.clean(shell.order)
@@ -368,7 +369,7 @@ class ShellParent:
                 self._give_up_servers(dying)
             dying.next = now + dying.pause
             dying.pause = min(dying.pause * 2, _LATE)
-            if now - dying.since > self._grace:
+            if shell.status is not None and now - dying.since > self._grace:
                 shell.left = self._left(shell)
                 self._tell(shell)
 
@@ -432,6 +433,10 @@ class ShellParent:
             return  # what is left of it is being killed
         if signum == signal.SIGKILL:
             self._kill_all(shell)
+            # It may wait for a file server itself, as for the job's directory.
+            if all(each.shell is not shell for each in self._dying):
+                now = time.monotonic()
+                self._dying.append(_Dying(shell, now, next=now + _SOON))
         # Also then: it may have been too early for it to be in its cgroup.
         with suppress(ProcessLookupError):
             os.kill(shell.process, signum)
