@@ -109,15 +109,17 @@ class SeamCommands:
     def __init__(self, inner: Commands, seam: Seam) -> None:
         self._inner, self._seam = inner, seam
 
-    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+    ) -> Command:
         self._seam.check()
-        command = await self._inner.start(argv, environment)
+        command = await self._inner.start(argv, environment, lasting)
         self._seam.done(f"command: {argv[0]}")
         return command
 
-    async def clear(self) -> None:
+    async def clear(self, job: str | None = None) -> None:
         self._seam.check()
-        await self._inner.clear()
+        await self._inner.clear(job)
 
 
 class SeamLauncher:

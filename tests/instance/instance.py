@@ -17,7 +17,7 @@ from warren.instance import config, keys
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config, Exec
 from warren.instance.exec.execution import JobExec, Launcher
-from warren.instance.exec.perilog import Commands, Perilog
+from warren.instance.exec.perilog import Commands, Perilog, SiteCommands
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.jobs.manager import JobManager
@@ -170,7 +170,7 @@ class Machine:
         execution = JobExec(
             kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
         )
-        perilog = Perilog(self.around, commands, self._drain, manager.committed)
+        perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.committed)
         manager.connect(scheduler, execution)
         manager.load(perilog)
         bus.register("kvs", KvsService(kvs).methods())

@@ -104,6 +104,40 @@ def test_what_an_earlier_life_has_left_is_ended(tmp_path: Path) -> None:
     assert asyncio.run(left()) == signal.SIGKILL
 
 
+def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
+    mark = ("WARREN_CLUSTER", str(tmp_path))
+
+    def living() -> int:
+        return len(marked("=".join(mark)))
+
+    async def story() -> None:
+        commands = ProcessCommands(mark, onto=lambda node: ["env", f"ON={node}"])
+        starts = ("/bin/sh", "-c", 'test "$ON" = n1 && (sleep 1000 >/dev/null 2>&1 &)')
+        for job in ("f1", "f2"):
+            command = await commands.start(starts, {"WARREN_NODE": "n1"}, job)
+            assert await command.wait() == 0
+        assert living() == 2
+        # A new life ends what was cut short, and lets alone what lasts.
+        await ProcessCommands(mark).clear()
+        assert living() == 2
+        await ProcessCommands(mark).clear("f1")
+        assert living() == 1
+        await commands.clear("f2")
+        assert living() == 0
+
+    asyncio.run(story())
+
+
+def test_a_lasting_command_that_is_not_there_is_said_to_be_so_wherever_it_is_to_run() -> None:
+    commands = ProcessCommands(("WARREN_CLUSTER", "x"), onto=lambda node: ["env"])
+
+    async def start() -> None:
+        await commands.start(("/no/such/program",), {"WARREN_NODE": "n1"}, "f1")
+
+    with pytest.raises(CannotRun, match="/no/such/program: there is no such program"):
+        asyncio.run(start())
+
+
 def test_a_command_whose_start_is_cut_short_does_not_go_on(commands: ProcessCommands) -> None:
     async def cut_short() -> None:
         starting = asyncio.ensure_future(commands.start(("sleep", "1000"), {}))

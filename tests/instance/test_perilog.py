@@ -143,9 +143,10 @@ async def test_the_first_failure_ends_the_others_where_the_site_wants_that() -> 
 async def test_an_epilog_that_fails_is_told_and_does_not_fail_the_job() -> None:
     async with machine() as m:
         m.around = around("", "per-rank = true")
-        m.commands = Recorded(epi=Play(status=256))
+        m.commands = commands = Recorded(epi=Play(status=256))
         async with m.instance() as instance:
             job = await lived(m, instance)
+            await asyncio.sleep(1)
 
             names = instance.names(job)
             assert names == [*AROUND[:11], "exception", *AROUND[11:]]
@@ -153,6 +154,7 @@ async def test_an_epilog_that_fails_is_told_and_does_not_fail_the_job() -> None:
             assert (problem.type, problem.severity) == ("epilog", 2)
             assert instance.job(job).result is Result.COMPLETED
             assert [ranks for ranks, _ in m.drained] == [[0]]
+            assert commands.run == [("pro", ""), ("epi", "node0")]
 
 
 @pytest.mark.parametrize(
@@ -254,10 +256,12 @@ async def test_an_epilog_is_ended_by_an_exception_where_the_site_wants_that() ->
 class Missing:
     """A command that there is not."""
 
-    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+    ) -> Command:
         raise CannotRun(f"{argv[0]}: No such file or directory")
 
-    async def clear(self) -> None:
+    async def clear(self, job: str | None = None) -> None:
         return None
 
 

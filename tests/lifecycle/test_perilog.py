@@ -42,6 +42,27 @@ def test_a_job_with_nodes_is_held_for_its_prolog_once() -> None:
     assert decide(FREED, BOTH, UnderWay()) == []
 
 
+def test_a_prolog_behind_another_holds_the_job_at_once_and_is_run_when_that_one_is_over() -> None:
+    settings = replace(BOTH, behind="other")
+    other = stories.event("prolog-start", description="other")
+    over = stories.event("prolog-finish", description="other", status=0)
+
+    assert decide(BEFORE, settings, UnderWay()) == [Start(PROLOG)]
+    assert decide(HELD, settings, UnderWay()) == []
+    assert decide(update(HELD, other), settings, UnderWay()) == []
+    assert decide(update(update(HELD, other), over), settings, UnderWay()) == [Run(PROLOG)]
+
+
+def test_commands_of_other_names_have_holds_of_their_own() -> None:
+    settings = replace(BOTH, before="start", after="stop")
+
+    assert decide(HELD, settings, UnderWay()) == [Start("start")]
+    held = update(HELD, stories.event("prolog-start", description="start"))
+    assert decide(held, settings, UnderWay()) == [Run("start")]
+    ended = after(update(FREED, stories.event("start")), "finish")
+    assert decide(ended, settings, UnderWay()) == [Start("stop")]
+
+
 def test_a_job_that_came_to_its_nodes_before_there_was_a_prolog_is_not_held() -> None:
     assert decide(BEFORE, BOTH, UnderWay(executing=True)) == []
     assert decide(after(BEFORE, "start"), BOTH, UnderWay()) == []

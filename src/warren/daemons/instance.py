@@ -13,7 +13,7 @@ from warren.instance.config import Config
 from warren.instance.content import Content
 from warren.instance.exec.draining import drainer
 from warren.instance.exec.execution import JobExec, Launcher
-from warren.instance.exec.perilog import Commands, Perilog
+from warren.instance.exec.perilog import Around, Commands, Perilog, SiteCommands
 from warren.instance.ingest import Ingest, Validator
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
@@ -72,9 +72,13 @@ def assemble(
     stands_on: Foundation,
     *,
     plugins: Sequence[Plugin] = (),
+    around: Sequence[Around] = (),
     validators: Callable[[Graph], Sequence[Validator]] = lambda graph: (),
 ) -> Instance:
-    """Build the instance of a system, with job manager plugins and validators of others."""
+    """Build the instance of a system, with job manager plugins and validators of others.
+
+    What is run `around` jobs is run besides the site's own commands.
+    """
     clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
     graph = configured(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
@@ -90,9 +94,14 @@ def assemble(
     launcher = stands_on.launcher(bus, handle)
     execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
     manager.connect(scheduler, execution)
-    perilog = Perilog(config.job_manager, stands_on.commands, drain, manager.committed)
+    perilogs = {
+        each.name: Perilog(each, stands_on.commands, drain, manager.committed)
+        for each in (SiteCommands(config.job_manager), *around)
+    }
     queues = Queues(kvs, manager, config)
-    for plugin in (*builtin(clock, owner), *plugins, perilog):
+    site = perilogs[SiteCommands.name]
+    others = [each for each in perilogs.values() if each is not site]
+    for plugin in (*builtin(clock, owner), *others, *plugins, site):
         manager.load(plugin)
     service = JobManagerService(manager, execution, queues.updates)
     ingest = Ingest(kvs, manager, clock, config, queues, validators(graph), barred=stands_on.barred)
@@ -128,6 +137,6 @@ def assemble(
             "scheduler": scheduler.run,
             "resources": resources.run,
             "execution": execution.run,
-            "perilog": perilog.run,
+            **{name: each.run for name, each in perilogs.items()},
         },
     )

@@ -83,10 +83,12 @@ class SimulatedCommands:
     def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], Play]) -> None:
         self._play = play
 
-    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+    ) -> Command:
         return _Task(self._play(argv, environment))
 
-    async def clear(self) -> None:
+    async def clear(self, job: str | None = None) -> None:
         return None
 
 

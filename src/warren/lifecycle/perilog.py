@@ -1,4 +1,4 @@
-"""What is done about the site's commands around each job: its prolog and its epilog.
+"""What is done about commands around a job: the site's own, or those of the daemons that it needs.
 
 Like everything that holds a job it is decided from the job alone, so that the commands of
 a process that died are taken up by the next one. They are run again then: what a site
@@ -17,8 +17,14 @@ EPILOG: Final = "job-manager.epilog"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a site wants."""
+    """What is wanted of the commands around a job."""
 
+    before: str = PROLOG
+    """What holds the job for its prolog, as its eventlog names it."""
+    after: str = EPILOG
+    """What holds it for its epilog."""
+    behind: str | None = None
+    """Another prolog, which is to be over before this one is run; the job is held at once."""
     prolog: bool = False
     epilog: bool = False
     cancel_prolog: bool = True
@@ -85,39 +91,45 @@ def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
 
 
 def _before(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
-    if PROLOG in job.prologs:
-        if PROLOG in under_way.running:
+    prolog = settings.before
+    if prolog in job.prologs:
+        if prolog in under_way.running:
             return []
         if not settings.prolog or under_way.ended is not None:
-            return [Finish(PROLOG, under_way.ended or 0)]
-        return [Run(PROLOG)]
+            return [Finish(prolog, under_way.ended or 0)]
+        return [Run(prolog)] if _is_over(settings.behind, job) else []
     # Not for a job that is on its nodes already: the site had no prolog when it came there.
-    new = PROLOG not in job.ever_prologs and not (job.started or under_way.executing)
-    return [Start(PROLOG)] if settings.prolog and new else []
+    new = prolog not in job.ever_prologs and not (job.started or under_way.executing)
+    return [Start(prolog)] if settings.prolog and new else []
+
+
+def _is_over(prolog: str | None, job: Job) -> bool:
+    return prolog is None or (prolog in job.ever_prologs and prolog not in job.prologs)
 
 
 def _after(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
-    if PROLOG in job.prologs:
-        if PROLOG in under_way.running:
-            return [Cancel(PROLOG)] if settings.cancel_prolog else []
+    prolog, epilog = settings.before, settings.after
+    if prolog in job.prologs:
+        if prolog in under_way.running:
+            return [Cancel(prolog)] if settings.cancel_prolog else []
         # What the prolog has begun the epilog undoes. It is announced before the prolog is
         # over, or the job would be free to end in between.
-        if settings.epilog and EPILOG not in job.ever_epilogs:
-            return [Start(EPILOG)]
-        return [Finish(PROLOG, _UNKNOWN if under_way.ended is None else under_way.ended)]
-    if EPILOG in job.epilogs:
+        if settings.epilog and epilog not in job.ever_epilogs:
+            return [Start(epilog)]
+        return [Finish(prolog, _UNKNOWN if under_way.ended is None else under_way.ended)]
+    if epilog in job.epilogs:
         unwanted = settings.cancel_epilog and any(
             problem.severity == 0 and problem.during_epilog for problem in job.problems
         )
-        if EPILOG in under_way.running:
-            return [Cancel(EPILOG)] if unwanted else []
+        if epilog in under_way.running:
+            return [Cancel(epilog)] if unwanted else []
         if unwanted or not settings.epilog:
-            return [Finish(EPILOG, _UNKNOWN if unwanted else 0)]
-        return [Run(EPILOG)]
+            return [Finish(epilog, _UNKNOWN if unwanted else 0)]
+        return [Run(epilog)]
     if job.started:
         gone = job.status is not None
     else:
         # It was to be started, and has failed before: execution lets go of it first.
-        gone = PROLOG in job.ever_prologs and not under_way.executing
-    new = settings.epilog and EPILOG not in job.ever_epilogs
-    return [Start(EPILOG)] if new and gone else []
+        gone = prolog in job.ever_prologs and not under_way.executing
+    new = settings.epilog and epilog not in job.ever_epilogs
+    return [Start(epilog)] if new and gone else []

@@ -1,13 +1,15 @@
 """Commands of the site as processes of this machine.
 
-Argument vectors, never a shell; each in a process group of its own, which is ended with it.
-What they print goes to the log of the instance, as much of it as is bearable.
+Argument vectors, never a shell; each in a process group of its own, which is ended with it,
+unless what it has started is to last as long as a job. What they print goes to the log of the
+instance, as much of it as is bearable.
 """
 
 import asyncio
 import os
+import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -20,6 +22,9 @@ log = structlog.get_logger()
 
 _MARK: Final = "WARREN_PERILOG"
 """What all commands of an instance have in their environment."""
+
+_LASTING: Final = "WARREN_LASTING"
+"""What those have whose children last: the secret, and the job."""
 
 _LINES: Final = 100
 """Lines of a command that are kept. The rest is read, and dropped."""
@@ -35,16 +40,32 @@ _LINGER: Final = 1.0
 class ProcessCommands:
     """A `Commands`."""
 
-    def __init__(self, mark: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        mark: tuple[str, str],
+        onto: Callable[[str], Sequence[str]] = lambda node: (),
+    ) -> None:
         """`mark` is a variable that all processes of the cluster have, and its value.
 
-        What carries it is killed by `clear`: it is a secret that no user comes by.
+        What carries it is killed by `clear`: it is a secret that no user comes by. `onto` gives
+        the words to put before a command that is to run among the mounts of a node.
         """
-        name, value = mark
-        self._marks = {name: value, _MARK: value}
-        self._marker = f"{_MARK}={value}"
+        self._name, self._secret = mark
+        self._onto = onto
 
-    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+    ) -> Command:
+        program = argv[0]
+        marks = {self._name: self._secret}
+        if lasting is None:
+            marks[_MARK] = self._secret
+        else:
+            marks[_LASTING] = f"{self._secret}.{lasting}"
+            if shutil.which(program) is None:
+                # Told here: what puts it onto the node would tell it by an exit status.
+                raise CannotRun(f"{program}: there is no such program")
+            argv = [*self._onto(environment["WARREN_NODE"]), *argv]
         output, writing = await _pipe()
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
@@ -52,7 +73,7 @@ class ProcessCommands:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                env={**os.environ, **environment, **self._marks},
+                env={**os.environ, **environment, **marks},
                 start_new_session=True,
             )
         )
@@ -60,7 +81,7 @@ class ProcessCommands:
             process = await asyncio.shield(starting)
         except OSError as error:
             output.close()
-            raise CannotRun(f"{argv[0]}: {error.strerror}") from error
+            raise CannotRun(f"{program}: {error.strerror}") from error
         except asyncio.CancelledError:
             # asyncio waits for ever for a process whose start is cut short.
             await asyncio.wait({starting})
@@ -71,11 +92,14 @@ class ProcessCommands:
             raise
         finally:
             os.close(writing)
-        return _Process(process, output, {"command": argv[0], **environment})
+        about = {"command": program, **environment}
+        return _Process(process, output, about, keeps_children=lasting is not None)
 
-    async def clear(self) -> None:
+    async def clear(self, job: str | None = None) -> None:
+        marker = f"{_MARK}={self._secret}" if job is None else f"{_LASTING}={self._secret}.{job}"
+
         def left() -> list[int]:
-            return marked(self._marker)
+            return marked(marker)
 
         def any_left() -> bool:
             # All at a time, so that none has a last word about the end of another.
@@ -88,8 +112,14 @@ class ProcessCommands:
 
 class _Process:
     def __init__(
-        self, process: asyncio.subprocess.Process, output: "_Output", about: Mapping[str, str]
+        self,
+        process: asyncio.subprocess.Process,
+        output: "_Output",
+        about: Mapping[str, str],
+        *,
+        keeps_children: bool,
     ) -> None:
+        self._keeps_children = keeps_children
         self._process = process
         self._output = output
         self._about = about
@@ -99,8 +129,9 @@ class _Process:
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(self._output.tell(self._about))
                 code = await self._process.wait()
-                # What it has left in its group would go on beside the job.
-                self.signal(signal.SIGKILL)
+                if not self._keeps_children:
+                    # What it has left in its group would go on beside the job.
+                    self.signal(signal.SIGKILL)
                 await asyncio.wait({reading}, timeout=_LINGER)
                 reading.cancel()
         finally:

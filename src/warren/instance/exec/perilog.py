@@ -1,8 +1,9 @@
 """The plugin that runs a site's commands around jobs: prolog and epilog.
 
-A job's tasks wait for its prolog, and its resources for its epilog. Which command is due
-`lifecycle.perilog` decides; this module runs it, once for the job or once for each node, and
-tells what came of it. A node on which a command of its own has failed gets no jobs any more.
+A job's tasks wait for its prolog, and its resources for its epilog. What is due
+`lifecycle.perilog` decides; this module runs its commands, once for the job or once for each
+node, and tells what came of them. A node on which a command of its own has failed gets no jobs
+any more.
 """
 
 import asyncio
@@ -47,10 +48,9 @@ _TOPICS: Final = (
     "job.event.finish",
     "job.event.release",
     "job.event.exception",
-    "job.restart",
 )
 
-_SECONDS: Final = {PROLOG: 1800.0, EPILOG: 0.0}
+_PROLOG_SECONDS, _EPILOG_SECONDS = 1800.0, 0.0
 """How long a command may take where the site says nothing; 0 is for ever."""
 
 _AT_ONCE: Final = 64
@@ -78,30 +78,89 @@ class Command(Protocol):
 class Commands(Protocol):
     """Runs commands of the site, as the owner of the instance."""
 
-    async def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> Command:
-        """Start a command, with these variables besides its own. Raises CannotRun."""
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+    ) -> Command:
+        """Start a command, with these variables besides its own. Raises CannotRun.
+
+        With `lasting`, a job, it runs on the node `WARREN_NODE`, among its mounts, and what it
+        leaves running stays until `clear` is called with the job.
+        """
         ...
 
-    async def clear(self) -> None:
-        """End what an earlier life of the instance has left running."""
+    async def clear(self, job: str | None = None) -> None:
+        """End what an earlier life of the instance has left running; or what lasts of a job."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Limits:
-    """How one of the commands is to be run."""
+class Step:
+    """A command of a prolog or an epilog, and how it is to be run."""
 
+    subject: str
+    """What failures are told of, such as `prolog`."""
     argv: tuple[str, ...]
     per_rank: bool
     seconds: float | None
     kill_seconds: float
-    exit_on_first_error: bool
+    exit_on_first_error: bool = False
+    drains: bool = True
+    """Whether a node on which it fails is drained."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Around(Protocol):
+    """What is run around jobs."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+        ...
+
+    @property
+    def lasting(self) -> bool:
+        """Whether what a prolog leaves running is to stay until the epilog is over."""
+        ...
+
+    def settings(self, spec: Mapping[str, Any]) -> Settings:
+        """Return what is wanted for a job, by its jobspec."""
+        ...
+
+    def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:
+        """Return the commands of a job's prolog or epilog, in order. Raises CannotRun."""
+        ...
+
+
+class SiteCommands:
+    """An `Around`: the commands that a site has around every job."""
+
+    name: Final = "perilog"
+    lasting: Final = False
+
+    def __init__(self, site: config.JobManager) -> None:
+        self._settings = Settings(
+            prolog=bool(site.prolog.command),
+            epilog=bool(site.epilog.command),
+            cancel_prolog=site.prolog.cancel_on_exception is not False,
+            cancel_epilog=site.epilog.cancel_on_exception is True,
+        )
+        self._steps = {
+            PROLOG: [_step("prolog", site.prolog, _PROLOG_SECONDS)],
+            EPILOG: [_step("epilog", site.epilog, _EPILOG_SECONDS)],
+        }
+
+    def settings(self, spec: Mapping[str, Any]) -> Settings:
+        return self._settings
+
+    def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:
+        return self._steps[description]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcome:
     """What came of a command."""
 
+    step: Step
     node: Rank | None
     status: int
     trouble: str | None
@@ -110,82 +169,86 @@ class _Outcome:
 
 @dataclass(kw_only=True)
 class _Turn:
-    """A command under way, on one node or on all of a job's."""
+    """A prolog or an epilog under way, on one node or on all of a job's."""
 
     job: JobId
     userid: int
     description: str
+    settings: Settings
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Perilog:
     """The plugin. `run` must be running for commands to run."""
 
-    name: Final = "perilog"
-
     def __init__(
         self,
-        site: config.JobManager,
+        around: Around,
         commands: Commands,
         drain: Drain,
         committed: Callable[[], Awaitable[None]],
     ) -> None:
         """`committed` returns when everything that has been posted is durable."""
-        self._settings = Settings(
-            prolog=bool(site.prolog.command),
-            epilog=bool(site.epilog.command),
-            cancel_prolog=site.prolog.cancel_on_exception is not False,
-            cancel_epilog=site.epilog.cancel_on_exception is True,
-        )
-        self._limits = {
-            PROLOG: _limits(site.prolog, _SECONDS[PROLOG]),
-            EPILOG: _limits(site.epilog, _SECONDS[EPILOG]),
-        }
+        self.name = around.name
+        self._around = around
         self._commands = commands
         self._drain = drain
         self._committed = committed
         self._turns: dict[tuple[JobId, str], _Turn] = {}
         self._ended: dict[JobId, int] = {}
         """Prologs that have ended, until that is written down."""
+        self._cut_short: set[JobId] = set()
+        """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
         self._due: asyncio.Queue[_Turn] = asyncio.Queue()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._tap: Jobtap
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         self._tap = tap
-        return dict.fromkeys(_TOPICS, self._step)
+        return {**dict.fromkeys(_TOPICS, self._step), "job.restart": self._taken_up}
 
     async def run(self) -> None:
         """Run commands until cancelled."""
-        await self._commands.clear()
+        if not self._around.lasting:
+            await self._commands.clear()
         async with asyncio.TaskGroup() as tasks:
             while True:
                 tasks.create_task(self._perform(await self._due.get()))
 
+    def _taken_up(self, job: Job) -> None:
+        settings = self._around.settings(self._tap.jobspec(job.id))
+        if settings.before in job.prologs or settings.after in job.epilogs:
+            self._cut_short.add(job.id)
+        self._step(job)
+
     def _step(self, job: Job) -> None:
-        held = {PROLOG, EPILOG} & (job.prologs | job.epilogs)
-        if not (held or self._settings.prolog or self._settings.epilog):
+        settings = self._around.settings(self._tap.jobspec(job.id))
+        held = {settings.before, settings.after} & (job.prologs | job.epilogs)
+        if not (held or settings.prolog or settings.epilog):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         foreseen = self._tap.foreseen(job.id) or job
+        both = (settings.before, settings.after)
         under_way = UnderWay(
             executing=self._tap.executing(job.id),
-            running=frozenset(each for each in (PROLOG, EPILOG) if (job.id, each) in self._turns),
+            running=frozenset(each for each in both if (job.id, each) in self._turns),
             ended=self._ended.get(job.id),
         )
-        for action in decide(foreseen, self._settings, under_way):
+        for action in decide(foreseen, settings, under_way):
             match action:
-                case Start(description) if description == PROLOG:
+                case Start(description) if description == settings.before:
                     self._tap.prolog_start(job.id, description)
                 case Start(description):
                     self._tap.epilog_start(job.id, description)
                 case Run(description):
-                    turn = _Turn(job=job.id, userid=job.userid, description=description)
+                    turn = _Turn(
+                        job=job.id, userid=job.userid, description=description, settings=settings
+                    )
                     self._turns[job.id, description] = turn
                     self._due.put_nowait(turn)
                 case Cancel(description):
                     self._turns[job.id, description].cancelled.set()
-                case Finish(description, status) if description == PROLOG:
+                case Finish(description, status) if description == settings.before:
                     self._ended.pop(job.id, None)
                     self._tap.prolog_finish(job.id, description, status)
                 case Finish(description, status):
@@ -196,68 +259,92 @@ class Perilog:
     async def _perform(self, turn: _Turn) -> None:
         # What the command does must not be seen before it is written down that the job is here.
         await self._committed()
+        ends = turn.description == turn.settings.after
+        if self._around.lasting and turn.job in self._cut_short:
+            await self._commands.clear(fluid.f58(turn.job))
+        self._cut_short.discard(turn.job)
         outcomes = await self._run_all(turn)
+        if self._around.lasting and ends:
+            await self._commands.clear(fluid.f58(turn.job))
         troubled = [each for each in outcomes if each.trouble is not None]
         # First the drain, then the events: should we die in between, all is done once more.
         for outcome in troubled:
-            if outcome.node is not None:
-                reason = f"{_kind(turn)} {outcome.trouble} for job {fluid.f58(turn.job)}"
+            if outcome.node is not None and outcome.step.drains:
+                reason = f"{outcome.step.subject} {outcome.trouble} for job {fluid.f58(turn.job)}"
                 await self._drain([outcome.node.rank], reason)
         status = max((each.status for each in outcomes), default=0)
-        del self._turns[turn.job, turn.description]
         job = self._tap.foreseen(turn.job)
-        if job is None:
-            return
-        if turn.description == EPILOG:
+        if ends and job is not None:
+            # Under way until its end is posted: the exception has the job looked at.
             if troubled:
-                self._tap.raise_exception(job.id, "epilog", 2, _note(turn, troubled))
-            self._tap.epilog_finish(job.id, EPILOG, status)
+                self._tap.raise_exception(job.id, "epilog", 2, _note(troubled))
+            self._tap.epilog_finish(job.id, turn.description, status)
+        del self._turns[turn.job, turn.description]
+        if ends or job is None:
             return
         self._ended[job.id] = status
         if job.state is State.RUN and status != 0:
-            self._tap.raise_exception(job.id, "prolog", 0, _note(turn, troubled))
+            self._tap.raise_exception(job.id, "prolog", 0, _note(troubled))
         else:
             self._step(job)
 
     async def _run_all(self, turn: _Turn) -> list[_Outcome]:
-        limits = self._limits[turn.description]
+        """Run the commands of a turn one after the other; of a prolog none after one that fails."""
         nodes = resource_set.decode(self._tap.resources(turn.job) or _NOWHERE)
+        spec = self._tap.jobspec(turn.job)
         environment = {
             "FLUX_JOB_ID": fluid.f58(turn.job),
             "FLUX_JOB_USERID": str(turn.userid),
             "FLUX_JOB_RANKS": idset.encode(node.rank for node in nodes),
         }
-        if not limits.per_rank:
-            return [await self._run_one(turn, limits, environment, None)]
+        try:
+            steps = self._around.steps(turn.job, spec, turn.description)
+        except CannotRun as error:
+            return [_Outcome(step=_NO_STEP, node=None, status=127 << 8, trouble=str(error))]
+        outcomes: list[_Outcome] = []
+        for step in steps:
+            outcomes += await self._run_on_all(
+                turn, step, {**environment, **step.environment}, nodes
+            )
+            if turn.description == turn.settings.before and any(each.status for each in outcomes):
+                break
+        return outcomes
+
+    async def _run_on_all(
+        self, turn: _Turn, step: Step, environment: Mapping[str, str], nodes: Sequence[Rank]
+    ) -> list[_Outcome]:
+        if not step.per_rank:
+            return [await self._run_one(turn, step, environment, None)]
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(
-                    self._run_one(turn, limits, environment | {"WARREN_NODE": node.host}, node)
+                    self._run_one(turn, step, {**environment, "WARREN_NODE": node.host}, node)
                 )
                 for node in nodes
             ]
         return [each.result() for each in running]
 
     async def _run_one(
-        self, turn: _Turn, limits: _Limits, environment: Mapping[str, str], node: Rank | None
+        self, turn: _Turn, step: Step, environment: Mapping[str, str], node: Rank | None
     ) -> _Outcome:
+        lasting = fluid.f58(turn.job) if self._around.lasting else None
         async with self._places:
             if turn.cancelled.is_set():
-                return _Outcome(node=node, status=int(signal.SIGTERM), trouble=None)
+                return _Outcome(step=step, node=node, status=int(signal.SIGTERM), trouble=None)
             try:
-                command = await self._commands.start(limits.argv, environment)
+                command = await self._commands.start(step.argv, environment, lasting)
             except CannotRun as error:
-                log.error("command cannot be run", command=limits.argv[0], reason=str(error))
-                outcome = _Outcome(node=node, status=127 << 8, trouble="could not be run")
+                log.error("command cannot be run", command=step.argv[0], reason=str(error))
+                outcome = _Outcome(
+                    step=step, node=node, status=127 << 8, trouble="could not be run"
+                )
             else:
-                outcome = await self._tend(command, turn, limits, node)
-        if outcome.trouble is not None and limits.exit_on_first_error:
+                outcome = await self._tend(command, turn, step, node)
+        if outcome.trouble is not None and step.exit_on_first_error:
             turn.cancelled.set()
         return outcome
 
-    async def _tend(
-        self, command: Command, turn: _Turn, limits: _Limits, node: Rank | None
-    ) -> _Outcome:
+    async def _tend(self, command: Command, turn: _Turn, step: Step, node: Rank | None) -> _Outcome:
         """Wait for a command, and end it when it takes too long or is wanted no more."""
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(command.wait())
@@ -265,23 +352,23 @@ class Perilog:
             try:
                 await asyncio.wait(
                     {ended, cancelled},
-                    timeout=limits.seconds,
+                    timeout=step.seconds,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if ended.done():
                     status = ended.result()
-                    return _Outcome(node=node, status=status, trouble=_trouble(status))
+                    return _Outcome(step=step, node=node, status=status, trouble=_trouble(status))
                 trouble = None if cancelled.done() else "timed out"
                 command.signal(signal.SIGTERM)
-                await asyncio.wait({ended}, timeout=limits.kill_seconds)
+                await asyncio.wait({ended}, timeout=step.kill_seconds)
                 if not ended.done():
                     trouble = trouble or "canceled then timed out"
                     command.signal(signal.SIGKILL)
                     # What does not even heed this is left behind: no job waits for it for ever.
-                    await asyncio.wait({ended}, timeout=limits.kill_seconds)
+                    await asyncio.wait({ended}, timeout=step.kill_seconds)
                 status = ended.result() if ended.done() else int(signal.SIGKILL)
                 # It has not done its work, whatever it says.
-                return _Outcome(node=node, status=status or _FAILED, trouble=trouble)
+                return _Outcome(step=step, node=node, status=status or _FAILED, trouble=trouble)
             finally:
                 if not ended.done():
                     command.signal(signal.SIGKILL)
@@ -292,15 +379,20 @@ class Perilog:
 _NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
-def _limits(site: config.Perilog, usual: float) -> _Limits:
+def _step(subject: str, site: config.Perilog, usual: float) -> Step:
     seconds = usual if site.timeout is None else tables.seconds(site.timeout)
-    return _Limits(
+    return Step(
+        subject=subject,
         argv=site.command,
         per_rank=site.per_rank,
         seconds=seconds or None,
         kill_seconds=tables.seconds(site.kill_timeout),
         exit_on_first_error=site.exit_on_first_error,
     )
+
+
+_NO_STEP: Final = Step(subject="", argv=(), per_rank=False, seconds=None, kill_seconds=0.0)
+"""Instead of commands that there are not."""
 
 
 def _trouble(status: int) -> str | None:
@@ -310,13 +402,9 @@ def _trouble(status: int) -> str | None:
     return f"was killed by signal {-code}" if code < 0 else f"failed with exit status {code}"
 
 
-def _kind(turn: _Turn) -> str:
-    return "prolog" if turn.description == PROLOG else "epilog"
-
-
-def _note(turn: _Turn, troubled: Sequence[_Outcome]) -> str:
+def _note(troubled: Sequence[_Outcome]) -> str:
     """Return in one sentence what went wrong, and where."""
-    words = sorted({each.trouble or "" for each in troubled})
-    hosts = [each.node.host for each in troubled if each.node is not None]
+    words = sorted({f"{each.step.subject} {each.trouble}".strip() for each in troubled})
+    hosts = list(dict.fromkeys(each.node.host for each in troubled if each.node is not None))
     where = f" on {','.join(hosts)}" if hosts else ""
-    return f"{_kind(turn)} {' and '.join(words)}{where}"
+    return f"{' and '.join(words)}{where}"
