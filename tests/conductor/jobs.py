@@ -23,6 +23,7 @@ class Jobs:
         self.passes: list[tuple[int, str | None]] = []
         self.held: Sequence[Held] = ()
         self.allowed: dict[int, Sequence[str] | None] = {}
+        self.enabled: dict[int, tuple[str, ...]] = {}
         """The nodes that jobs were released for."""
         self.synced = asyncio.Event()
         self.synced.set()
@@ -63,9 +64,11 @@ class Jobs:
         resources: Sequence[Mapping[str, Any]],
         constraints: Mapping[str, Any],
         nodes: Sequence[str] | None = None,
+        daemons: Sequence[str] = (),
     ) -> None:
         self.asked.append(("release", job.id, resources))
         self.allowed[job.id] = nodes
+        self.enabled[job.id] = tuple(daemons)
         self._now(job, Phase.QUEUED, Phase.HELD)
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:

@@ -137,6 +137,20 @@ def test_a_held_job_is_released_with_flash_beside_each_node() -> None:
     assert notes(actions) == {"rabbit_proposal_timing": "1.5s", "rabbit_workflow": RAW}
 
 
+def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() -> None:
+    wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload"])}
+
+    def released(daemons: list[str] | None) -> Release:
+        snapshot = seen(job(Phase.HELD), at("Proposal"), breakdowns=wanted, daemons=daemons)
+        (found,) = (each for each in decide(snapshot) if isinstance(each, Release))
+        return found
+
+    for known in (None, ["copy-offload"]):
+        assert released(known).daemons == ("copy-offload",)
+    with pytest.raises(Fault, match="the daemon 'copy-offload' is not offered by this cluster"):
+        released(["other"])
+
+
 def test_a_job_that_has_its_flash_already_is_released_as_it_is() -> None:
     (released,) = [
         each for each in decide(seen(job(Phase.HELD), at("Proposal"))) if isinstance(each, Release)

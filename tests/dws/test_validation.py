@@ -179,11 +179,6 @@ USE = "#DW container name=ab profile=cd"
             0, "fasd",
             "Unable to find NnfStorageProfile: fasd. Did you mean 'fast'?",
         ),
-        (
-            [f"{JOBDW} requires=user-container-auth"], None, 0, "user-container-auth",
-            "The daemon 'user-container-auth' is not offered by this cluster. Leave it out, or "
-            "ask an admin for it.",
-        ),
         # Containers
         (
             [JOBDW, f"{USE} DW_JOB_xx=nope"], None, 1, "container",
@@ -237,7 +232,7 @@ def test_what_cannot_be_carried_out_is_told_at_its_place(
          facts(persistent_copies=True)),
         (["#DW persistentdw name=nothing"], facts(persistent=None)),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
-         facts(makes=("gfs2", "xfs"), daemons=frozenset({"copy-offload"}))),
+         facts(makes=("gfs2", "xfs"))),
         ([GFS2, f"{USE} DW_JOB_xx=foo DW_GLOBAL_xx=/lus/a"], CONTAINER),
         ([JOBDW.replace("xfs", "raw"), f"{USE} DW_JOB_xx=foo"], CONTAINER),
         ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], UNKNOWN),
@@ -317,6 +312,8 @@ _ELSEWHERE = (
     "MGT",
     "externalMgs",
 )
+_DAEMONS = "-requires-copy-offload-no-secret"
+"""What the word needs there is a Secret; here the site's rule has the word or not."""
 _OTHERS = ("-by-other-user", "-other-user")
 
 
@@ -345,6 +342,8 @@ def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
     refused = 0
     for name, directives, code, message in _cases():
         if code != 201 or not message or any(words in message for words in _ELSEWHERE):
+            continue
+        if name.endswith(_DAEMONS):
             continue
         theirs = Persistent(name="per-gfs2", file_system="gfs2", userid=8)
         known = facts(

@@ -112,6 +112,16 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         ("resource.properties.fast = 'n[1'", "resource: properties.fast: hostlist 'n[1'"),
         ("resource.properties.'a|b' = 'n1'", "resource: properties: is no property 'a|b'"),
         ("resource.properties.'+a' = 'n1'", "resource: properties: '+a' is for the nodes of a"),
+        ("[daemons.a]", "daemons.a: has neither prolog nor epilog: name the command that"),
+        ("[daemons.a]\nprolog = ['x']", "daemons.a: prolog: 'x' is not an absolute path"),
+        ("[daemons.a]\nepilog = ['x']", "daemons.a: epilog: 'x' is not an absolute path"),
+        (
+            "[daemons.a]\nprolog = ['/x']\n[daemons.b]\nprologue = ['/x']",
+            "daemons.b: there is no key 'prologue' here, but there is 'prolog'",
+        ),
+        ("[daemons.a]\nprolog = ['/x']\ntimeout = 'soon'", "daemons.a: timeout: 'soon' is not"),
+        ("[daemons.a]\nprolog = ['/x']\nkill-timeout = 0", "daemons.a: kill-timeout is 0"),
+        ("[daemons.'a,b']\nprolog = ['/x']", "daemons"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_path(text: str, words: str) -> None:

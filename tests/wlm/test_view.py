@@ -39,6 +39,16 @@ def test_every_event_of_a_life_leads_to_its_phase() -> None:
     assert phases == [phase for _, phase in STORY]
 
 
+def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> None:
+    stop = {"description": "dws-daemons-stop"}
+    stopping = after(11, Event(1.0, "epilog-start", stop))
+    stopped = after(
+        11, Event(1.0, "epilog-start", stop), Event(1.0, "epilog-finish", {**stop, "status": 0})
+    )
+
+    assert (view.phase(stopping), view.phase(stopped)) == (Phase.RUNNING, Phase.ENDING)
+
+
 def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
     exception = Event(1.0, "exception", {"type": "cancel", "severity": 0, "note": ""})
     spec = jobspec.make(["true"], nodes=1)

@@ -5,7 +5,7 @@ Workflow was first seen in TransientCondition, and what a job has been shown.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -50,14 +50,19 @@ class Conductor:
         clock: Clock,
         floor: int,
         policy: placement.Policy = placement.NO_POLICY,
+        daemons: Collection[str] | None = None,
     ) -> None:
-        """`floor` is the least size of one allocation, in bytes."""
+        """`floor` is the least size of one allocation, in bytes.
+
+        `daemons` are those that jobs may name with `requires`, where that is known.
+        """
         self._client = client
         self._informers = informers
         self._jobs = jobs
         self._clock = clock
         self._floor = floor
         self._policy = policy
+        self._daemons = daemons
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
         self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
@@ -194,6 +199,7 @@ class Conductor:
             floor=self._floor,
             largest=self._capacities.largest(),
             policy=self._policy,
+            daemons=self._daemons,
             transient=self._transient_for(job, workflow),
         )
 
@@ -219,8 +225,8 @@ class Conductor:
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
-                case conduct.Release(resources, constraints, nodes):
-                    await self._jobs.release(job, resources, constraints, nodes)
+                case conduct.Release(resources, constraints, nodes, daemons):
+                    await self._jobs.release(job, resources, constraints, nodes, daemons)
                 case conduct.Start(variables):
                     await self._jobs.start(job, variables)
                 case conduct.Finish():

@@ -45,10 +45,12 @@ class WorkloadManager(Protocol):
         resources: Sequence[Mapping[str, Any]],
         constraints: Mapping[str, Any],
         nodes: Sequence[str] | None = None,
+        daemons: Sequence[str] = (),
     ) -> None:
         """Release the job to the scheduler, with these resources, on some of these nodes.
 
-        `constraints` are what their flash demands of rabbits, by the labels of the resources.
+        `constraints` are what their flash demands of rabbits, by the labels of the resources,
+        and `daemons` are to be enabled on the job's nodes before its tasks start.
         """
         ...
 

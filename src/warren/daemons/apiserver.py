@@ -102,9 +102,12 @@ async def serve_until_stopped(
         running.result()
 
 
-async def establish(client: Client, site: Site) -> None:
-    """Bring what is a cluster's own to what it should be. May be repeated at any time."""
-    await cluster.establish(client, site)
+async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -> None:
+    """Bring what is a cluster's own to what it should be. May be repeated at any time.
+
+    `daemons` are those that directives may name with `requires`.
+    """
+    await cluster.establish(client, site, daemons)
     by_name = {kind.name: kind for kind in (NAMESPACE, *authorization.KINDS)}
     await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(site)))
 

@@ -1,7 +1,7 @@
 """The objects that a cluster starts with: definitions, rules, profiles, nodes, file systems."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -48,17 +48,20 @@ async def define(client: Client) -> None:
     await apply_all(client, ((CRD, crd) for crd in definitions()))
 
 
-async def establish(client: Client, site: Site) -> None:
-    """Bring the cluster's own objects to what they should be. May be repeated at any time."""
+async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -> None:
+    """Bring the cluster's own objects to what they should be. May be repeated at any time.
+
+    `daemons` are those that directives may name with `requires`.
+    """
     await define(client)
-    await apply_all(client, _objects(site))
+    await apply_all(client, _objects(site, daemons))
     wanted = {f"global-{number}" for number in range(len(site.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
             await client.delete(Remove(kind=kinds.LUSTRE, key=key_of(obj)))
 
 
-def _objects(site: Site) -> Iterator[tuple[Kind, Object]]:
+def _objects(site: Site, daemons: Collection[str]) -> Iterator[tuple[Kind, Object]]:
     chassis = site.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
     system = (kinds.DEFAULT_NAMESPACE, kinds.RULES_NAMESPACE, kinds.PROFILES_NAMESPACE)
@@ -66,7 +69,8 @@ def _objects(site: Site) -> Iterator[tuple[Kind, Object]]:
         yield NAMESPACE, {"metadata": {"name": name}}
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
-        yield by_name[obj["kind"]], obj
+        kind = by_name[obj["kind"]]
+        yield kind, _requiring(obj, daemons) if kind == kinds.RULE else obj
     storage_nodes = [
         {
             "type": "Rabbit",
@@ -92,6 +96,26 @@ def _objects(site: Site) -> Iterator[tuple[Kind, Object]]:
         }
         spec = {"name": f"global{number}"[:8], "mgsNids": "127.0.0.1@tcp", "mountRoot": path}
         yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
+
+
+_NONE: Final = "^$"
+"""A pattern that no word of a list has."""
+
+
+def _requiring(rule: Object, daemons: Collection[str]) -> Object:
+    """Return a rule whose commands take these words with `requires`, where they take any."""
+    patterns = [f"^{name}$" for name in sorted(daemons)] or [_NONE]
+    spec = [
+        {
+            **command,
+            "ruleDefs": [
+                {**each, "patterns": patterns} if each["key"] == "^requires$" else each
+                for each in command["ruleDefs"]
+            ],
+        }
+        for command in rule["spec"]
+    ]
+    return {**rule, "spec": spec}
 
 
 _OWN: Final = ("spec", "data", "rules", "subjects")

@@ -43,6 +43,7 @@ from warren.scheduling.graph import Graph
 from warren.wlm import view
 from warren.wlm.codec import BINDING
 from warren.wlm.embedded import health, waits
+from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.plugin import DwsPlugin
@@ -94,6 +95,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
         plugins=[DwsPlugin()],
+        around=[DaemonCommands(stands_on.config.daemons)],
         validators=lambda graph: [_validator(informers, graph, stands_on.config.storage, made_by)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
@@ -164,11 +166,13 @@ def conductor(
     informers: Informers,
     clock: Clock,
     handle: Handle,
-    storage: config.Storage,
+    settings: config.Config,
 ) -> tuple[Methods, dict[str, Part]]:
     """Build the conductor of an instance, and the service that it is to offer there as `dws`."""
     jobs = EmbeddedJobs(handle)
-    leading = Conductor(client, informers, jobs, clock, FLOOR, policy(storage))
+    leading = Conductor(
+        client, informers, jobs, clock, FLOOR, policy(settings.storage), settings.daemons
+    )
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
     return methods, {"jobs": jobs.run, "conductor": leading.run}
 
@@ -183,13 +187,13 @@ def control(site: Site, ports: Ports) -> Control:
         lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
     )
     methods, leading = conductor(
-        ports.client(local), informers, ports.clock, flux.handle, ports.instance.config.storage
+        ports.client(local), informers, ports.clock, flux.handle, ports.instance.config
     )
     flux.bus.register("dws", methods)
 
     async def establish() -> None:
         await embedded.begin()
-        await apiserver.establish(local, site)
+        await apiserver.establish(local, site, ports.instance.config.daemons)
 
     system = System(
         first={"api": embedded.run, "kvs": flux.kvs.run},

@@ -7,7 +7,7 @@ role allows.
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,7 @@ from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
+from warren.node.namespaces import Namespace, entering
 from warren.rpc import client as rpc_client
 from warren.rpc import server
 from warren.rpc.bus import Bus
@@ -51,7 +52,7 @@ async def api(state: StateDir, site: Site, port: int | None = None) -> None:
     endpoint = apiserver.opened(state, port, apiserver.components(site))
 
     async def establish(client: Client) -> None:
-        await apiserver.establish(client, site)
+        await apiserver.establish(client, site, config.load(state.config).daemons)
 
     await apiserver.run(state, endpoint, establish)
 
@@ -71,17 +72,17 @@ async def conductor(state: StateDir, site: Site) -> None:
             bus = Bus(os.geteuid())
             try:
                 async with rpc_client.connect(state.socket, bus) as handle:
-                    await _lead(client, bus, handle, config.load(state.config).storage)
+                    await _lead(client, bus, handle, config.load(state.config))
             except RpcError as error:
                 if not error.lost:
                     raise
             await asyncio.sleep(_AGAIN)
 
 
-async def _lead(client: Client, bus: Bus, handle: Connection, storage: config.Storage) -> None:
+async def _lead(client: Client, bus: Bus, handle: Connection, settings: Config) -> None:
     """Be the conductor of one instance, until it goes away. Raises RpcError if it is not there."""
     informers = Informers(client, indexes=INDEXES)
-    methods, parts = compose.conductor(client, informers, SystemClock(), handle, storage)
+    methods, parts = compose.conductor(client, informers, SystemClock(), handle, settings)
     bus.register("dws", methods)
     await handle.rpc("service.add", {"service": "dws"})
     leading = asyncio.ensure_future(System(parts={"informers": informers.run, **parts}).run())
@@ -124,11 +125,20 @@ def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
         clock=SystemClock(),
         jobs=jobs,
         launcher=remote_launcher,
-        commands=ProcessCommands(state.mark),
+        commands=ProcessCommands(state.mark, lambda node: _onto(state, node)),
         owner=os.geteuid(),
         config=config.load(state.config),
         room=lambda: diskspace.left(state.path),
     )
+
+
+def _onto(state: StateDir, node: str) -> Sequence[str]:
+    """Return the words to put before a command that is to run among the mounts of a node.
+
+    There are none where it has no mount namespace: nothing is mounted there then.
+    """
+    holder = Namespace(state.nodes / node, state.mounts).holder
+    return () if holder is None else entering(holder)
 
 
 def access_policy(settings: Config) -> AccessPolicy:

@@ -257,6 +257,10 @@ def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
         yield f"{key} is at most {definition.max}.", None
 
 
+_EMPTY: Final = "^$"
+"""The pattern of lists that have no words on this cluster: it is that of the empty one alone."""
+
+
 def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
     seen: set[str] = set()
     repeated: set[str] = set()
@@ -266,12 +270,19 @@ def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
                 repeated.add(word)
                 yield f"{word!r} is repeated in {key}.", None
         elif definition.patterns and not any(found(each, word) for each in definition.patterns):
-            known = [word for word in map(_literal, definition.patterns) if word]
-            yield (
-                f"Unknown word {word!r} in {key}: it takes {listed(known or definition.patterns)}.",
-                did_you_mean(word, known),
-            )
+            yield _unknown_word(key, definition, word)
         seen.add(word)
+
+
+def _unknown_word(key: str, definition: ArgumentRule, word: str) -> tuple[str, str | None]:
+    if definition.patterns == (_EMPTY,):
+        sentence = f"Unknown word {word!r} in {key}: this cluster offers none."
+        return sentence, "Leave it out, or ask an admin for it."
+    known = [each for each in map(_literal, definition.patterns) if each]
+    return (
+        f"Unknown word {word!r} in {key}: it takes {listed(known or definition.patterns)}.",
+        did_you_mean(word, known),
+    )
 
 
 _CAPACITY = "KiB|KB|MiB|MB"

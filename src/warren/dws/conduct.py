@@ -12,7 +12,16 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held, Locality
-from warren.dws import kinds, location, nodelocal, persistent, placement, reports, resources
+from warren.dws import (
+    daemons,
+    kinds,
+    location,
+    nodelocal,
+    persistent,
+    placement,
+    reports,
+    resources,
+)
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown import PERSISTENT
 from warren.dws.faults import Fault
@@ -82,6 +91,8 @@ class JobSnapshot:
     largest: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
     policy: placement.Policy = placement.NO_POLICY
+    daemons: Collection[str] | None = None
+    """Those that the workload manager can enable for jobs, where that is known."""
     flash: Sequence[Held] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     transient: float | None = None
@@ -99,6 +110,8 @@ class Release:
     """What their flash demands of rabbits (`dws.resources`)."""
     nodes: tuple[str, ...] | None = None
     """The nodes that it may have; None for all."""
+    daemons: tuple[str, ...] = ()
+    """The daemons that are to be enabled for it."""
 
 
 @dataclass(frozen=True)
@@ -289,6 +302,9 @@ def new_workflow(job: Job) -> Object:
 def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not _complete(workflow, State.PROPOSAL):
         return []
+    required = daemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
+    if snapshot.daemons is not None:
+        daemons.demand_known(required, snapshot.daemons)
     needs = [need for each in _needs(snapshot).values() for need in each]
     changed = resources.rewritten(
         snapshot.job.resources, needs, snapshot.floor, snapshot.largest, _localities(snapshot)
@@ -300,7 +316,7 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [
         *_record(snapshot, workflow),
         Note("rabbit_workflow", snapshot.raw),
-        Release(changed.resources, changed.constraints, nodes),
+        Release(changed.resources, changed.constraints, nodes, required),
     ]
 
 

@@ -243,6 +243,8 @@ class BreakdownStatus(_Struct, frozen=True):
     storage: BreakdownStorage | None = None
     compute: BreakdownCompute | None = None
     requires: tuple[str, ...] = ()
+    required_daemons: tuple[str, ...] = ()
+    """The older word for `requires`."""
     error: Error | None = None
 
 

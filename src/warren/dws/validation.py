@@ -68,8 +68,6 @@ class Facts:
     profiles: Sequence[NnfStorageProfile] | None = None
     makes: Sequence[str] | None = MAKES
     """The types of file systems that its rabbits make."""
-    daemons: frozenset[str] | None = frozenset()
-    """The words of `requires` that it has a daemon for."""
     containers: bool | None = False
     """Whether it runs containers."""
     waits: bool = False
@@ -87,7 +85,6 @@ UNKNOWN: Final = Facts(
     file_systems=None,
     raw=None,
     makes=None,
-    daemons=None,
     containers=None,
     copy_profiles=None,
     persistent_copies=None,
@@ -196,7 +193,6 @@ def _meaning(
 def _job_storage(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
     yield from _kind(directive, facts)
     yield from _size(directive)
-    yield from _daemons(directive, facts)
 
 
 def _create(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
@@ -321,26 +317,10 @@ def _sentence(fault: Fault) -> str:
     return words if words.endswith("?") else f"{words}."
 
 
-def _daemons(directive: Directive, facts: Facts) -> Iterator[Mistake]:
-    wanted = _value(directive, "requires")
-    if wanted is None or facts.daemons is None:
-        return
-    at = wanted.start
-    for word in wanted.text.split(","):
-        if word not in facts.daemons:
-            yield directive.mistake(
-                Token(word, at),
-                f"The daemon {word!r} is not offered by this cluster.",
-                "Leave it out, or ask an admin for it.",
-            )
-        at += len(word) + 1
-
-
 # Storage that is there
 
 
 def _use(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
-    yield from _daemons(directive, facts)
     name = _value(directive, "name")
     if name is None:
         return

@@ -4,6 +4,7 @@ Every table has its default, and an empty file is a configuration. An unknown
 key, or a value of the wrong kind, is refused with its path.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -28,7 +29,9 @@ from warren.rpc.message import Payload, Request
 log = structlog.get_logger()
 
 _LEAST_TMPDIR: Final = 2**20
-_SOME_QUEUE: Final = "queues[...]"
+_SOME: Final = re.compile(r"(queues|daemons)\[\.\.\.\](.*)")
+_DAEMON: Final = r"^[a-z][a-z0-9-]*$"
+"""The name of a daemon, as a directive may have it."""
 
 
 class Access(Table, frozen=True):
@@ -206,6 +209,29 @@ class Content(Table, frozen=True):
     """What names blobs, for the whole life of the instance: sha1 or sha256."""
 
 
+class Daemon(Table, frozen=True):
+    """Table `daemons.NAME`, which is ours: a daemon that jobs may name with `requires`."""
+
+    prolog: tuple[str, ...] = ()
+    """Starts it for a job, on each of its nodes."""
+    epilog: tuple[str, ...] = ()
+    """Stops it."""
+    timeout: Duration = 300.0
+    """FSD or seconds for each of the two; 0 is no limit."""
+    kill_timeout: Duration = 10.0
+    """FSD or seconds between the signal that ends it then and SIGKILL."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "timeout", "kill_timeout")
+        _demand_moment(self.kill_timeout)
+        if not (self.prolog or self.epilog):
+            raise ValueError("has neither prolog nor epilog: name the command that starts it")
+        for name in ("prolog", "epilog"):
+            command = getattr(self, name)
+            # It is run as the instance's owner: which program that is must not depend on a PATH.
+            _demand_absolute(name, command[0] if command else None)
+
+
 class Storage(Table, frozen=True):
     """Table `storage`, which is ours: what nodes do about storage that is in use at its end."""
 
@@ -271,6 +297,7 @@ class Config(Table, frozen=True):
     sched: Sched = Sched()
     sign: Sign = Sign()
     storage: Storage = Storage()
+    daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON)], Daemon] = {}
 
 
 def load(path: Path) -> Config:
@@ -337,16 +364,18 @@ def _read(path: Path) -> Config:
 def _told(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
     """Return a problem after the path of its place."""
     problem, place = tables.told(error, Config)
-    if place.startswith(_SOME_QUEUE):
-        place = f"queues.{_invalid_queue(decoded['queues'])}{place.removeprefix(_SOME_QUEUE)}"
+    some = _SOME.fullmatch(place)
+    if some is not None:
+        name = _first_invalid(decoded[some[1]], Queue if some[1] == "queues" else Daemon)
+        place = f"{some[1]}.{name}{some[2]}"
     return f"{place}: {problem}" if place else problem
 
 
-def _invalid_queue(queues: Mapping[str, Any]) -> str:
-    """Return the name of the first queue that is invalid, which msgspec does not tell."""
-    for name, table in queues.items():
+def _first_invalid(named: Mapping[str, Any], shape: type) -> str:
+    """Return the name of the first table that is invalid, which msgspec does not tell."""
+    for name, table in named.items():
         try:
-            msgspec.convert(table, Queue)
+            msgspec.convert(table, shape)
         except msgspec.ValidationError:
             return name
-    raise AssertionError("one of the queues is wrong")
+    raise AssertionError("one of them is wrong")

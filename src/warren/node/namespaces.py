@@ -115,10 +115,7 @@ class Namespace:
 
     async def enter(self) -> list[str]:
         """Return the words to put before a command that is to run in the namespace."""
-        target = f"--target={await self.ensure()}"
-        if os.geteuid() == 0:
-            return ["nsenter", target, "--mount"]
-        return ["nsenter", target, "--user", "--mount", "--preserve-credentials"]
+        return entering(await self.ensure())
 
     @property
     def root(self) -> Path | None:
@@ -191,6 +188,14 @@ def processes(namespaces: Iterable[Namespace]) -> list[int]:
     others = sorted(set(numbers()) - holders)
     answers = look(mount_namespace, others)
     return [each for each, space in zip(others, answers, strict=True) if space in spaces]
+
+
+def entering(holder: int) -> list[str]:
+    """Return the words to put before a command that is to run in the namespace of a holder."""
+    target = f"--target={holder}"
+    if os.geteuid() == 0:
+        return ["nsenter", target, "--mount"]
+    return ["nsenter", target, "--user", "--mount", "--preserve-credentials"]
 
 
 def mount_points(process: int) -> set[str]:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 DEPENDENCY: Final = "dws-create"
 PROLOG: Final = "dws-setup"
 EPILOG: Final = "dws-epilog"
+DAEMONS_PROLOG: Final = "dws-daemons-start"
+DAEMONS_EPILOG: Final = "dws-daemons-stop"
 
 BINDING: Final = Binding(
     wlm_id="flux",
@@ -74,6 +76,8 @@ class ResourceUpdate(_Struct, frozen=True):
     errmsg: str | None = None
     dw_constraints: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What their flash demands of rabbits. It is ours, and only there where something is."""
+    requires: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
+    """The daemons that the job needs. It is ours, and only there where it needs some."""
 
 
 class PrologRemove(_Struct, frozen=True):

@@ -15,7 +15,7 @@ from warren.lifecycle.states import State
 from warren.rfc import dependency, fluid, hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
-from warren.wlm.codec import BINDING, DEPENDENCY, EPILOG, PROLOG
+from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
 
 _LATE: Final = ("persistentdw", "destroy_persistent")
 """Directives about storage that jobs before this one may still have to make, or to let go of."""
@@ -90,7 +90,8 @@ def of(
 def phase(job: lifecycle.Job) -> Phase:
     """Return where a job is, as far as its storage is concerned."""
     if EPILOG in job.epilogs:
-        return Phase.ENDING
+        # Daemons let go of the job's storage first.
+        return Phase.RUNNING if DAEMONS_EPILOG in job.epilogs else Phase.ENDING
     if job.state is State.INACTIVE or EPILOG in job.ever_epilogs:
         return Phase.OVER
     if job.state in (State.NEW, State.DEPEND):

@@ -167,6 +167,7 @@ class EmbeddedJobs:
         resources: Sequence[Mapping[str, Any]],
         constraints: Mapping[str, Any],
         nodes: Sequence[str] | None = None,
+        daemons: Sequence[str] = (),
     ) -> None:
         # What flux-coral2 calls `exclude` is a constraint, which the plugin adds to the job's own.
         wired = None if nodes is None else {"hostlist": [hostlist.encode(nodes)]}
@@ -175,6 +176,7 @@ class EmbeddedJobs:
             resources=resources,
             exclude=wired,
             dw_constraints=constraints or msgspec.UNSET,
+            requires=daemons or msgspec.UNSET,
         )
         await self._ask("job-manager.dws.resource-update", codec.write(message))
 
@@ -277,12 +279,17 @@ class EmbeddedJobs:
                         break
                     await self._changed.wait()
         except TimeoutError:
-            log.warning("the journal does not tell of a job", job=job)
+            if not self._stops_daemons(job):
+                log.warning("the journal does not tell of a job", job=job)
         passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._requests.setdefault(job, []).append(passed)
         self._tell(job)
         mistake = await passed
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
+
+    def _stops_daemons(self, job: int) -> bool:
+        known = self._known.get(job)
+        return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
 
     def passed(self, job: int, mistake: str | None) -> None:
         for request in self._requests.pop(job, ()):

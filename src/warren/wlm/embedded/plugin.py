@@ -138,9 +138,11 @@ class DwsPlugin:
             if message.exclude is not None:
                 updates["attributes.system.constraints"] = self._constraints(job.id, message)
             # Set in any case: what a job's author has written there is not asked for.
-            own = jobspecs.system(self._tap.jobspec(job.id)).get("dw_constraints")
-            if message.dw_constraints or own:
+            own = jobspecs.system(self._tap.jobspec(job.id))
+            if message.dw_constraints or own.get("dw_constraints"):
                 updates["attributes.system.dw_constraints"] = message.dw_constraints or {}
+            if message.requires or own.get("dw_requires"):
+                updates["attributes.system.dw_requires"] = list(message.requires or ())
             self._tap.update_jobspec(job.id, updates)
             self._tap.dependency_remove(job.id, DEPENDENCY)
         return {}

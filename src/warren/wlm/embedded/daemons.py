@@ -1,0 +1,75 @@
+"""The daemons that jobs need, started on their nodes and stopped again by commands of the site.
+
+A job's daemons start when its storage is mounted, before its tasks, and are stopped when these
+have ended, before its nodes unmount (ADR 055). Which ones it needs stands in the jobspec, where
+the conductor has written what the breakdowns of its directives name.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from warren.instance.config import Daemon
+from warren.instance.exec.perilog import CannotRun, Step
+from warren.lifecycle import tables
+from warren.lifecycle.perilog import Settings
+from warren.rfc import jobspec as jobspecs
+from warren.rfc.fluid import JobId
+from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DAEMONS_PROLOG, PROLOG
+
+
+class DaemonCommands:
+    """An `Around`: what starts and stops the daemons that a job needs."""
+
+    name: Final = "daemons"
+    lasting: Final = True
+
+    def __init__(self, site: Mapping[str, Daemon]) -> None:
+        self._site = site
+
+    def settings(self, spec: Mapping[str, Any]) -> Settings:
+        needed = bool(_required(spec))
+        return Settings(
+            before=DAEMONS_PROLOG,
+            after=DAEMONS_EPILOG,
+            behind=PROLOG,
+            prolog=needed,
+            epilog=needed,
+        )
+
+    def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:
+        starts = description == DAEMONS_PROLOG
+        workflow = BINDING.workflow(job)
+        identity = {
+            "DW_WORKFLOW_NAME": workflow.name,
+            "DW_WORKFLOW_NAMESPACE": workflow.namespace,
+        }
+        required = _required(spec)
+        found = []
+        for name in required if starts else reversed(required):
+            daemon = self._site.get(name)
+            if daemon is None:
+                raise CannotRun(
+                    f"the daemon {name!r} is not in the site's configuration any more: submit "
+                    "the job again without it, or ask an admin for it"
+                )
+            command = daemon.prolog if starts else daemon.epilog
+            if command:
+                found.append(
+                    Step(
+                        subject=f"{'prolog' if starts else 'epilog'} of the daemon {name!r}",
+                        argv=command,
+                        per_rank=True,
+                        seconds=tables.seconds(daemon.timeout) or None,
+                        kill_seconds=tables.seconds(daemon.kill_timeout),
+                        exit_on_first_error=starts,
+                        drains=not starts,
+                        environment={**identity, "WARREN_DAEMON": name},
+                    )
+                )
+        return found
+
+
+def _required(spec: Mapping[str, Any]) -> Sequence[str]:
+    # What stands there in a job without directives its author has written.
+    system = jobspecs.system(spec)
+    return system.get("dw_requires") or () if "dw" in system else ()
