@@ -75,7 +75,7 @@ class _Node:
     world: "World"
 
     def place(self, path: str) -> str:
-        return path
+        return self.world.place(self.name, path)
 
     def has(self, path: str) -> bool:
         simulated = any((self.name, path) in each.mounts for each in self.world.flash.values())
@@ -99,6 +99,8 @@ class World:
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []
         """Nodes on which a task was started while the storage it was told of was not there."""
+        self.place: Callable[[str, str], str] = lambda node, path: path
+        """Where a node has what jobs know by a path."""
         self._group = group
         self._play = play
         self._bus: Any = None

@@ -6,7 +6,8 @@ the node's agent mounts it again.
 """
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
 
@@ -18,6 +19,9 @@ from warren.wlm.codec import ENVIRONMENT
 
 _SECONDS: Final = 60.0
 """How long storage is waited for that is not there."""
+
+_LISTS: Final = ("DW_JOBS", "DW_PERSISTENTS")
+"""Variables that hold `name:path,name:path` (dws-spec section 9)."""
 
 _PAUSE: Final = 0.05
 
@@ -52,11 +56,25 @@ class DwsEnvironment(ShellPlugin):
                 event = eventlog.decode_line(entry["event"])
                 if event.name == ENVIRONMENT:
                     variables = event.context["variables"]
-                    await self._wait([each for each in variables.values() if each[:1] == "/"])
-                    for name, value in variables.items():
-                        shell.environment[name] = self._node.place(value)
+                    paths = [each for each in variables.values() if each[:1] == "/"]
+                    await self._wait(paths)
+                    shell.environment.update(self._placed(variables, paths))
                     return
         raise CannotRun("the job's storage was never made ready: no dws_environment event")
+
+    def _placed(self, variables: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
+        """Return variables with the node's own paths, also within lists (`DW_JOBS`)."""
+        places = {path: self._node.place(path) for path in paths}
+        # By the paths that are known: one may hold a comma.
+        known = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+        listed = re.compile(f":({known})(?=,|$)")
+
+        return {
+            name: listed.sub(lambda each: f":{places[each[1]]}", value)
+            if name in _LISTS
+            else places.get(value, value)
+            for name, value in variables.items()
+        }
 
     async def _wait(self, paths: Sequence[str]) -> None:
         """Return when all storage is there. Raises CannotRun if that takes too long."""
