@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import os
 import struct
 import subprocess
@@ -9,7 +10,10 @@ import sys
 import termios
 from pathlib import Path
 
+from rich.console import Console
+
 from tests.journeys.conftest import Cluster
+from warren.cli.cluster.tour import CASES, Case, Tour
 
 
 def test_the_demo_shows_a_whole_life_and_leaves_nothing(tmp_path: Path) -> None:
@@ -59,6 +63,71 @@ def test_the_demo_refuses_a_wrong_directive_in_words(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Unknown type 'zfs'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def outcomes(shown: str) -> dict[str, str]:
+    """Return the first word of the last line that the tour shows of each job, by its title."""
+    found = {}
+    for block in shown.split("\n\n"):
+        title, *lines = block.strip().splitlines()
+        if lines and lines[0].startswith("  #DW"):
+            found[title] = lines[-1].split()[0]
+    return found
+
+
+def test_the_tour_shows_what_the_machine_makes_and_why_it_makes_nothing_else(
+    tmp_path: Path,
+) -> None:
+    done = Cluster(tmp_path)("demo", "--tour", "-N2", TMPDIR=str(tmp_path))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = outcomes(done.stdout)
+    assert list(found) == [case.title for case in CASES]
+    assert set(found.values()) == {"done", "refused:"}
+    images = "disk images with loop devices" in done.stdout
+    wanted = {f"a job's own storage, {kind}": "done" for kind in ("xfs", "ext4")}
+    wanted["a job's own storage, raw"] = "done" if images and os.geteuid() == 0 else "refused:"
+    wanted["copies in and out"] = "done"
+    assert found.items() >= wanted.items()
+    for state in ("Proposal", "SCHED", "Setup", "DataIn", "PreRun", "tasks", "PostRun", "DataOut",
+                  "Teardown"):  # fmt: skip
+        assert done.stdout.count(f" {state} 0.") + done.stdout.count(f" {state} 1.") >= 3
+    assert "refused: Containers cannot run here" in done.stdout
+    assert "refused: File systems of type lustre are not made by this cluster" in done.stdout
+    assert "✓ no mount, no allocation and no process is left" in done.stdout
+    assert list(tmp_path.glob("warren-demo-*")) == []
+
+
+def test_a_job_of_the_tour_that_was_accepted_and_fails_is_told_and_the_others_go_on(
+    own_cluster: Cluster,
+) -> None:
+    xfs = "#DW jobdw type=xfs capacity=1MiB name=fast"
+    cases = [
+        Case(title="fails", directives=(xfs,), script="exit 3"),
+        Case(title="is wrong", directives=(xfs,), check=lambda shared, nodes: f"{nodes} [nodes]"),
+        Case(title="is too large", directives=(xfs.replace("1MiB", "1000TiB"),)),
+        Case(title="is nonsense", directives=(xfs.replace("xfs", "zfs"),)),
+        Case(title="is right", directives=(xfs,), script='[ -d "$DW_JOB_fast" ]'),
+    ]
+    shown = io.StringIO()
+    console = Console(file=shown, highlight=False, soft_wrap=True)
+    faults = Tour(console, own_cluster.state, 2, own_cluster.shared, cases).run()
+
+    assert [each.partition(": ")[0] for each in faults] == ["fails", "is wrong", "is too large"]
+    assert faults[:2] == ["fails: its tasks have ended with status 768", "is wrong: 2 [nodes]"]
+    assert "cannot be" in faults[2] or "GiB" in faults[2]
+    found = list(outcomes(shown.getvalue()).values())
+    assert found == ["failed:", "failed:", "failed:", "refused:", "done"]
+    assert "5 jobs: 1 done, 1 refused with a reason, 3 failed" in shown.getvalue()
+    assert list(own_cluster.shared.iterdir()) == []
+    own_cluster.wait_clean()
+
+
+def test_the_tour_takes_no_script(tmp_path: Path) -> None:
+    done = Cluster(tmp_path)("demo", "--tour", "--script", "a.sh", TMPDIR=str(tmp_path))
+
+    assert done.returncode == 1
+    assert "--tour has jobs of its own: leave out --script." in done.stderr
 
 
 def test_the_demo_of_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:

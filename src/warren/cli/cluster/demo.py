@@ -51,12 +51,19 @@ _BAR: Final = 30
                    "the example's data).")  # fmt: skip
 @click.option("--separate", is_flag=True,
               help="Run every component as a process of its own, with its own role.")  # fmt: skip
+@click.option("--tour", is_flag=True,
+              help="Run one job of each command and each kind of storage instead, and tell why "
+                   "what this machine cannot make is refused.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Keep the state directory.")
-def demo(script: str | None, nodes: int, global_: str | None, separate: bool, keep: bool) -> None:
+def demo(
+    script: str | None, nodes: int, global_: str | None, separate: bool, tour: bool, keep: bool
+) -> None:
     """Run one rabbit job through its whole life, on a cluster made for it.
 
     Exits 0 if the job succeeded, its output is right, and nothing is left of it.
     """
+    if tour and script is not None:
+        raise UserMistake("--tour has jobs of its own: leave out --script.")
     from rich.console import Console
 
     from warren.daemons.temporary import temporary
@@ -74,12 +81,13 @@ def demo(script: str | None, nodes: int, global_: str | None, separate: bool, ke
         directory.mkdir(mode=0o700)
         if global_ is None:
             shutil.copytree(_examples() / "data", shared)
+        demonstration = _Demonstration(console, cluster, nodes, rabbits)
         try:
-            faults = _Demonstration(console, cluster, nodes, rabbits).run(
+            faults = demonstration.tour(shared) if tour else demonstration.run(
                 Path(script) if script else _examples() / _EXAMPLE,
                 shared,
                 check=_right_means if script is None else None,
-            )
+            )  # fmt: skip
         finally:
             if keep:
                 console.print(f"kept: {directory}")
@@ -121,7 +129,7 @@ def _examples() -> Path:
 
 @dataclass
 class _Demonstration:
-    """One demo. `run` gives what is not as it should be."""
+    """One demo. `run` and `tour` return what is not as it should be."""
 
     console: "Console"
     cluster: "Temporary"
@@ -147,13 +155,29 @@ class _Demonstration:
             faults = self._faults(story, shared, check)
             # While the nodes are still there: with them, whatever is mounted would go, too.
             left = leftovers(self.state)
-        left += leftovers(self.state)
+        return faults + self._left(left)
+
+    def tour(self, shared: Path) -> list[str]:
+        """Run the jobs of the tour, which have their files below `shared`."""
+        from warren.cli.cluster.tour import Tour
+        from warren.daemons.sweep import leftovers
+
+        with self._running():
+            faults = Tour(self.console, self.state, self.nodes, shared.resolve()).run()
+            left = leftovers(self.state)
+        return faults + self._left(left)
+
+    def _left(self, left: list[str]) -> list[str]:
+        """Tell whether anything is left, `left` before the cluster stopped included."""
+        from warren.daemons.sweep import leftovers
+
+        left = left + leftovers(self.state)
         if not left:
             good = _mark(self.console, "✓", "ok:")
             self.console.print(
                 f"[green]{good}[/green] no mount, no allocation and no process is left"
             )
-        return faults + [f"left behind: {each}" for each in left]
+        return [f"left behind: {each}" for each in left]
 
     def _introduce(self, script: Path, spec: dict[str, Any]) -> None:
         self.console.print(f"[bold]{script}[/bold] on {plural(self.nodes, 'node')}")

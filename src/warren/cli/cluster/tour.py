@@ -1,0 +1,238 @@
+"""`warren demo --tour`: a job of each command and each kind of storage, one after the other.
+
+What there is to try is a table. Whether this machine can is asked of the cluster, which refuses a
+job with its reason: a refusal of a directive is told, and no failure.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from warren.base.errors import UserMistake
+from warren.cli.cluster.story import Story
+from warren.cli.common import ask_instance, f58
+from warren.cli.job.specs import make_jobspec
+from warren.cli.job.submit import submitting
+from warren.daemons.statedir import StateDir
+from warren.rfc import eventlog
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from warren.base.objects import Object
+    from warren.kube.informer import Informer
+    from warren.rpc.message import Handle
+
+_SECONDS: Final = 300.0
+"""How long one job may take, on a machine that has much else to do."""
+
+_LOOK: Final = 0.05
+
+_INPUT: Final = "near the nodes"
+_WRITE: Final = 'hostname > "$DW_JOB_fast/it" && grep -q . "$DW_JOB_fast/it"'
+_WRITE_RAW: Final = (
+    'printf warren | dd of="$DW_JOB_fast" bs=4096 count=1 conv=sync,notrunc,fsync 2>&1 '
+    '&& head -c 6 "$DW_JOB_fast" | grep -q warren'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A job of the tour. `$GLOBAL` in directives is its directory in the global file system."""
+
+    title: str
+    directives: tuple[str, ...]
+    script: str = "true"
+    nodes: int | None = None
+    """How many nodes it has; None is as many as the demo's option says."""
+    check: Callable[[Path, int], str | None] = lambda shared, nodes: None
+    """Returns what is wrong with what the job has left in that directory."""
+
+
+def _of_type(kind: str, script: str = _WRITE) -> Case:
+    directive = f"#DW jobdw type={kind} capacity=64MiB name=fast"
+    return Case(title=f"a job's own storage, {kind}", directives=(directive,), script=script)
+
+
+def _copied(shared: Path, nodes: int) -> str | None:
+    found = [path.read_text().strip() for path in sorted(shared.glob("results/**/output"))]
+    wanted = [_INPUT.upper()] * nodes
+    return None if found == wanted else f"copied out is {found}, and not {wanted}"
+
+
+def _kept(shared: Path, nodes: int) -> str | None:
+    found = [path.read_text().strip() for path in sorted(shared.glob("kept/**/it"))]
+    return None if found == ["kept"] * nodes else f"copied out is {found}"
+
+
+CASES: Final[Sequence[Case]] = (
+    _of_type("xfs"),
+    _of_type("ext4"),
+    _of_type("raw", _WRITE_RAW),
+    _of_type("gfs2"),
+    _of_type("lustre"),
+    Case(
+        title="copies in and out",
+        directives=(
+            "#DW jobdw type=xfs capacity=64MiB name=fast",
+            "#DW copy_in source=$GLOBAL/input destination=$DW_JOB_fast/",
+            "#DW copy_out source=$DW_JOB_fast/output destination=$GLOBAL/results/",
+        ),
+        script='tr a-z A-Z < "$DW_JOB_fast/input" > "$DW_JOB_fast/output"',
+        check=_copied,
+    ),
+    Case(
+        title="storage that outlives its job: made",
+        directives=("#DW create_persistent type=xfs capacity=64MiB name=tour",),
+        nodes=1,
+    ),
+    Case(
+        title="used by a job, which writes",
+        directives=("#DW persistentdw name=tour",),
+        script='echo kept > "$DW_PERSISTENT_tour/it"',
+        nodes=1,
+    ),
+    Case(
+        title="and by another, which reads",
+        directives=("#DW persistentdw name=tour",),
+        script='grep -q kept "$DW_PERSISTENT_tour/it"',
+        nodes=1,
+    ),
+    Case(
+        title="copied from",
+        directives=(
+            "#DW persistentdw name=tour",
+            "#DW copy_out source=$DW_PERSISTENT_tour/it destination=$GLOBAL/kept/",
+        ),
+        nodes=1,
+        check=_kept,
+    ),
+    Case(
+        title="and destroyed",
+        directives=("#DW destroy_persistent name=tour",),
+        nodes=1,
+    ),
+    Case(
+        title="a container beside the job",
+        directives=(
+            "#DW jobdw type=gfs2 capacity=64MiB name=fast",
+            "#DW container name=beside profile=tour DW_JOB_fast=fast",
+        ),
+    ),
+)
+
+
+@dataclass
+class Tour:
+    """One tour of a cluster that has no other jobs. `run` returns what has failed."""
+
+    console: "Console"
+    state: StateDir
+    nodes: int
+    shared: Path
+    """A global file system. Jobs have their files in a directory of the tour's there."""
+    cases: Sequence[Case] = CASES
+    _story: Story = field(default_factory=Story)
+    _place: Path = Path()
+    _done: int = 0
+    _refused: int = 0
+
+    def run(self) -> list[str]:
+        """Try all cases, and show each."""
+        with tempfile.TemporaryDirectory(prefix="warren-tour-", dir=self.shared) as place:
+            self._place = Path(place)
+            (self._place / "input").write_text(f"{_INPUT}\n")
+            faults = ask_instance(self.state, self._all)
+        self.console.print(
+            f"\n[bold]{len(self.cases)} jobs[/bold]: {self._done} done, {self._refused} refused "
+            f"with a reason, {len(faults)} failed"
+        )
+        return faults
+
+    async def _all(self, handle: "Handle") -> list[str]:
+        from rich.markup import escape
+
+        from warren.dws import kinds
+        from warren.kube import kubeconfig
+        from warren.kube.http import connect
+        from warren.kube.informer import Informers
+
+        faults: list[str] = []
+        async with connect(kubeconfig.load(self.state.kubeconfig)) as client:
+            informers = Informers(client)
+            workflows = informers.of(kinds.WORKFLOW)
+            workflows.listen(self._changed)
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(informers.run())
+                await informers.wait_synced()
+                for case in self.cases:
+                    fault = await self._tried(handle, case, workflows)
+                    if fault is not None:
+                        self.console.print(f"  [red]failed:[/red] {escape(fault)}")
+                        faults.append(f"{case.title}: {fault}")
+                watching.cancel()
+        return faults
+
+    def _changed(self, workflow: "Object") -> None:
+        # Those of others than the present job are gone, or not there yet.
+        self._story.workflow(workflow)
+
+    async def _tried(self, handle: "Handle", case: Case, workflows: "Informer") -> str | None:
+        """Try a case, show it, and return what went wrong."""
+        from rich.markup import escape
+
+        directives = [each.replace("$GLOBAL", str(self._place)) for each in case.directives]
+        self.console.print(f"\n[bold]{case.title}[/bold]")
+        for each in directives:
+            self.console.print(f"  [dim]{escape(each)}[/dim]")
+        nodes = case.nodes or self.nodes
+        spec: dict[str, Any] = make_jobspec(command=("sh", "-c", case.script), nodes=nodes)
+        spec["attributes"]["system"]["dw"] = directives
+        self._story = Story()
+        try:
+            async with asyncio.timeout(_SECONDS):
+                job = await submitting(self.state, spec)(handle)
+                await self._follow(handle, job)
+                while workflows.keys():  # noqa: ASYNC110 - the last news of it is that it is gone
+                    await asyncio.sleep(_LOOK)
+        except UserMistake as mistake:
+            reasons = refused(mistake)
+            for each in reasons:
+                self.console.print(f"  [yellow]refused:[/yellow] {escape(each)}")
+            self._refused += bool(reasons)
+            return None if reasons else str(mistake)
+        except TimeoutError:
+            return f"it is not over after {_SECONDS:.0f} s"
+        steps = ", ".join(f"{each.name} {each.seconds or 0:.3f}" for each in self._story.told())
+        self.console.print(f"  [cyan]{f58(job)}[/cyan] on {self._story.nodes}: {steps}")
+        wrong = self._wrong(case, nodes)
+        if wrong is None:
+            self._done += 1
+            took = (self._story.ended or 0.0) - self._story.submitted
+            self.console.print(f"  [green]done[/green] in {took:.3f} s")
+        return wrong
+
+    async def _follow(self, handle: "Handle", job: int) -> None:
+        watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
+        async with aclosing(watch) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                self._story.event(eventlog.decode_line(entry["event"]))
+
+    def _wrong(self, case: Case, nodes: int) -> str | None:
+        if self._story.exceptions:
+            return "; ".join(self._story.exceptions)
+        if self._story.status != 0:
+            return f"its tasks have ended with status {self._story.status}"
+        return case.check(self._place, nodes)
+
+
+def refused(mistake: UserMistake) -> list[str]:
+    """Return why directives are refused; nothing where something else than a directive is."""
+    # What is wrong with a directive is told below the place in it, which carets show.
+    lines = str(mistake).splitlines()
+    return [reason for place, reason in pairwise(lines) if set(place.strip()) == {"^"}]
