@@ -23,8 +23,9 @@ class Jobs:
         self.passes: list[tuple[int, str | None]] = []
         self.held: Sequence[Held] = ()
         self.allowed: dict[int, Sequence[str] | None] = {}
-        self.enabled: dict[int, tuple[str, ...]] = {}
         """The nodes that jobs were released for."""
+        self.enabled: dict[int, tuple[str, ...]] = {}
+        """The daemons that are to be enabled for them."""
         self.synced = asyncio.Event()
         self.synced.set()
         self._listeners: list[Callable[[int], None]] = []
