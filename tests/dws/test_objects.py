@@ -133,3 +133,5 @@ def test_progress_is_a_percentage_and_a_rate(
 
 def test_each_compute_is_wired_to_one_rabbit() -> None:
     assert configuration().rabbits_of_computes() == {"n0": "r0", "n1": "r0", "n2": "r1"}
+    found = configuration()
+    assert found.rabbits_of_computes() is found.rabbits_of_computes()

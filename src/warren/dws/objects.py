@@ -6,7 +6,7 @@ here survive. Sizes are bytes.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -368,13 +368,17 @@ class SystemConfigurationStatus(_Struct, frozen=True):
     error: Error | None = None
 
 
-class SystemConfiguration(_Struct, frozen=True):
+class SystemConfiguration(_Struct, frozen=True, dict=True):
     metadata: Meta
     spec: SystemConfigurationSpec = SystemConfigurationSpec()
     status: SystemConfigurationStatus = SystemConfigurationStatus()
 
-    def rabbits_of_computes(self) -> dict[str, str]:
-        """Return each compute node's rabbit."""
+    def rabbits_of_computes(self) -> Mapping[str, str]:
+        """Return each compute node's rabbit. Made once: a job looks up a few of them."""
+        return self._rabbits
+
+    @cached_property
+    def _rabbits(self) -> dict[str, str]:
         return {
             compute.name: node.name
             for node in self.spec.storage_nodes
@@ -388,7 +392,7 @@ class SystemConfiguration(_Struct, frozen=True):
     def wiring(self) -> dict[str, str]:
         """Return each compute node's rabbit; empty for nodes that are wired to none."""
         external = {node.name: "" for node in self.spec.external_compute_nodes}
-        return external | self.rabbits_of_computes()
+        return external | self._rabbits
 
 
 class NodeCount(_Struct, frozen=True):
