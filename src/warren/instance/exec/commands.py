@@ -102,6 +102,8 @@ class ProcessCommands:
             return marked(marker)
 
         def any_left() -> bool:
+            if not left():
+                return False
             # All at a time, so that none has a last word about the end of another.
             kill(left)
             return bool(left())
