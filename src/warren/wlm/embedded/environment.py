@@ -15,6 +15,7 @@ from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.rfc import eventlog
 from warren.rfc import jobspec as jobspecs
+from warren.rpc.message import RpcError
 from warren.wlm.codec import ENVIRONMENT
 
 _SECONDS: Final = 60.0
@@ -49,18 +50,31 @@ class DwsEnvironment(ShellPlugin):
     async def init(self, shell: RunningShell) -> None:
         if "dw" not in jobspecs.system(shell.part.jobspec):
             return
+        variables = await self._variables(shell)
+        paths = [each for each in variables.values() if each[:1] == "/"]
+        await self._wait(paths)
+        shell.environment.update(self._placed(variables, paths))
+
+    async def _variables(self, shell: RunningShell) -> Mapping[str, str]:
+        """Return what the event says, also from an instance that is restarted meanwhile.
+
+        Raises CannotRun where the job's eventlog ends without the event.
+        """
         request = {"id": shell.part.job, "path": "eventlog"}
-        watch = shell.handle.stream("job-info.eventlog-watch", request)
-        async with aclosing(watch) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                event = eventlog.decode_line(entry["event"])
-                if event.name == ENVIRONMENT:
-                    variables = event.context["variables"]
-                    paths = [each for each in variables.values() if each[:1] == "/"]
-                    await self._wait(paths)
-                    shell.environment.update(self._placed(variables, paths))
-                    return
-        raise CannotRun("the job's storage was never made ready: no dws_environment event")
+        while True:
+            watch = shell.handle.stream("job-info.eventlog-watch", request)
+            try:
+                async with aclosing(watch) as entries:  # type: ignore[type-var]
+                    async for entry in entries:
+                        event = eventlog.decode_line(entry["event"])
+                        if event.name == ENVIRONMENT:
+                            return event.context["variables"]  # type: ignore[no-any-return]
+            except RpcError as error:
+                if not (error.lost or error.later):
+                    raise
+                await asyncio.sleep(_PAUSE)
+            else:
+                raise CannotRun("the job's storage was never made ready: no dws_environment event")
 
     def _placed(self, variables: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
         """Return variables with the node's own paths, also within lists (`DW_JOBS`)."""

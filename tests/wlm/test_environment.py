@@ -1,0 +1,72 @@
+"""The shell plugin that gives tasks their DW_ variables."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.harness import virtual
+from warren.instance.shell.options import CannotRun
+from warren.rpc.message import RpcError
+from warren.wlm.embedded.environment import DwsEnvironment
+
+EVENT = '{"timestamp":1.0,"name":"dws_environment","context":{"variables":{"DW_JOB_a":"/mnt/a"}}}\n'
+OTHER = '{"timestamp":1.0,"name":"start"}\n'
+
+
+class OnlyNode:
+    """A `Node` where all storage is mounted."""
+
+    def place(self, path: str) -> str:
+        return f"/node{path}"
+
+    def has(self, path: str) -> bool:
+        return True
+
+
+class Instance:
+    """Answers watches of the eventlog, one after the other: with entries, or an error."""
+
+    def __init__(self, *watches: list[str | RpcError]) -> None:
+        self.watches = list(watches)
+
+    async def stream(self, topic: str, payload: Any) -> AsyncIterator[dict[str, str]]:
+        assert topic == "job-info.eventlog-watch"
+        for answer in self.watches.pop(0):
+            await asyncio.sleep(0)
+            if isinstance(answer, RpcError):
+                raise answer
+            yield {"event": answer}
+
+
+def environment(*watches: list[str | RpcError]) -> dict[str, str]:
+    jobspec = {"attributes": {"system": {"dw": "#DW jobdw type=xfs capacity=1GiB name=a"}}}
+    part = SimpleNamespace(job=1, jobspec=jobspec)
+    shell: Any = SimpleNamespace(part=part, handle=Instance(*watches), environment={})
+    virtual.run(DwsEnvironment(OnlyNode()).init(shell))
+    assert shell.handle.watches == []
+    return dict(shell.environment)
+
+
+def test_tasks_learn_of_their_storage_by_the_nodes_own_path() -> None:
+    assert environment([OTHER, EVENT]) == {"DW_JOB_a": "/node/mnt/a"}
+
+
+@pytest.mark.parametrize("errnum", [errno.ECONNRESET, errno.ENOSYS, errno.EAGAIN])
+def test_a_shell_that_starts_while_the_instance_is_restarted_asks_again(errnum: int) -> None:
+    lost = RpcError(errnum, "the connection was lost")
+
+    assert environment([OTHER, lost], [lost], [OTHER, EVENT]) == {"DW_JOB_a": "/node/mnt/a"}
+
+
+def test_other_errors_end_the_shell() -> None:
+    with pytest.raises(RpcError, match="no such job"):
+        environment([RpcError(errno.ENOENT, "no such job")])
+
+
+def test_a_job_whose_log_ends_without_the_event_cannot_run() -> None:
+    with pytest.raises(CannotRun, match="never made ready"):
+        environment([OTHER])
