@@ -32,28 +32,35 @@ WORKFLOW: Final = {
 }
 
 
-class _Watched:
-    """What informers have: a client to which some kinds are empty, as those that lag are."""
+Hidden = Collection[Kind | tuple[Kind, Key]]
 
-    def __init__(self, client: Client, hidden: Collection[Kind]) -> None:
+
+class _Watched:
+    """What informers have: a client that lags, to which kinds are empty, or objects not there."""
+
+    def __init__(self, client: Client, hidden: Hidden) -> None:
         self._client = client
         self._hidden = hidden
 
     async def list(self, kind: Kind, namespace: str = "", labels: Any = None) -> Listing:
         found = await self._client.list(kind, namespace, labels)
-        return Listing([], found.version) if kind in self._hidden else found
+        return Listing([each for each in found.items if self._sees(kind, each)], found.version)
 
     async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
         if kind in self._hidden:
             await asyncio.Event().wait()
         async for event in self._client.watch(kind, since, namespace):
-            yield event
+            if self._sees(kind, event.object):
+                yield event
+
+    def _sees(self, kind: Kind, obj: Object) -> bool:
+        return kind not in self._hidden and (kind, key_of(obj)) not in self._hidden
 
 
 class Api(LocalClient):
     """The client of a reconciler. Notes what it is asked, and raises what it is told to."""
 
-    def __init__(self, store: Store, hidden: Collection[Kind]) -> None:
+    def __init__(self, store: Store, hidden: Hidden) -> None:
         super().__init__(store)
         self.store = store
         self.clock = virtual.VirtualClock()
@@ -141,7 +148,7 @@ async def caught_up() -> None:
 def alone(
     story: Callable[[Api], Awaitable[None]],
     *,
-    hidden: Collection[Kind] = (),
+    hidden: Hidden = (),
 ) -> None:
     """Tell a story of an API whose informers never see what is `hidden`, on virtual time."""
 
@@ -153,7 +160,7 @@ def alone(
 
 
 @asynccontextmanager
-async def opened(hidden: Collection[Kind] = ()) -> AsyncIterator[Api]:
+async def opened(hidden: Hidden = ()) -> AsyncIterator[Api]:
     async with stored() as store:
         yield Api(store, hidden)
 

@@ -349,6 +349,121 @@ def test_a_lock_is_judged_by_what_is_there_and_not_by_what_was_seen(hidden: Kind
     alone(story, hidden=[hidden])
 
 
+# Persistent storage, which copies and jobs mount (ADR 059)
+
+COPY = Key("default", "copier-0-servers")
+
+
+def lasting() -> dict[str, Any]:
+    found = storage()
+    found["metadata"]["labels"] = {**WORKFLOW, labels.PERSISTENT_NAME: "pers"}
+    return found
+
+
+def copying() -> dict[str, Any]:
+    """Return the access by which rabbits mount what is for the nodes of another Workflow."""
+    found = access()
+    carried = {**WORKFLOW, labels.WORKFLOW_NAME: "copier"}
+    found["metadata"] = {**found["metadata"], "name": COPY.name, "uid": "c", "labels": carried}
+    found["spec"] = {**found["spec"], "target": "all"}
+    found["spec"]["clientReference"] = {"kind": "Computes", "name": "copier"}
+    found["spec"]["clientReference"]["namespace"] = "default"
+    return found
+
+
+def of_copier(*nodes: str) -> dict[str, Any]:
+    return {"metadata": meta("copier"), "data": [{"name": node} for node in nodes]}
+
+
+async def outlives(api: Api) -> None:
+    await api.add(kinds.SYSTEM_CONFIGURATION, system())
+    await api.add(kinds.COMPUTES, COMPUTES)
+    await api.add(kinds.NNF_STORAGE, lasting())
+    for rabbit in RABBITS:
+        await api.add(kinds.NNF_NODE_STORAGE, share(rabbit))
+
+
+def test_a_copy_waits_for_jobs_on_its_nodes_and_is_woken_when_they_have_unmounted() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await outlives(api)
+        await api.add(kinds.COMPUTES, of_copier("n2"))
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            await api.add(kinds.NNF_ACCESS, copying())
+            assert mounting(api) == {ACCESS.name}
+            error = api.find(kinds.NNF_ACCESS, COPY)["status"]["error"]
+            assert str(ACCESS) in error["debugMessage"]
+
+            unmounted = {"spec": {"desiredState": "unmounted"}}
+            await api.change(kinds.NNF_ACCESS, ACCESS, unmounted)
+            for each in api.keys(kinds.CLIENT_MOUNT):
+                done = {"status": settled("unmounted")}
+                await api.change(kinds.CLIENT_MOUNT, Key(*each.split("/")), done, status=True)
+        assert f"r1/default-{COPY.name}" in api.keys(kinds.CLIENT_MOUNT)
+        assert f"r0/default-{COPY.name}" not in api.keys(kinds.CLIENT_MOUNT)
+
+    alone(story)
+
+
+def test_a_copy_and_a_job_on_other_nodes_do_not_wait_for_each_other() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await outlives(api)
+        await api.add(kinds.COMPUTES, of_copier("n2"))
+        await api.change(kinds.COMPUTES, Key("default", "wf"), {"data": [{"name": "n0"}]})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, copying())
+            await api.add(kinds.NNF_ACCESS, access())
+        assert mounting(api) == {ACCESS.name, COPY.name}
+
+    alone(story)
+
+
+async def copied(api: Api, *parts: tuple[Kind, dict[str, Any]]) -> None:
+    """Have a copy hold the storage on the rabbit of n2, and a job on n0 mount it."""
+    await outlives(api)
+    for kind, obj in parts:
+        await api.add(kind, obj)
+    held = [labels.STORAGE_FINALIZER, f"nnf.cray.hpe.com/{COPY.name}"]
+    await api.change(kinds.NNF_STORAGE, STORAGE, {"metadata": {"finalizers": held}})
+    await api.change(kinds.COMPUTES, Key("default", "wf"), {"data": [{"name": "n0"}]})
+    controller = AccessController(api, api.informers)
+    await api.add(kinds.NNF_ACCESS, access())
+    async with running(api, controller.reconciler.run()):
+        await caught_up()
+
+
+@pytest.mark.parametrize(
+    "hidden", [(kinds.NNF_ACCESS, COPY), (kinds.COMPUTES, Key("default", "copier"))]
+)
+def test_what_was_not_seen_of_those_who_hold_it_is_read(hidden: tuple[Kind, Key]) -> None:
+    """No news of it would wake the one that waits."""
+
+    async def story(api: Api) -> None:
+        await copied(api, (kinds.NNF_ACCESS, copying()), (kinds.COMPUTES, of_copier("n2")))
+        assert ("get", hidden[0]) in api.asked
+        assert ACCESS.name in mounting(api)
+
+    alone(story, hidden=[hidden])
+
+
+def test_a_copy_whose_nodes_are_not_known_may_be_on_any() -> None:
+    async def story(api: Api) -> None:
+        await copied(api, (kinds.NNF_ACCESS, copying()))
+        assert mounting(api) == set()
+
+    alone(story)
+
+
+def test_a_copy_that_is_gone_keeps_no_job_waiting() -> None:
+    async def story(api: Api) -> None:
+        await copied(api)
+        assert mounting(api) == {ACCESS.name}
+
+    alone(story)
+
+
 # NnfStorage and its Servers
 
 

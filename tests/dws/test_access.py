@@ -25,8 +25,9 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
-from warren.dws.access import AccessSnapshot, child, decide
-from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, NnfStorage, read
+from warren.dws.access import AccessSnapshot, child, decide, holding, rivals
+from warren.dws.locks import Holding
+from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, NnfStorage, Reference, read
 
 SHARES = [share("r1", 1), share("r0", 2)]
 
@@ -40,6 +41,7 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         configuration=others.pop("configuration", configuration()),
         mounts=mounts,
         blocks=others.pop("blocks", ()),
+        held=others.pop("held", ()),
     )
 
 
@@ -95,6 +97,10 @@ def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
     assert "clientReference" not in on_rabbits["spec"]
     last = child(wf, 0, "servers", "/mnt/nnf/uid-wf-0", copy=(2, "copy_out"))
     assert last["spec"]["teardownState"] == "Teardown"
+    lasting = child(wf, 0, "servers", "/mnt/nnf/uid-wf-0", copy=(1, "copy_in"), persistent="pers")
+    assert lasting["spec"]["storageReference"]["name"] == "pers"
+    assert lasting["spec"]["clientReference"] == on_computes["spec"]["clientReference"]
+    assert lasting["spec"]["mountPathPrefix"] == on_rabbits["spec"]["mountPathPrefix"]
     carried = [each["metadata"]["labels"] for each in (on_computes, on_rabbits, last)]
     assert [each[labels.DIRECTIVE_INDEX] for each in carried] == ["0", "1", "2"]
     told = [each.get(labels.TEARDOWN_STATE) for each in carried]
@@ -379,16 +385,127 @@ def lasting(**metadata: Any) -> NnfStorage:
     return replace(found, metadata=replace(found.metadata, labels=owned))
 
 
-def test_persistent_storage_is_locked_by_rabbits_and_not_by_nodes_with_parts_of_their_own() -> None:
-    storage = lasting(annotations={labels.LOCK: "a-0-servers/default"})
-    writes = decide(seen(nnf_access(), storage=storage))
-    assert len(made(writes, kinds.CLIENT_MOUNT)) == 3
+def copying() -> NnfAccess:
+    """Return the access by which rabbits mount what is for the job's compute nodes."""
+    found = nnf_access("servers")
+    clients = Reference(kind="Computes", name="wf", namespace="default")
+    return replace(found, spec=replace(found.spec, client_reference=clients))
+
+
+def by(*nodes: str, on_rabbits: bool = False, name: str = "a-0-computes") -> Holding:
+    """Return what another access holds; without nodes all of it."""
+    return Holding(
+        access=Key("default", name), on_rabbits=on_rabbits, nodes=frozenset(nodes) or None
+    )
+
+
+def waits(writes: Any) -> bool:
+    """Return whether an access waits, and writes nothing else."""
+    assert not changes(writes, kinds.NNF_STORAGE)
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    fault = status(writes)["error"]
+    assert (fault["severity"], fault["type"]) == ("Minor", "User")
+    return "one at a time" in fault["userMessage"] and "default/a-0-" in fault["debugMessage"]
+
+
+def test_nodes_with_parts_of_their_own_mount_persistent_storage_whoever_else_does() -> None:
+    """Of one node, several jobs may."""
+    for held in ([], [by("n0", "n1", "n2")], [by()], [by("n7", on_rabbits=True)]):
+        writes = decide(seen(nnf_access(), storage=lasting(), held=held))
+        assert len(made(writes, kinds.CLIENT_MOUNT)) == 3
+        (patch,) = changes(writes, kinds.NNF_STORAGE)
+        assert "annotations" not in patch["metadata"]
+
+
+def test_what_a_copy_has_mounted_on_a_rabbit_its_node_does_not_mount_meanwhile() -> None:
+    for held in (by("n1", on_rabbits=True), by(on_rabbits=True)):
+        assert waits(decide(seen(nnf_access(), storage=lasting(), held=[by("n1"), held])))
+
+
+def test_a_copy_waits_for_its_own_nodes_and_for_no_others() -> None:
+    own = computes("n1")
+    for held in (by("n0", "n1"), by("n1", on_rabbits=True), by()):
+        assert waits(decide(seen(copying(), storage=lasting(), computes=own, held=[held])))
+    apart = [by("n0", "n2"), by("n0", on_rabbits=True)]
+    writes = decide(seen(copying(), storage=lasting(), computes=own, held=apart))
+    assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
     (patch,) = changes(writes, kinds.NNF_STORAGE)
     assert "annotations" not in patch["metadata"]
 
-    writes = decide(seen(nnf_access("servers"), storage=storage))
-    assert made(writes, kinds.CLIENT_MOUNT) == []
-    assert "one at a time" in status(writes)["error"]["userMessage"]
+
+def test_rabbits_mount_for_a_copy_what_is_for_the_jobs_nodes_alone() -> None:
+    """Others' nodes have theirs mounted (ADR 059). Numbers are those of the allocations."""
+    for nodes, paths in {
+        ("n0",): {"r0": ["r0-0"]},
+        ("n1", "n2"): {"r0": ["r0-1"], "r1": ["r1-0"]},
+        ("n1", "n0"): {"r0": ["r0-0", "r0-1"]},
+    }.items():
+        writes = decide(seen(copying(), storage=lasting(), computes=computes(*nodes)))
+        found = mounting(writes)
+        assert {
+            rabbit: [path.removeprefix("/mnt/nnf/uid-wf-0/") for path, _ in each]
+            for rabbit, each in found.items()
+        } == paths
+        for node in nodes:
+            (own,) = mounting(decide(seen(nnf_access(), storage=lasting())))[node]
+            assert own[1] in {volume for each in found.values() for _, volume in each}
+
+
+@pytest.mark.parametrize("lacks", ["computes", "configuration"])
+def test_a_copy_waits_until_it_is_known_what_its_nodes_are(lacks: str) -> None:
+    writes = decide(seen(copying(), storage=lasting(), **{lacks: None}))
+    assert status(writes)["error"]["severity"] == "Minor"
+    assert len(writes) == 1
+
+
+def test_a_copy_for_nodes_that_have_no_allocation_is_the_workload_managers_error() -> None:
+    storage = lasting()
+    few = replace(storage, spec=nnf_storage(("r0", 1)).spec)
+    shares = [share("r0", 1)]
+    for node, words in {
+        "n1": "r0 has no allocation for its compute nodes",
+        "n9": "compute node n9 is wired to no rabbit",
+    }.items():
+        own = computes(node)
+        writes = decide(seen(copying(), storage=few, node_storages=shares, computes=own))
+        assert words in status(writes)["error"]["debugMessage"]
+        assert status(writes)["error"]["type"] == "WLM"
+        assert len(writes) == 1
+
+
+def test_rabbits_that_mount_all_of_persistent_storage_lock_it() -> None:
+    """Such as those of an NnfAccess that was made by hand."""
+    assert waits(decide(seen(nnf_access("servers"), storage=lasting(), held=[by("n7")])))
+    (patch,) = changes(decide(seen(nnf_access("servers"), storage=lasting())), kinds.NNF_STORAGE)
+    assert patch["metadata"]["annotations"] == {labels.LOCK: "wf-0-servers/default"}
+
+
+def test_who_else_holds_it_is_asked_of_persistent_storage_until_an_access_has_it() -> None:
+    other = f"nnf.cray.hpe.com/{by().access.name}"
+    held = {"finalizers": [labels.STORAGE_FINALIZER, other]}
+    assert rivals(nnf_access(), lasting(**held)) == [by().access]
+    assert rivals(nnf_access(), lasting(annotations={labels.LOCK: "a-0-computes/default"}))
+    assert rivals(nnf_access(desired="unmounted"), lasting(**held)) == []
+    assert rivals(nnf_access(), nnf_storage(("r0", 1), metadata=held)) == []
+    assert rivals(nnf_access(), None) == []
+    has = {"finalizers": [*held["finalizers"], "nnf.cray.hpe.com/wf-0-computes"]}
+    assert rivals(nnf_access(), lasting(**has)) == []
+    raw = lasting(**held)
+    assert rivals(nnf_access(), replace(raw, spec=replace(raw.spec, file_system_type="raw"))) == []
+
+
+def test_an_access_holds_the_parts_of_its_nodes_or_all_there_is() -> None:
+    own = computes("n0", "n1")
+    assert holding(nnf_access(), own).nodes == frozenset({"n0", "n1"})
+    assert holding(copying(), own).nodes == frozenset({"n0", "n1"})
+    assert holding(nnf_access("servers"), own).nodes is None
+    assert holding(nnf_access(), computes()).nodes is None
+    assert holding(nnf_access(), None).nodes is None
+    shared = nnf_access()
+    shared = replace(shared, spec=replace(shared.spec, target="shared"))
+    assert holding(shared, own).nodes is None
+    told = [holding(each, own).on_rabbits for each in (nnf_access(), copying(), shared)]
+    assert told == [False, True, False]
 
 
 # Deletion

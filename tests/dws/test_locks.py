@@ -10,6 +10,7 @@ from tests.dws.builders import DELETING, after, meta
 from warren.base.objects import Change, Key
 from warren.dws import labels, locks, storage
 from warren.dws.faults import Fault
+from warren.dws.locks import Holding
 from warren.dws.objects import NnfStorage, read
 
 ONE, TWO = Key("default", "one-0-computes"), Key("default", "two-0-computes")
@@ -149,6 +150,55 @@ def test_two_that_try_at_any_time_by_what_they_saw_never_hold_it_both(
         for each in holders:
             assert store.metadata.annotations[labels.LOCK] == f"{each.name}/default"
         assert locks.is_held(store) is bool(holders)
+
+
+NODES = ("n0", "n1")
+PARTS = {"a": frozenset({"n0"}), "b": frozenset({"n1"}), "c": frozenset(NODES), "d": None}
+ACCESSES = [
+    Holding(access=Key("default", f"{name}-0-{where}"), on_rabbits=where == "servers", nodes=nodes)
+    for name, nodes in PARTS.items()
+    for where in ("computes", "servers")
+]
+TRIES = st.lists(st.tuples(st.sampled_from(ACCESSES), st.booleans(), st.booleans()), max_size=40)
+
+
+@given(steps=TRIES)
+def test_a_part_is_never_mounted_on_a_rabbit_and_elsewhere_at_a_time(
+    steps: list[tuple[Holding, bool, bool]],
+) -> None:
+    """Each decides by what it saw last, and a write on what was not the newest is refused."""
+    known = {each.access: each for each in ACCESSES}
+    store, version = held("xfs"), 0
+    seen = dict.fromkeys(known, (store, version))
+    for own, mounts, looks in steps:
+        if looks:
+            seen[own.access] = (store, version)
+        view, of = seen[own.access]
+        try:
+            rivals = [known[each] for each in locks.others(view, own.access)]
+            change = locks.released(view, own.access)
+            if mounts:
+                locks.demand_apart(view, own, rivals)
+                change = locks.taken(view, own.access, exclusive=own.nodes is None)
+        except Fault:
+            continue
+        if change is not None and of == version:
+            store, version = after(store, [change]), version + 1
+        has = [
+            each for each in ACCESSES if f"nnf.cray.hpe.com/{each.access.name}" in _guards(store)
+        ]
+        for node in NODES:
+            here = [each for each in has if each.nodes is None or node in each.nodes]
+            assert len(here) < 2 or not any(each.on_rabbits for each in here)
+
+
+def test_an_access_without_a_finalizer_is_known_by_its_lock() -> None:
+    long = Key("default", "x" * 64)
+    assert not locks.is_marked(held(), long)
+    assert locks.is_marked(held(), ONE)
+    found = taken(held(), long)
+    assert locks.others(found, long) == []
+    assert locks.others(found, ONE) == [long]
 
 
 def _guards(found: NnfStorage) -> tuple[str, ...]:

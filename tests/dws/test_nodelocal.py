@@ -115,3 +115,31 @@ def test_no_more_nodes_than_allocations_and_each_within_those_of_its_rabbit(
     for rabbit, (computes, count) in enumerate(shape):
         assert by_rabbit[f"n{rabbit}"] == min(computes, count)
         assert all(places[node] < count for node in nodes if node.startswith(f"n{rabbit}-"))
+
+
+@given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4), data=st.data())
+def test_each_node_has_a_part_of_its_own_whichever_nodes_are_asked_for(
+    shape: list[int], data: st.DataObject
+) -> None:
+    configuration = system(*shape)
+    wiring, places = configuration.wiring(), nodelocal.positions(configuration)
+    nodes = data.draw(st.permutations([*wiring]))
+    cut = data.draw(st.integers(0, len(nodes)))
+
+    def parts(some: list[str]) -> set[tuple[str, int]]:
+        found = nodelocal.parts([*some, *some[:1]], wiring, places)
+        assert all(numbers == sorted(numbers) for numbers in found.values())
+        return {(rabbit, number) for rabbit, numbers in found.items() for number in numbers}
+
+    one, rest = parts(nodes[:cut]), parts(nodes[cut:])
+    assert (len(one), len(rest)) == (cut, len(nodes) - cut)
+    assert one.isdisjoint(rest)
+    assert one | rest == {
+        (f"r{rabbit}", number) for rabbit, count in enumerate(shape) for number in range(count)
+    }
+
+
+@pytest.mark.parametrize("wiring", [{}, {"n0": ""}])
+def test_a_node_that_is_wired_to_no_rabbit_has_no_part(wiring: dict[str, str]) -> None:
+    with pytest.raises(Fault, match="compute node n0 is wired to no rabbit"):
+        nodelocal.parts(["n0"], wiring, {})

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import access, kinds, labels, locks, reports
+from warren.dws.locks import Holding
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -64,7 +65,9 @@ class AccessController:
                 mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
                 storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
                 again = REQUEUE_DELAY if mounts else None
-            await perform(self._client, access.decide(self._snapshot(current, storage, mounts)))
+            await perform(
+                self._client, access.decide(await self._snapshot(current, storage, mounts))
+            )
         return again
 
     async def _live(self, kind: Kind, key: Key) -> Object | None:
@@ -80,16 +83,35 @@ class AccessController:
             released = [locks.released(read(obj, NnfStorage), key) for obj in held]
             await perform(self._client, [each for each in released if each is not None])
 
-    def _snapshot(
+    async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
+        """Return what other accesses hold of persistent storage that this one is to mount."""
+        found = []
+        for key in access.rivals(current, storage):
+            raw = self._accesses.get(key) or await self._live(kinds.NNF_ACCESS, key)
+            if raw is None:
+                found.append(Holding(access=key, on_rabbits=True, nodes=None))
+                continue
+            other = read(raw, NnfAccess)
+            # What was not seen yet is read: no news of it would wake this access.
+            clients = other.spec.client_reference
+            computes = self._computes.get(clients.key) if clients else None
+            if clients and not (computes and computes.get("data")):
+                computes = await self._live(kinds.COMPUTES, clients.key)
+            found.append(access.holding(other, read(computes, Computes) if computes else None))
+        return found
+
+    async def _snapshot(
         self, current: NnfAccess, storage: Object | None, mounts: Sequence[Object]
     ) -> access.AccessSnapshot:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else None
         configuration = self._configurations.get(CONFIGURATION)
+        known = read(storage, NnfStorage) if storage else None
         return access.AccessSnapshot(
             access=current,
-            storage=read(storage, NnfStorage) if storage else None,
+            storage=known,
+            held=await self._held(current, known),
             node_storages=[
                 read(obj, NnfNodeStorage) for obj in self._node_storages.by("owner", owner)
             ],

@@ -11,6 +11,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import children, kinds, labels, locks, nodelocal, reports
 from warren.dws.faults import Fault, raise_for
+from warren.dws.locks import Holding
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -42,10 +43,13 @@ def child(
     mount_path: str,
     *,
     copy: tuple[int, str] | None = None,
+    persistent: str | None = None,
 ) -> Object:
     """Make the NnfAccess of one directive's storage for `computes` or `servers`.
 
     The latter is for a `copy`, the index and the command of its directive, which it is labelled as.
+    `persistent` names the instance whose storage it is, of which rabbits mount what is for the
+    Workflow's compute nodes.
     """
     meta = workflow.metadata
     labelled, command = copy or (index, "")
@@ -60,17 +64,17 @@ def child(
         "makeClientMounts": True,
         "storageReference": {
             "kind": "NnfStorage",
-            "name": children.name(workflow, index),
+            "name": persistent or children.name(workflow, index),
             "namespace": meta.namespace,
         },
     }
-    if clients == COMPUTES:
+    if clients == COMPUTES or persistent is not None:
         spec["clientReference"] = {
             "kind": "Computes",
             "name": meta.name,
             "namespace": meta.namespace,
         }
-    else:
+    if clients == SERVERS:
         spec["mountPathPrefix"] = mount_path
     metadata = children.metadata(
         workflow,
@@ -118,6 +122,8 @@ class AccessSnapshot:
     mounts: Sequence[ClientMount]
     blocks: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
+    held: Sequence[Holding] = ()
+    """What those of `rivals` hold."""
 
 
 def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
@@ -165,12 +171,44 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
 
 def _holding(snapshot: AccessSnapshot) -> list[Change]:
     """Have the access hold its storage. Raises Fault while another one keeps it out."""
-    assert snapshot.storage is not None  # the mounts are known
-    # The nodes of several Workflows may have persistent storage at a time: an allocation each.
-    apart = _outlives(snapshot.storage) and snapshot.access.spec.target != "all"
-    exclusive = snapshot.storage.spec.file_system_type in locks.EXCLUSIVE and not apart
-    taken = locks.taken(snapshot.storage, snapshot.access.metadata.key, exclusive=exclusive)
+    storage, key = snapshot.storage, snapshot.access.metadata.key
+    assert storage is not None  # the mounts are known
+    exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
+    if _has_parts(storage):
+        # Several Workflows may have persistent storage at a time, each on nodes of its own.
+        own = holding(snapshot.access, snapshot.computes)
+        locks.demand_apart(storage, own, snapshot.held)
+        exclusive = own.nodes is None or not locks.is_marked(storage, key)
+    taken = locks.taken(storage, key, exclusive=exclusive)
     return [] if taken is None else [taken]
+
+
+def rivals(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
+    """Return the accesses of which `decide` must know what they hold: none for a job's storage."""
+    if access.spec.desired_state != "mounted" or storage is None or not _has_parts(storage):
+        return []
+    return locks.others(storage, access.metadata.key)
+
+
+def holding(access: NnfAccess, computes: Computes | None) -> Holding:
+    """Return what an access mounts of storage that has a part for each compute node."""
+    own = access.spec.target == "single" or names_clients(access)
+    nodes = [compute.name for compute in computes.data] if computes is not None and own else ()
+    return Holding(
+        access=access.metadata.key,
+        on_rabbits=access.spec.target == "all",
+        nodes=frozenset(nodes) or None,
+    )
+
+
+def _has_parts(storage: NnfStorage) -> bool:
+    """Return whether each allocation is one node's, and mounted by one at a time."""
+    return _outlives(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
+
+
+def names_clients(access: NnfAccess) -> bool:
+    """Return whether rabbits mount what is for certain compute nodes, and not all they have."""
+    return access.spec.target == "all" and access.spec.client_reference is not None
 
 
 def _released(snapshot: AccessSnapshot) -> list[Change]:
@@ -260,19 +298,56 @@ def _check_complete(snapshot: AccessSnapshot) -> None:
     present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
     if snapshot.storage is None or not node_storage_keys(snapshot.storage).keys() <= present:
         raise Fault("not all of the storage is there yet", severity="Minor")
-    if snapshot.access.spec.target != "all" and not (snapshot.computes and snapshot.computes.data):
+    by_node = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
+    if by_node and not (snapshot.computes and snapshot.computes.data):
         raise Fault("the job's Computes are not there yet", severity="Minor")
 
 
 def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     prefix = snapshot.access.spec.mount_path
-    found: dict[str, list[Object]] = {}
-    for rabbit, allocations in _allocations(snapshot.node_storages).items():
-        found[rabbit] = [
-            _mount(snapshot.access, f"{prefix}/{rabbit}-{number}", node_storage, index, "reference")
-            for number, (node_storage, index) in enumerate(allocations)
+    allocations = _allocations(snapshot.node_storages)
+    wanted: Mapping[str, Sequence[int]] = {
+        rabbit: range(len(own)) for rabbit, own in allocations.items()
+    }
+    if names_clients(snapshot.access):
+        wanted = _parts(snapshot)
+    return {
+        rabbit: [
+            _mount(
+                snapshot.access,
+                f"{prefix}/{rabbit}-{number}",
+                *_allocation(allocations, rabbit, number, "its compute nodes"),
+                "reference",
+            )
+            for number in numbers
         ]
-    return found
+        for rabbit, numbers in wanted.items()
+    }
+
+
+def _parts(snapshot: AccessSnapshot) -> Mapping[str, Sequence[int]]:
+    if snapshot.configuration is None:
+        raise Fault("the system's configuration is not there yet", severity="Minor")
+    assert snapshot.computes is not None  # what there must be was looked for
+    nodes = [compute.name for compute in snapshot.computes.data]
+    places = nodelocal.positions(snapshot.configuration)
+    return nodelocal.parts(nodes, snapshot.configuration.rabbits_of_computes(), places)
+
+
+_Allocations = Mapping[str, Sequence[tuple[NnfNodeStorage, int]]]
+
+
+def _allocation(
+    allocations: _Allocations, rabbit: str, number: int, client: str
+) -> tuple[NnfNodeStorage, int]:
+    own = allocations.get(rabbit, ())
+    if number >= len(own):
+        raise Fault(
+            "invalid matching between clients and storage. Too many clients for storage: "
+            f"{rabbit} has no allocation for {client}",
+            type="WLM",
+        )
+    return own[number]
 
 
 def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
@@ -293,13 +368,7 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
         else:
             number = taken.get(rabbit, 0) if fixed is None else fixed[compute.name]
         taken[rabbit] = number + 1
-        if number >= len(allocations.get(rabbit, ())):
-            raise Fault(
-                "invalid matching between clients and storage. Too many clients for storage: "
-                f"{rabbit} has no allocation for {compute.name}",
-                type="WLM",
-            )
-        node_storage, index = allocations[rabbit][number]
+        node_storage, index = _allocation(allocations, rabbit, number, compute.name)
         found[compute.name] = [
             _mount(snapshot.access, snapshot.access.spec.mount_path, node_storage, index, "lvm")
         ]
@@ -310,9 +379,7 @@ def _outlives(storage: NnfStorage | None) -> bool:
     return storage is not None and labels.PERSISTENT_NAME in storage.metadata.labels
 
 
-def _allocations(
-    node_storages: Sequence[NnfNodeStorage],
-) -> Mapping[str, list[tuple[NnfNodeStorage, int]]]:
+def _allocations(node_storages: Sequence[NnfNodeStorage]) -> _Allocations:
     """Return each rabbit's allocations in order."""
     found: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
     for node_storage in sorted(node_storages, key=lambda node_storage: node_storage.metadata.key):

@@ -2,10 +2,12 @@
 
 An NnfStorage has the finalizer of each NnfAccess that mounts it, and its flash stays until they
 have let go. A file system that two nodes must not write at a time is mounted by one NnfAccess,
-which an annotation names (dws-spec section 8).
+which an annotation names (dws-spec section 8). Persistent storage has a part for each compute
+node: a part is mounted by its node or, for copies, by its rabbit (ADR 059).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from warren.base.objects import Change, Key, Object
@@ -20,6 +22,25 @@ volume from two nodes has the means to; a gfs2 is made for it."""
 _FINALIZER: Final = "nnf.cray.hpe.com/"
 _LONGEST: Final = 63
 """Characters of a finalizer after its prefix. An access with a longer name has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """What an NnfAccess mounts of storage that has a part for each compute node."""
+
+    access: Key
+    on_rabbits: bool
+    """Whether rabbits mount it, not the compute nodes themselves."""
+    nodes: frozenset[str] | None
+    """The compute nodes whose parts these are; None for all, and where it is not known."""
+
+    def meets(self, other: "Holding") -> bool:
+        """Return whether a rabbit and a compute node, or two rabbits, would mount the same part."""
+        if not (self.on_rabbits or other.on_rabbits):
+            return False  # a part is one node's, which may mount it for several jobs
+        if self.nodes is None or other.nodes is None:
+            return True
+        return not self.nodes.isdisjoint(other.nodes)
 
 
 def holders_of(obj: Object) -> Sequence[str]:
@@ -38,6 +59,36 @@ def is_held(storage: NnfStorage) -> bool:
     """Return whether an NnfAccess holds a storage."""
     meta = storage.metadata
     return bool(_named(meta.finalizers)) or _owner(meta.annotations) is not None
+
+
+def others(storage: NnfStorage, access: Key) -> list[Key]:
+    """Return the accesses that hold a storage before this one does; none if it does."""
+    if _holds(storage, access, exclusive=not is_marked(storage, access)):
+        return []
+    owner = _owner(storage.metadata.annotations)
+    place = storage.metadata.namespace
+    named = [Key(place, name) for name in _named(storage.metadata.finalizers)]
+    found = named if owner is None else [*named, owner]
+    return [each for each in dict.fromkeys(found) if each != access]
+
+
+def is_marked(storage: NnfStorage, access: Key) -> bool:
+    """Return whether an access that holds a storage has a finalizer there."""
+    return _finalizer(storage, access) is not None
+
+
+def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
+    """Raise Fault while another access has parts mounted that this one would mount elsewhere."""
+    for other in held:
+        if own.meets(other):
+            kind, name = storage.spec.file_system_type, storage.metadata.name
+            raise Fault(
+                f"the {kind} file system {name} is mounted for another Workflow on the same nodes, "
+                "and jobs and copies mount it there one at a time: it is waited for",
+                severity="Minor",
+                type="User",
+                debug=f"NnfStorage {storage.metadata.key} is held by NnfAccess {other.access}",
+            )
 
 
 def taken(storage: NnfStorage, access: Key, *, exclusive: bool) -> Change | None:

@@ -30,6 +30,23 @@ def positions(configuration: SystemConfiguration) -> dict[str, int]:
     }
 
 
+def parts(
+    nodes: Iterable[str], wiring: Mapping[str, str], places: Mapping[str, int]
+) -> dict[str, list[int]]:
+    """Return the numbers of the allocations that are for some compute nodes, by rabbit.
+
+    `wiring` gives each node's rabbit, and `places` its place there. Raises Fault for a node that
+    is wired to none.
+    """
+    found: dict[str, list[int]] = {}
+    for node in nodes:
+        rabbit = wiring.get(node)
+        if not rabbit:
+            raise Fault(f"compute node {node} is wired to no rabbit", type="WLM")
+        found.setdefault(rabbit, []).append(places[node])
+    return {rabbit: sorted({*numbers}) for rabbit, numbers in found.items()}
+
+
 def nodes_of(found: ServersSet, configuration: SystemConfiguration) -> list[str]:
     """Return the compute nodes that the allocations of a set are for, in order."""
     counts: dict[str, int] = {}
