@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.dws.builders import (
     DELETING,
@@ -12,22 +13,26 @@ from tests.dws.builders import (
     breakdown,
     changes,
     computes,
+    configuration,
     error,
+    lustre,
     made,
     meta,
     need,
     nnf_access,
+    nnf_storage,
     rabbit,
     removed,
     share_of,
     workflow,
 )
 from warren.base.objects import Change, Key, key_of
-from warren.dws import kinds, labels, persistent
+from warren.dws import kinds, labels, nodelocal, persistent
 from warren.dws.driver import WorkflowSnapshot, decide
 from warren.dws.objects import (
     DirectiveBreakdown,
     Meta,
+    NnfAccess,
     NnfStorage,
     PersistentStorageInstance,
     Servers,
@@ -244,10 +249,12 @@ def seen(wf: Workflow, instance: Instance | None = None, **more: Any) -> Workflo
         servers={},
         storages={},
         movements=(),
-        computes=computes("n0"),
-        file_systems=(),
+        computes=more.pop("computes", computes("n0")),
+        file_systems=[lustre()],
         rabbits={"r0": rabbit("r0")},
-        instances={"pers": instance} if instance else {},
+        instances=more.pop("instances", {"pers": instance} if instance else {}),
+        wiring=configuration().wiring(),
+        places=nodelocal.positions(configuration()),
         dependents=more.pop("dependents", ()),
         mount_prefix="/mnt/nnf",
         now=NOW,
@@ -408,6 +415,175 @@ def test_nodes_mount_the_instances_storage_at_a_place_of_the_job() -> None:
         "DW_PERSISTENT_pers": "/mnt/nnf/uid-wf-0",
         "DW_PERSISTENTS": "pers:/mnt/nnf/uid-wf-0",
     }
+
+
+# Copies to and from it (ADR 059)
+
+COPY_IN = "#DW copy_in source=/lus/in destination=$DW_PERSISTENT_pers/data/"
+COPY_OUT = "#DW copy_out source=$DW_PERSISTENT_pers/data destination=/lus/out/"
+STATES = [("DataIn", (USE, COPY_IN), "PreRun"), ("DataOut", (USE, COPY_OUT), "Teardown")]
+
+
+def on_rabbits(index: int = 0, desired: str = "mounted", **status: Any) -> NnfAccess:
+    told = {"state": desired, "ready": True, **status}
+    return nnf_access("servers", desired, index, **told)
+
+
+def filled(**nodes: int) -> Instance:
+    """Make an instance in use, with so many allocations on each rabbit."""
+    storage = structs.replace(the_storage(ready=True), spec=nnf_storage(*nodes.items()).spec)
+    return replace(whole("Active", USER), storage=storage)
+
+
+@pytest.mark.parametrize(("state", "directives", "until"), STATES)
+def test_a_copy_has_rabbits_mount_what_is_for_the_nodes_of_the_job(
+    state: str, directives: tuple[str, str], until: str
+) -> None:
+    writes = decide(seen(workflow(*directives, state=state), whole("Active", USER)))
+
+    (access,) = made(writes, kinds.NNF_ACCESS)
+    assert access["metadata"]["name"] == "wf-0-servers"
+    spec = access["spec"]
+    assert (spec["target"], spec["teardownState"]) == ("all", until)
+    assert spec["mountPathPrefix"] == "/mnt/nnf/uid-wf-0"
+    assert spec["storageReference"]["name"] == "pers"
+    assert spec["clientReference"] == {"kind": "Computes", "name": "wf", "namespace": "default"}
+    assert told(writes)[1] == "DW Directive 1: pending mount"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        (("n0",), ["r0/wf-1-0"]),
+        (("n2", "n1"), ["r0/wf-1-1", "r1/wf-1-0"]),
+        (("n0", "n1", "n2"), ["r0/wf-1-0", "r0/wf-1-1", "r1/wf-1-0"]),
+    ],
+)
+@pytest.mark.parametrize(("state", "directives", "_"), STATES)
+def test_then_each_part_of_the_jobs_nodes_has_its_copy(
+    state: str, directives: tuple[str, str], _: str, nodes: tuple[str, ...], expected: list[str]
+) -> None:
+    found = decide(
+        seen(
+            workflow(*directives, state=state),
+            filled(r0=2, r1=1),
+            accesses=[on_rabbits()],
+            computes=computes(*nodes),
+        )
+    )
+    movements = made(found, kinds.NNF_DATA_MOVEMENT)
+    assert sorted(str(key_of(each)) for each in movements) == expected
+    for each in movements:
+        own = each["spec"]["destination" if state == "DataIn" else "source"]
+        meta_ = each["metadata"]
+        place = f"{meta_['namespace']}-{meta_['name'].rpartition('-')[2]}"
+        assert own["path"].rstrip("/") == f"/mnt/nnf/uid-wf-0/{place}/data"
+        assert own["storageReference"]["name"] == "pers"
+        assert (each["spec"]["userId"], each["spec"]["groupId"]) == (1001, 1002)
+
+
+def test_a_job_has_its_own_storage_and_persistent_storage_of_the_same_name() -> None:
+    own = "#DW jobdw type=xfs capacity=1GiB name=pers"
+    copies = (COPY_IN, COPY_IN.replace("PERSISTENT", "JOB"))
+    wf = workflow(own, USE, *copies, state="DataIn")
+    here = filled(r0=1)
+    view = replace(seen(wf, here), storages={"wf-0": nnf_storage(("r0", 1), ready=True)})
+    accesses = made(decide(view), kinds.NNF_ACCESS)
+    told = {each["metadata"]["name"]: each["spec"]["storageReference"] for each in accesses}
+    assert {name: each["name"] for name, each in told.items()} == {
+        "wf-0-servers": "wf-0",
+        "wf-1-servers": "pers",
+    }
+
+
+def test_rabbits_unmount_before_the_nodes_mount_and_mount_again_for_copy_out() -> None:
+    wf = workflow(USE, COPY_IN, COPY_OUT, state="PreRun")
+    writes = decide(seen(wf, filled(r0=1), accesses=[on_rabbits()]))
+    assert changes(writes, kinds.NNF_ACCESS) == [{"spec": {"desiredState": "unmounted"}}]
+    assert not made(writes, kinds.NNF_ACCESS)
+
+    wf = workflow(USE, COPY_IN, COPY_OUT, state="DataOut")
+    writes = decide(seen(wf, filled(r0=1), accesses=[on_rabbits(desired="unmounted")]))
+    (patch,) = changes(writes, kinds.NNF_ACCESS)
+    assert patch["spec"] == {"desiredState": "mounted", "teardownState": "Teardown"}
+    assert not made(writes, kinds.NNF_DATA_MOVEMENT)
+
+
+def two(name: str) -> Instance:
+    return replace(
+        filled(r0=1),
+        object=structs.replace(
+            psi("Active", USER), metadata=structs.replace(psi().metadata, name=name)
+        ),
+    )
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+@pytest.mark.parametrize("state", ["DataIn", "PreRun", "DataOut"])
+def test_all_take_persistent_storage_in_one_order_and_none_waits_for_who_waits_for_it(
+    state: str, mounted: bool
+) -> None:
+    """Of two jobs, each with what the other waits for, neither would ever go on."""
+    later, first = "#DW persistentdw name=zz", "#DW persistentdw name=aa"
+    copies = [each.replace("_pers", f"_{name}") for each in (COPY_IN, COPY_OUT)
+              for name in ("zz", "aa")]  # fmt: skip
+    clients = "computes" if state == "PreRun" else "servers"
+    has = nnf_access(clients, index=1, state="mounted", ready=mounted)
+    wf = workflow(later, first, *copies, state=state)
+    instances = {name: two(name) for name in ("aa", "zz")}
+    # The first is mounted, or on its way.
+    writes = decide(seen(wf, instances=instances, accesses=[has]))
+    made_ = {each["metadata"]["name"] for each in made(writes, kinds.NNF_ACCESS)}
+    assert made_ == ({f"wf-0-{clients}"} if mounted else set())
+
+    writes = decide(seen(wf, instances=instances))
+    made_ = {each["metadata"]["name"] for each in made(writes, kinds.NNF_ACCESS)}
+    assert made_ == {f"wf-1-{clients}"}
+
+
+def test_rabbits_unmount_all_there_is_whatever_its_turn() -> None:
+    """What is held while something else is waited for is not what others wait for."""
+    wf = workflow("#DW persistentdw name=zz", "#DW persistentdw name=aa", state="PreRun")
+    instances = {name: two(name) for name in ("aa", "zz")}
+    accesses = [on_rabbits(0), on_rabbits(1)]
+    writes = decide(seen(wf, instances=instances, accesses=accesses))
+    asked = [each for each in writes if isinstance(each, Change) and each.kind == kinds.NNF_ACCESS]
+    assert {each.key.name for each in asked} == {"wf-0-servers", "wf-1-servers"}
+
+
+@pytest.mark.parametrize("directive", [COPY_IN, COPY_OUT])
+def test_raw_persistent_storage_is_not_copied_to_or_from(directive: str) -> None:
+    """dws-spec section 2.2."""
+    raw = whole("Active", spec={"fsType": "raw"})
+    writes = decide(seen(workflow(USE, directive), raw, breakdowns=[broken_down(USE)]))
+    assert told(writes) == (
+        "Error",
+        "DW Directive 1: User error: data movement can not be used with raw allocations",
+    )
+    xfs = decide(seen(workflow(USE, directive), whole("Active")))
+    assert told(xfs)[0] != "Error"
+
+
+@pytest.mark.parametrize(
+    ("directives", "here", "message"),
+    [
+        ((COPY_IN,), filled(r0=1), "Error: User error: this job has no persistentdw named 'pers'"),
+        ((COPY_IN, USE), None, "TransientCondition: Internal error: the storage pers is gone"),
+    ],
+)
+def test_a_copy_whose_storage_is_not_to_be_had_says_so(
+    directives: tuple[str, ...], here: Instance | None, message: str
+) -> None:
+    status, words = told(decide(seen(workflow(*directives, state="DataIn"), here)))
+    assert f"{status}: {words.removeprefix('DW Directive 0: ')}" == message
+
+
+def test_a_job_that_is_torn_down_takes_its_copies_and_what_rabbits_have_mounted_along() -> None:
+    wf = workflow(USE, COPY_IN, state="Teardown")
+    here = whole("Active", USER)
+    writes = decide(seen(wf, here, accesses=[on_rabbits()]))
+    assert removed(writes, kinds.NNF_ACCESS) == ["default/wf-0-servers"]
+    assert not changes(writes, kinds.PERSISTENT)
 
 
 def test_a_user_leaves_after_its_mounts_and_before_it_is_done() -> None:

@@ -14,7 +14,7 @@ from warren.dws import labels
 from warren.dws.movement import children
 from warren.dws.node import RawVolumes
 from warren.dws.objects import LustreFileSystem
-from warren.dws.staging import Plan, StagingPath, file_system_of, inside, job_storage, plan
+from warren.dws.staging import Plan, StagingPath, file_system_of, inside, plan, storage_named
 from warren.dws.staging import parse as parse_path
 from warren.dws.validation import Facts, findings
 
@@ -38,9 +38,14 @@ def test_a_path_is_in_a_named_storage_or_global(text: str, path: StagingPath) ->
     assert parse_path(text) == path
 
 
-def test_the_jobs_own_storage_is_found_by_name() -> None:
-    directives = [parse(each) for each in (COPY_IN, JOBDW, JOBDW.replace("my-fs", "other"))]
-    assert job_storage(directives) == {"my-fs": 1, "other": 2}
+def test_storage_is_found_by_name_the_jobs_own_and_that_which_outlives_it() -> None:
+    texts = (COPY_IN, JOBDW, "#DW persistentdw name=my-fs", JOBDW.replace("my-fs", "other"))
+    directives = [parse(each) for each in texts]
+    assert storage_named(directives) == {
+        ("job", "my-fs"): 1,
+        ("persistent", "my-fs"): 2,
+        ("job", "other"): 3,
+    }
 
 
 @pytest.mark.parametrize(

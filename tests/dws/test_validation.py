@@ -135,21 +135,13 @@ USE = "#DW container name=ab profile=cd"
             "This job has no persistentdw named 'mine'. Add #DW persistentdw name=mine.",
         ),
         (
-            ["#DW persistentdw name=mine",
-             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_mine/"], None, 1,
-            "$DW_PERSISTENT_mine",
-            "Persistent storage is not copied to or from on this cluster yet. "
-            "Copy in the job's script.",
-        ),
-        (
             ["#DW persistentdw name=bare"], facts(raw=RawVolumes.FOR_ROOT), 0, "bare",
             "The persistent storage 'bare' is raw, and raw volumes are for root alone here: the "
             "rabbits make them as loop devices, and who holds one reaches the storage of others.",
         ),
         (
             ["#DW persistentdw name=bare",
-             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_bare/"],
-            facts(persistent_copies=True), 1,
+             "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_bare/"], None, 1,
             "$DW_PERSISTENT_bare",
             "Data movement cannot be used with 'bare', which is raw.",
         ),
@@ -228,8 +220,8 @@ def test_what_cannot_be_carried_out_is_told_at_its_place(
         (["#DW destroy_persistent name=nothing"], None),
         (["#DW persistentdw name=open", "#DW persistentdw name=mine"], None),
         (["#DW persistentdw name=mine",
-          "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"],
-         facts(persistent_copies=True)),
+          "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_mine/",
+          "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"], None),
         (["#DW persistentdw name=nothing"], facts(persistent=None)),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
          facts(makes=("gfs2", "xfs"))),

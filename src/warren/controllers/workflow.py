@@ -9,7 +9,7 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.persistent import Instances
-from warren.dws import driver, kinds, labels, persistent, reports
+from warren.dws import driver, kinds, labels, nodelocal, persistent, reports
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -50,6 +50,7 @@ class WorkflowController:
         self._mount_prefix = mount_prefix
         self._configuration: Object | None = None
         self._wired: Mapping[str, str] | None = None
+        self._places: Mapping[str, int] = {}
         self.reconciler: Reconciler[Key] = Reconciler("workflow", self.reconcile)
         add = self.reconciler.add
         informers.of(kinds.WORKFLOW).listen(lambda obj: add(key_of(obj)))
@@ -109,12 +110,16 @@ class WorkflowController:
             self._instance_changed(instance)
 
     def _wiring(self) -> Mapping[str, str] | None:
-        """Return the rabbits of the compute nodes: made once for a configuration, not a job."""
+        """Return the rabbits of the compute nodes: made once for a configuration, not a job.
+
+        So are their places at their rabbits.
+        """
         raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(CONFIGURATION)
         if raw is not self._configuration:
             self._configuration = raw
             found = read(raw, SystemConfiguration) if raw else None
             self._wired = found.wiring() if found else None
+            self._places = nodelocal.positions(found) if found else {}
         return self._wired
 
     def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
@@ -168,6 +173,7 @@ class WorkflowController:
             instances={name: each for name, each in instances.items() if each is not None},
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
+            places=self._places,
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),
         )

@@ -5,7 +5,7 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -25,6 +25,7 @@ from warren.dws import (
     labels,
     location,
     movement,
+    nodelocal,
     persistent,
     rabbits,
     reports,
@@ -71,6 +72,8 @@ class WorkflowSnapshot:
     """Everything that is labelled as the Workflow's, of whatever kind."""
     wiring: Mapping[str, str] | None = None
     """The rabbit of each compute node, empty for one without; None while that is not known."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float
@@ -456,13 +459,37 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     found = snapshot.accesses.get(name)
     if found is None:
         _check_computes(snapshot)
-        made = access.child(snapshot.workflow, index, access.COMPUTES, path)
-        made = merged(made, _storage_of(directive))
+        if not _is_its_turn(snapshot, index, range(len(snapshot.directives)), access.COMPUTES):
+            return Outcome(waiting="pending mount")
+        made = access.child(
+            snapshot.workflow, index, access.COMPUTES, path, persistent=_instance_of(directive)
+        )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     raise_for(found.status.error)
-    if not (found.status.ready and found.status.state == "mounted"):
+    if not _is_mounted(found):
         return Outcome(waiting="pending mount")
     return Outcome(env=_variables(snapshot))
+
+
+def _is_mounted(found: NnfAccess | None) -> bool:
+    return found is not None and found.status.ready and found.status.state == "mounted"
+
+
+def _is_its_turn(
+    snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], clients: str
+) -> bool:
+    """Return whether the storage of `index` may be mounted: that with earlier names is mounted.
+
+    Others wait for persistent storage that is mounted. All take it in one order, so that no two
+    wait for each other. `indexes` are those of all directives whose storage is mounted now.
+    """
+    names = {each: _instance_of(snapshot.directives[each]) for each in (*indexes, index)}
+    own = names[index]
+    return own is None or all(
+        _is_mounted(snapshot.accesses.get(f"{snapshot.child(each)}-{clients}"))
+        for each, name in names.items()
+        if name is not None and name < own
+    )
 
 
 def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
@@ -485,11 +512,9 @@ def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
 _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 
 
-def _storage_of(directive: Directive) -> Object:
-    """Return what a mount of persistent storage says otherwise than one of the job's own."""
-    if directive.command.text != "persistentdw":
-        return {}
-    return {"spec": {"storageReference": {"name": directive.values["name"]}}}
+def _instance_of(directive: Directive) -> str | None:
+    """Return the name of the instance whose storage a directive uses; None for the job's own."""
+    return directive.values["name"] if directive.command.text == "persistentdw" else None
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -513,43 +538,81 @@ def _unmounted(found: NnfAccess | None) -> Outcome:
     return _DONE if done else Outcome(waiting="pending unmount")
 
 
+def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    outcome = _validate(snapshot, index, directive)
+    path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
+    instance = snapshot.instances.get(path.storage or "") if path.lifetime != "job" else None
+    if instance is not None and instance.object.spec.fs_type == "raw":
+        raise Fault("data movement can not be used with raw allocations", type="User")
+    return outcome
+
+
 def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    key = "destination" if directive.command.text == "copy_in" else "source"
-    name = staging.parse(directive.values[key]).storage or ""
-    target = staging.job_storage(snapshot.directives).get(name)
-    if target is None:  # Proposal was forced
-        raise Fault(f"this job has no jobdw named {name!r}", type="User")
-    found = snapshot.storages.get(snapshot.child(target))
-    if found is None:
-        raise Fault(f"the storage {name} is gone", severity="Major")
+    target = _target(snapshot, directive)
+    found = _storage_of(snapshot, target)
     mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{access.SERVERS}")
-    if mounted is None:
-        made = access.child(
-            snapshot.workflow,
-            target,
-            access.SERVERS,
-            snapshot.mount_path(target),
-            copy=(index, directive.command.text),
-        )
-        return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
-    if mounted.spec.desired_state != "mounted":
-        # By the first copy alone of those that need it: all see the same version.
-        first = index == _first_copy(snapshot, directive.command.text, key, name)
-        again = [access.mounted_again(mounted, index, directive.command.text)] if first else []
-        return Outcome(writes=again, waiting="pending mount")
+    if mounted is None or mounted.spec.desired_state != "mounted":
+        return Outcome(writes=_mounting(snapshot, index, target, mounted), waiting="pending mount")
     raise_for(mounted.status.error)
-    if not (mounted.status.ready and mounted.status.state == "mounted"):
+    if not _is_mounted(mounted):
         return Outcome(waiting="pending mount")
     return _move(snapshot, index, directive, found, target)
 
 
-def _first_copy(snapshot: WorkflowSnapshot, command: str, key: str, name: str) -> int:
-    """Return the first directive of a command whose `key` is in a storage of this name."""
-    return next(
-        index
-        for index, each in enumerate(snapshot.directives)
-        if each.command.text == command and staging.parse(each.values[key]).storage == name
+def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
+    """Return the index of the directive to or from whose storage another one copies."""
+    path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
+    target = staging.storage_named(snapshot.directives).get((path.lifetime, path.storage or ""))
+    if target is None:  # Proposal was forced
+        command = "persistentdw" if path.lifetime == "persistent" else "jobdw"
+        raise Fault(f"this job has no {command} named {path.storage or ''!r}", type="User")
+    return target
+
+
+def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
+    """Return the storage of a directive. Raises Fault where it is gone."""
+    name = _instance_of(snapshot.directives[index])
+    instance = snapshot.instances.get(name) if name is not None else None
+    found = instance.storage if instance else snapshot.storages.get(snapshot.child(index))
+    if found is None:
+        name = snapshot.directives[index].values.get("name")
+        raise Fault(f"the storage {name} is gone", severity="Major")
+    return found
+
+
+def _mounting(
+    snapshot: WorkflowSnapshot, index: int, target: int, found: NnfAccess | None
+) -> list[Write]:
+    """Have rabbits mount the storage of the directive `target` for the copy at `index`."""
+    command = snapshot.directives[index].command.text
+    targets = {
+        number: _target(snapshot, each)
+        for number, each in enumerate(snapshot.directives)
+        if each.command.text == command
+    }
+    if not _is_its_turn(snapshot, target, targets.values(), access.SERVERS):
+        return []
+    if found is not None:
+        # By the first copy alone of those that need it: all see the same version.
+        first = min(number for number, each in targets.items() if each == target)
+        return [access.mounted_again(found, index, command)] if index == first else []
+    made = access.child(
+        snapshot.workflow,
+        target,
+        access.SERVERS,
+        snapshot.mount_path(target),
+        copy=(index, command),
+        persistent=_instance_of(snapshot.directives[target]),
     )
+    return [Create(kind=kinds.NNF_ACCESS, object=made)]
+
+
+def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
+    """Return which allocations of persistent storage are for the job's nodes; None for all."""
+    if _instance_of(snapshot.directives[target]) is None:
+        return None
+    nodes = [node.name for node in snapshot.computes.data] if snapshot.computes else []
+    return nodelocal.parts(nodes, snapshot.wiring or {}, snapshot.places)
 
 
 def _move(
@@ -563,6 +626,7 @@ def _move(
         found,
         snapshot.file_systems,
         snapshot.mount_path(target),
+        _parts(snapshot, target),
     )
     missing = [
         Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)
@@ -691,8 +755,8 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "persistentdw"): _propose_use,
     (State.PROPOSAL, "destroy_persistent"): _validate,
     (State.PROPOSAL, "container"): _validate,
-    (State.PROPOSAL, "copy_in"): _validate,
-    (State.PROPOSAL, "copy_out"): _validate,
+    (State.PROPOSAL, "copy_in"): _propose_copy,
+    (State.PROPOSAL, "copy_out"): _propose_copy,
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,

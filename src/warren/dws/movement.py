@@ -20,10 +20,12 @@ def children(
     storage: NnfStorage,
     file_systems: Sequence[LustreFileSystem],
     mount_path: str,
+    parts: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Object]:
     """Make the movements of a copy_in or copy_out, one for each allocation of its storage.
 
-    Raises Fault where the global file system is gone.
+    `parts` are the numbers of those that are meant, by rabbit; None for all. Raises Fault where
+    the global file system is gone.
     """
     meta = workflow.metadata
     command = directive.command.text
@@ -34,6 +36,8 @@ def children(
             first = allocations.get(node.name, 0)
             allocations[node.name] = first + node.count
             for number in range(first, first + node.count):
+                if parts is not None and number not in parts.get(node.name, ()):
+                    continue
                 own = f"{mount_path}/{node.name}-{number}"
                 ends = {
                     key: _end(directive.values[key], storage, file_systems, own)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # the copier imports this module, and starts faster without t
 
 COMMANDS: Final = ("copy_in", "copy_out")
 
+OWN_END: Final = {"copy_in": "destination", "copy_out": "source"}
+"""The argument of each command that is a path in storage of the job."""
+
 _STORAGE = re.compile(r"\$DW_(JOB|PERSISTENT)_([^/]+)(/.*)?")
 
 
@@ -37,12 +40,15 @@ def parse(text: str) -> StagingPath:
     return StagingPath(match[2].replace("_", "-"), match[1].lower(), match[3] or "")
 
 
-def job_storage(directives: Sequence["Directive"]) -> dict[str, int]:
-    """Return the names of the job's own storage and the indexes of their directives."""
+_LIFETIMES: Final = {"jobdw": "job", "persistentdw": "persistent"}
+
+
+def storage_named(directives: Sequence["Directive"]) -> dict[tuple[str, str], int]:
+    """Return the indexes of the directives that name storage, by its lifetime and name."""
     return {
-        directive.values.get("name", ""): index
+        (_LIFETIMES[directive.command.text], directive.values.get("name", "")): index
         for index, directive in enumerate(directives)
-        if directive.command.text == "jobdw"
+        if directive.command.text in _LIFETIMES
     }
 
 

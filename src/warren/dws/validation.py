@@ -74,8 +74,6 @@ class Facts:
     """Whether the job begins after others: what is in use now may not be then."""
     coming: frozenset[str] = frozenset()
     """The persistent storage that the jobs create after which it begins."""
-    persistent_copies: bool | None = False
-    """Whether it copies to and from persistent storage."""
     copy_profiles: frozenset[str] | None = frozenset()
     """The names of its NnfDataMovementProfiles, which copies may name."""
 
@@ -87,7 +85,6 @@ UNKNOWN: Final = Facts(
     makes=None,
     containers=None,
     copy_profiles=None,
-    persistent_copies=None,
 )
 """What is known where there is no cluster to ask."""
 
@@ -380,7 +377,7 @@ def _usable(
 
 
 def _copy(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
-    own = {"copy_in": "destination", "copy_out": "source"}[directive.command.text]
+    own = staging.OWN_END[directive.command.text]
     for key in ("source", "destination"):
         argument = directive.argument(key)
         if argument is None or argument.value is None:
@@ -432,12 +429,6 @@ def _end(
                 or (f"Add #DW persistentdw name={name}." if path.lifetime != "job" else None)
                 or _first(job),
             )
-    elif path.lifetime == "persistent" and facts.persistent_copies is False:
-        yield directive.mistake(
-            place,
-            "Persistent storage is not copied to or from on this cluster yet.",
-            "Copy in the job's script.",
-        )
     elif _type_of(path.lifetime, name, job, facts) == "raw":
         yield directive.mistake(place, f"Data movement cannot be used with {name!r}, which is raw.")
 
