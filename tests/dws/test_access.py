@@ -480,6 +480,14 @@ def test_rabbits_that_mount_all_of_persistent_storage_lock_it() -> None:
     assert patch["metadata"]["annotations"] == {labels.LOCK: "wf-0-servers/default"}
 
 
+def test_an_access_whose_name_no_finalizer_can_have_locks_persistent_storage() -> None:
+    """One that is not known to hold it would be mounted beside a copy."""
+    found = nnf_access()
+    found = replace(found, metadata=replace(found.metadata, name="x" * 64))
+    (patch,) = changes(decide(seen(found, storage=lasting())), kinds.NNF_STORAGE)
+    assert patch["metadata"]["annotations"] == {labels.LOCK: f"{'x' * 64}/default"}
+
+
 def test_who_else_holds_it_is_asked_of_persistent_storage_until_an_access_has_it() -> None:
     other = f"nnf.cray.hpe.com/{by().access.name}"
     held = {"finalizers": [labels.STORAGE_FINALIZER, other]}

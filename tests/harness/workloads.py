@@ -36,14 +36,14 @@ class Workloads:
         return found.get("status") or {}
 
     async def make(
-        self, control: Control, name: str, directive: str, *, userid: int = 1001
+        self, control: Control, name: str, directives: str, *, userid: int = 1001
     ) -> None:
-        """Make a Workflow, if it is not there or has been."""
+        """Make a Workflow, if it is not there or has been. Each line is a directive."""
         if name in self._deleted:
             return
         spec = {
             "desiredState": "Proposal",
-            "dwDirectives": [directive],
+            "dwDirectives": directives.splitlines(),
             "jobID": name,
             "userID": userid,
             "groupID": 1002,
