@@ -349,7 +349,7 @@ def test_a_lock_is_judged_by_what_is_there_and_not_by_what_was_seen(hidden: Kind
     alone(story, hidden=[hidden])
 
 
-# Persistent storage, which copies and jobs mount (ADR 059)
+# Persistent storage, which copies and jobs mount (ADR 065)
 
 COPY = Key("default", "copier-0-servers")
 

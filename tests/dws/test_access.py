@@ -434,7 +434,7 @@ def test_a_copy_waits_for_its_own_nodes_and_for_no_others() -> None:
 
 
 def test_rabbits_mount_for_a_copy_what_is_for_the_jobs_nodes_alone() -> None:
-    """Others' nodes have theirs mounted (ADR 059). Numbers are those of the allocations."""
+    """Others' nodes have theirs mounted (ADR 065). Numbers are those of the allocations."""
     for nodes, paths in {
         ("n0",): {"r0": ["r0-0"]},
         ("n1", "n2"): {"r0": ["r0-1"], "r1": ["r1-0"]},

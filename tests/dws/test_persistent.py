@@ -417,7 +417,7 @@ def test_nodes_mount_the_instances_storage_at_a_place_of_the_job() -> None:
     }
 
 
-# Copies to and from it (ADR 059)
+# Copies to and from it (ADR 065)
 
 COPY_IN = "#DW copy_in source=/lus/in destination=$DW_PERSISTENT_pers/data/"
 COPY_OUT = "#DW copy_out source=$DW_PERSISTENT_pers/data destination=/lus/out/"

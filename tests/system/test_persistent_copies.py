@@ -1,4 +1,4 @@
-"""Copies to and from persistent storage, beside jobs that use it (ADR 059)."""
+"""Copies to and from persistent storage, beside jobs that use it (ADR 065)."""
 
 import asyncio
 import os

@@ -3,7 +3,7 @@
 An NnfStorage has the finalizer of each NnfAccess that mounts it, and its flash stays until they
 have let go. A file system that two nodes must not write at a time is mounted by one NnfAccess,
 which an annotation names (dws-spec section 8). Persistent storage has a part for each compute
-node: a part is mounted by its node or, for copies, by its rabbit (ADR 059).
+node: a part is mounted by its node or, for copies, by its rabbit (ADR 065).
 """
 
 from collections.abc import Mapping, Sequence
