@@ -14,7 +14,7 @@ from tests.harness.world import GLOBAL, World, opened
 from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds
+from warren.dws import kinds, labels
 from warren.dws.node import Copy
 from warren.dws.objects import State
 from warren.instance.simulated import Play
@@ -91,7 +91,7 @@ async def free(world: World, control: Control) -> None:
         assert list(control.api.store.everything(kind)) == [], kind
     for found in control.api.store.everything(kinds.NNF_STORAGE):
         assert len(found["metadata"]["finalizers"]) == 1
-        assert "annotations" not in found["metadata"]
+        assert {*found["metadata"]["annotations"]} == {labels.MADE_BY}
     assert all(flash.mounts == {} for flash in world.flash.values())
     assert sum(len(flash.volumes) for flash in world.flash.values()) % len(NODES) == 0
 
