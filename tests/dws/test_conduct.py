@@ -129,6 +129,7 @@ def test_a_held_job_waits_for_its_proposal(wf: Workflow) -> None:
 
 
 def test_a_held_job_is_released_with_flash_beside_each_node() -> None:
+    """Statement 000.51: a breakdown says how much each node, or each rabbit, is given."""
     actions = decide(seen(job(Phase.HELD), at("Proposal")))
 
     (released,) = (each for each in actions if isinstance(each, Release))
@@ -372,6 +373,7 @@ def test_storage_of_more_than_the_floor_is_as_large_as_it_is_needed() -> None:
 
 
 def test_then_it_says_which_nodes_mount_it() -> None:
+    """Statement 000.19: the Computes name the job's nodes."""
     actions = decide(seen(job(Phase.STARTING), at("Setup")))
     assert changes(actions, kinds.COMPUTES) == [
         {"data": [{"name": "n0"}, {"name": "n1"}, {"name": "n2"}]}
@@ -484,6 +486,23 @@ def test_a_workflow_without_a_job_is_torn_down() -> None:
     assert asked(decide(seen(job(Phase.OVER), at("PreRun", ready=False)))) == ["Teardown"]
 
 
+def test_a_workflow_is_let_go_of_in_the_request_for_its_teardown() -> None:
+    names = [BINDING.finalizer, labels.WORKFLOW_FINALIZER]
+    for phase, state in (
+        (Phase.OVER, "Setup"),
+        (Phase.ENDING, "PreRun"),
+        (Phase.ENDING, "DataOut"),
+    ):
+        held = workflow(JOBDW, state=state, ready=True, metadata={"finalizers": names})
+        actions = decide(seen(job(phase, ran=state == "DataOut"), held))
+        assert changes(actions, kinds.WORKFLOW) == [
+            {
+                "spec": {"desiredState": "Teardown"},
+                "metadata": {"finalizers": [labels.WORKFLOW_FINALIZER]},
+            }
+        ]
+
+
 def test_it_is_waited_for() -> None:
     assert decide(seen(job(Phase.OVER), at("Teardown", ready=False))) == []
 
@@ -499,6 +518,18 @@ def test_then_it_is_let_go_of_and_removed() -> None:
     assert changes(actions, kinds.WORKFLOW) == [
         {"metadata": {"finalizers": [labels.WORKFLOW_FINALIZER]}}
     ]
+    assert removed(actions, kinds.WORKFLOW) == ["default/wf"]
+
+
+def test_one_that_was_let_go_of_is_removed_without_another_write() -> None:
+    torn = workflow(
+        JOBDW,
+        state="Teardown",
+        ready=True,
+        metadata={"finalizers": [labels.WORKFLOW_FINALIZER]},
+    )
+    actions = decide(seen(job(Phase.OVER), torn))
+    assert changes(actions, kinds.WORKFLOW) == []
     assert removed(actions, kinds.WORKFLOW) == ["default/wf"]
 
 

@@ -15,6 +15,7 @@ from warren.base.placing import Held, Locality
 from warren.dws import (
     daemons,
     kinds,
+    labels,
     location,
     nodelocal,
     persistent,
@@ -329,12 +330,16 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     match workflow.status.state:
         case State.PROPOSAL:
-            return [*_assign_servers(snapshot), _ask(workflow, State.SETUP)]
+            return [*_assign_servers(snapshot), _ask(snapshot.job, workflow, State.SETUP)]
         case State.SETUP:
             assigned = _assign_computes(snapshot)
-            return [*_record(snapshot, workflow), *assigned, _ask(workflow, State.DATA_IN)]
+            return [
+                *_record(snapshot, workflow),
+                *assigned,
+                _ask(snapshot.job, workflow, State.DATA_IN),
+            ]
         case State.DATA_IN:
-            return [*_record(snapshot, workflow), _ask(workflow, State.PRE_RUN)]
+            return [*_record(snapshot, workflow), _ask(snapshot.job, workflow, State.PRE_RUN)]
         case State.PRE_RUN:
             return [*_record(snapshot, workflow), Start(workflow.status.env)]
         case _:
@@ -402,7 +407,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     if not job.ran or job.abandoned or workflow.status.status == "Error":
-        return [Note("rabbit_workflow", snapshot.raw), _ask(workflow, State.TEARDOWN)]
+        return [Note("rabbit_workflow", snapshot.raw), _ask(job, workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
@@ -411,7 +416,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         actions.extend(_record(snapshot, workflow))
     if following is State.TEARDOWN:
         actions.append(Note("rabbit_workflow", snapshot.raw))
-    return [*actions, _ask(workflow, following)]
+    return [*actions, _ask(job, workflow, following)]
 
 
 def _is_refused(workflow: Workflow) -> bool:
@@ -447,10 +452,12 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is not State.TEARDOWN:
-        return [_ask(workflow, State.TEARDOWN)]
+        return [_ask(snapshot.job, workflow, State.TEARDOWN)]
     if not (_complete(workflow, State.TEARDOWN) or _is_refused(workflow)):
         return []
-    return [_let_go(snapshot.job, workflow), Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
+    held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
+    kept = [_let_go(snapshot.job, workflow)] if held else []
+    return [*kept, Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
 
 
 _PHASES: Final = {
@@ -508,11 +515,15 @@ def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
 
 
-def _ask(workflow: Workflow, state: State) -> Change:
+def _ask(job: Job, workflow: Workflow, state: State) -> Change:
+    """Ask for a state. When Teardown begins, the Workflow is let go of: it may be deleted then."""
+    patch: dict[str, Any] = {"spec": {"desiredState": state}}
+    if state is State.TEARDOWN and job.binding.finalizer in workflow.metadata.finalizers:
+        patch |= labels.finalized(workflow.metadata, job.binding.finalizer)
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
-        patch={"spec": {"desiredState": state}},
+        patch=patch,
         resource_version=workflow.metadata.resource_version,
     )
 
