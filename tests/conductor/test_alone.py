@@ -587,6 +587,8 @@ def test_every_job_is_looked_at_once_all_are_known() -> None:
 
 
 def test_news_of_a_job_or_its_workflow_or_what_belongs_to_that_wakes_it() -> None:
+    """Statement 000.62: watches persist, and what is done is decided by the state."""
+
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         quiet = replace(JOB, phase=Phase.NEW)
         async with running(api, conductor.run()):

@@ -88,6 +88,8 @@ def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
 
 
 def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> None:
+    """Statement 000.37: no longer than the patience, 10 s if nothing else is said."""
+
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         mounts = control.api.store

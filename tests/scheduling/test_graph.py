@@ -500,6 +500,7 @@ def test_the_use_of_each_node_is_told_in_cores(graph: Graph) -> None:
 
 
 def test_an_allocation_is_written_as_r_with_its_part_of_the_graph(graph: Graph) -> None:
+    """Statement 000.50: R keeps its scheduling part."""
     held = matched(graph, want(2, ssd=6))
     seen = graph.encode(held, starttime=5.0, expiration=9.0)
     r = orjson.loads(graph.text(held, seen))

@@ -225,6 +225,7 @@ def test_nodes_get_ranks_in_the_order_of_their_chassis() -> None:
 
 
 def test_flash_is_one_pool_or_as_many_quanta_as_there_is_room_for() -> None:
+    """Statement 000.15: an ssd vertex is a part of the capacity; as many as needed are taken."""
     assert ssds(system((1, 64), (1, 0), quantum=None)) == [("/c/chassis0/ssd0", 64)]
     assert ssds(system((1, 9), (1, 3), (1, 1), quantum=2)) == [
         *((f"/c/chassis0/ssd{n}", 2) for n in range(4)),

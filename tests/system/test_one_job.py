@@ -116,6 +116,8 @@ def test_its_tasks_find_their_storage_in_the_environment() -> None:
 
 
 def test_data_is_copied_to_every_allocation_and_back_from_each() -> None:
+    """Statements 000.21, 000.32: from a global file system, and back to it."""
+
     async def main() -> None:
         async with opened() as world:
 
@@ -134,6 +136,8 @@ def test_data_is_copied_to_every_allocation_and_back_from_each() -> None:
 
 
 def test_its_resources_carry_flash_of_its_own_chassis() -> None:
+    """Statement 000.46: storage is a resource that is scheduled."""
+
     async def main() -> None:
         async with opened() as world:
 

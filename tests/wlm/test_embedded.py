@@ -90,6 +90,8 @@ def test_a_create_request_for_a_job_that_is_known_is_answered_at_once() -> None:
 
 
 def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none() -> None:
+    """Statement 000.63: which rabbits each job holds is known."""
+
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
@@ -118,6 +120,8 @@ def test_an_exception_during_the_epilog_skips_what_is_left_to_do() -> None:
 
 
 def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
+    """Statement 000.59: the option epilog-timeout."""
+
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(

@@ -52,6 +52,7 @@ def environment(*watches: list[str | RpcError]) -> dict[str, str]:
 
 
 def test_tasks_learn_of_their_storage_by_the_nodes_own_path() -> None:
+    """Statement 000.7: the shell plugin reads the event and sets the variables."""
     assert environment([OTHER, EVENT]) == {"DW_JOB_a": "/node/mnt/a"}
 
 
