@@ -681,7 +681,7 @@ def test_what_no_copier_says_is_not_taken_for_progress(line: str) -> None:
 
 
 def test_progress_is_told_while_it_is_made_and_never_goes_back(copy: Copier) -> None:
-    total = much(copy)
+    total = much(copy, directories=40)
 
     async def main() -> list[Progress]:
         return [each async for each in copiers.run(copy.work("in/", "out"))]

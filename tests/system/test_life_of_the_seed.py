@@ -1,4 +1,4 @@
-"""The life of a rabbit job, event by event (seed 000, coral2-spec sections 3 to 5)."""
+"""The life of a rabbit job, event by event (coral2-spec section 3, section 4)."""
 
 import asyncio
 import os
