@@ -14,13 +14,13 @@ def workflow(state: str, began: str, ended: str | None = None) -> dict[str, obje
 def test_a_state_is_told_when_it_is_ready() -> None:
     story = Story()
     story.workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z"))
-    assert list(story.told()) == []
+    assert list(story.taken()) == []
     current = story.current()
     assert current is not None
     assert current.name == "Setup"
 
     story.workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z"))
-    (step,) = story.told()
+    (step,) = story.taken()
     assert step.seconds == 1.5
 
 
@@ -29,7 +29,7 @@ def test_tasks_run_from_start_to_finish() -> None:
     story.event(Event(10.0, "start"))
     story.event(Event(12.0, "finish", {"status": 512}))
 
-    (step,) = story.told()
+    (step,) = story.taken()
     assert (step.name, step.seconds) == ("tasks", 2.0)
     assert story.outcome("tasks") == "exit status 2"
 

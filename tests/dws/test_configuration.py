@@ -21,8 +21,8 @@ def node(name: str, *computes: str, type: str = "Rabbit") -> dict[str, Any]:
 
 def said(seen: SystemConfiguration) -> tuple[bool, str | None]:
     """Return what its status says once nothing is left to be said."""
-    seen = after(seen, configuration.told(seen))
-    assert configuration.told(seen) == []
+    seen = after(seen, configuration.report(seen))
+    assert configuration.report(seen) == []
     return seen.status.ready, seen.status.error.user_message if seen.status.error else None
 
 
@@ -84,7 +84,7 @@ def test_a_configuration_that_was_ready_and_is_wrong_now_says_so_and_recovers() 
     wrong = {**RIGHT, "storageNodes": [node("r0", "n0", "n0")]}
     seen = system(status={"ready": True}, **wrong)
 
-    seen = after(seen, configuration.told(seen))
+    seen = after(seen, configuration.report(seen))
     assert (seen.status.ready, seen.status.error is not None) == (False, True)
 
     status = {"ready": False, "error": {"debugMessage": "n0 is listed", "severity": "Fatal"}}
@@ -101,7 +101,7 @@ def test_only_one_configuration_has_an_effect() -> None:
 
 
 def test_a_mistake_is_the_administrators() -> None:
-    (patch,) = changes(configuration.told(system("other")), kinds.SYSTEM_CONFIGURATION)
+    (patch,) = changes(configuration.report(system("other")), kinds.SYSTEM_CONFIGURATION)
 
     assert (patch["status"]["error"]["type"], patch["status"]["error"]["severity"]) == (
         "User",

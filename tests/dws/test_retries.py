@@ -25,11 +25,11 @@ RETRIES = Retries(tries=3, pause=5.0)
 def test_a_copy_is_tried_so_often_unless_a_job_that_has_not_begun_can_hear_of_a_mistake(
     command: str, told: bool, restarts: int, again: bool
 ) -> None:
-    assert RETRIES.again(command, restarts, told=told) is again
+    assert RETRIES.again(command, restarts, by_copier=told) is again
 
 
 def test_one_try_is_no_retry() -> None:
-    assert not Retries(tries=1).again("copy_out", 0, told=False)
+    assert not Retries(tries=1).again("copy_out", 0, by_copier=False)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ class Process:
                 NAME,
                 self.identity,
                 self._part,
-                told=self.told.append,
+                on_change=self.told.append,
                 **{"chance": random.Random(self.identity).random, **self._options},
             )
         )

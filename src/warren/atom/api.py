@@ -65,7 +65,7 @@ class Api:
         self._answered = answered
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[self._told], client_max_size=_LARGEST)
+        app = web.Application(middlewares=[self._log], client_max_size=_LARGEST)
         app.router.add_post(JOBS, self._post)
         app.router.add_get(JOBS, self._list)
         app.router.add_get(JOBS + "/{jobid}", self._get)
@@ -73,7 +73,7 @@ class Api:
         return app
 
     @web.middleware
-    async def _told(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _log(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Let in who may, and give every refusal a sentence."""
         began = time.perf_counter()
         try:
@@ -93,8 +93,8 @@ class Api:
         known = request.method in ("POST", "GET", "DELETE")
         self._answered(request.method if known else "other", response.status, seconds)
         if request.method != "GET":
-            told = {"method": request.method, "path": _path(request), "code": response.status}
-            log.info("answered", **told, seconds=round(seconds, 4))
+            fields = {"method": request.method, "path": _path(request), "code": response.status}
+            log.info("answered", **fields, seconds=round(seconds, 4))
         return response
 
     async def _judged(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

@@ -65,7 +65,7 @@ def asked(body: bytes) -> Registration:
     try:
         return _registration.decode(body)
     except msgspec.ValidationError as error:
-        problem, place = tables.told(error, Registration)
+        problem, place = tables.explain(error, Registration)
         raise UserMistake(f"{place}: {problem}" if place else problem) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserMistake(f"the body is not JSON: {error}") from error

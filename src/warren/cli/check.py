@@ -49,13 +49,13 @@ def check(
     measure = _measure(statedir, kubeconfig, context)
     if rules_file is not None:
         measure = replace(measure, rules=_rules(rules_file))
-    told = sorted(_told(script, measure), key=lambda each: (each.line, each.column))
-    wrong = [each for each in told if each.severity == "error"]
+    mistakes = sorted(_mistakes(script, measure), key=lambda each: (each.line, each.column))
+    wrong = [each for each in mistakes if each.severity == "error"]
     if as_json:
-        print_json([each.as_json() for each in told])
+        print_json([each.as_json() for each in mistakes])
     else:
         name = "standard input" if file == "-" else file
-        for each in told:
+        for each in mistakes:
             click.echo(f"{each.shown(name, script.lines)}\n")
         click.echo(_summary(name, len(directive_script.located(script.words)), len(wrong)))
         if measure.facts.file_systems is None:
@@ -109,7 +109,7 @@ def _rules(file: str) -> list[Rule]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
+class _Located:
     """One thing that is to be said of a script."""
 
     line: int
@@ -130,7 +130,7 @@ class _Told:
         return {**asdict(self), "column": self.column + 1, "end": self.end + 1}
 
 
-def _told(script: Script, measure: Measure) -> Iterator[_Told]:
+def _mistakes(script: Script, measure: Measure) -> Iterator[_Located]:
     for remark in script.remarks:
         place = (remark.line, remark.mistake.start, remark.mistake.end)
         yield _of(place, "warning", None, remark.mistake)
@@ -155,9 +155,9 @@ def _told(script: Script, measure: Measure) -> Iterator[_Told]:
             yield _of(place, "error", found.directive, found.mistake)
 
 
-def _of(place: tuple[int, int, int], severity: str, index: int | None, found: Mistake) -> _Told:
+def _of(place: tuple[int, int, int], severity: str, index: int | None, found: Mistake) -> _Located:
     line, column, end = place
-    return _Told(
+    return _Located(
         line=line,
         column=column,
         end=end,

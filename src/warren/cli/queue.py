@@ -243,10 +243,10 @@ def _change(
     given: Mapping[str, Any], method: str, request: Mapping[str, Any], line: "_Line"
 ) -> None:
     name = given["name"] or given["option"]
-    told = {**request, "all": given["all_"], **({"name": name} if name else {})}
+    payload = {**request, "all": given["all_"], **({"name": name} if name else {})}
 
     async def change(handle: "Handle") -> None:
-        await handle.rpc(f"job-manager.queue-{method}", told)
+        await handle.rpc(f"job-manager.queue-{method}", payload)
 
     if given["quiet"]:
         ask_instance(given["state"], change)
@@ -275,12 +275,12 @@ def _show(
 
     statuses, waiting = ask_instance(state, asked)
     if as_json:
-        queues = [{"queue": each or "", **told} for each, told in statuses.items()]
+        queues = [{"queue": each or "", **status} for each, status in statuses.items()]
         print_json({"queues": queues, **waiting})
         return
-    for each, told in statuses.items():
+    for each, status in statuses.items():
         for line in lines:
-            click.echo(line(each, told))
+            click.echo(line(each, status))
     if verbose:
         click.echo(f"{waiting['queue_length']} alloc requests queued")
         click.echo(f"{waiting['alloc_pending']} alloc requests pending to scheduler")
@@ -331,9 +331,9 @@ def drain(
 
     Best after `disable`: jobs that come in the meantime are waited for, too.
     """
-    told = _wait(state, "drain", name or option, timeout)
+    answer = _wait(state, "drain", name or option, timeout)
     if as_json:
-        print_json(told)
+        print_json(answer)
 
 
 @queue.command("idle")
@@ -354,11 +354,11 @@ def idle(
 
     Best after `stop`: what is started in the meantime is waited for, too.
     """
-    told = _wait(state, "idle", name or option, timeout)
+    answer = _wait(state, "idle", name or option, timeout)
     if as_json:
-        print_json(told)
-    elif told["pending"] or not quiet:
-        click.echo(f"{told['pending']} jobs")
+        print_json(answer)
+    elif answer["pending"] or not quiet:
+        click.echo(f"{answer['pending']} jobs")
 
 
 def _wait(

@@ -427,10 +427,10 @@ def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
     writer = Writer(form, times)
 
     async def asked(handle: "Handle") -> None:
-        async for told in handle.stream("resource.journal"):
-            for event in told["events"]:
+        async for answer in handle.stream("resource.journal"):
+            for event in answer["events"]:
                 click.echo(writer.line(Event(**event)))
-            if not told["events"] and not follow:
+            if not answer["events"] and not follow:
                 return
 
     ask_instance(state, asked)
@@ -449,12 +449,12 @@ def _change(
         print_json(changed)
 
 
-def _print(told: Any, form: Format, *, header: bool) -> None:
+def _print(record: Any, form: Format, *, header: bool) -> None:
     """Print rows as a listing, and anything else as JSON."""
-    if not isinstance(told, list):
-        print_json(told)
+    if not isinstance(record, list):
+        print_json(record)
         return
-    for line in form.lines([row.__getitem__ for row in told], header=header):
+    for line in form.lines([row.__getitem__ for row in record], header=header):
         click.echo(line)
 
 

@@ -109,7 +109,7 @@ class Conductor:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
         raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         configuration = read(raw, SystemConfiguration) if raw is not None else None
-        told = {}
+        reasons = {}
         for number in jobs:
             job = self._jobs.job(number)
             # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
@@ -119,8 +119,8 @@ class Conductor:
             workflow = read(raw, Workflow) if raw is not None else None
             reason = waits.reason(job, workflow, configuration)
             if reason is not None:
-                told[number] = reason
-        return told
+                reasons[number] = reason
+        return reasons
 
     async def _decided(self, snapshot: conduct.JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""

@@ -81,6 +81,6 @@ class MountReconciler:
         if error is not None and reports.same_error(current.status.error, error):
             return
         mounts = [{"state": state, "ready": trouble is None} for _ in current.spec.mounts]
-        told: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
-        change = reports.status(kinds.CLIENT_MOUNT, current.metadata, told)
+        status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
+        change = reports.status(kinds.CLIENT_MOUNT, current.metadata, status)
         await perform(self._client, [change])

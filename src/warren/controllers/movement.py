@@ -108,12 +108,12 @@ class MovementReconciler:
         try:
             status = self._finished(await self._copied(key, current))
         except NodeTrouble as trouble:
-            told = isinstance(trouble, CopyFailed)
-            status = self._failed(current, restarts, str(trouble), told=told)
+            by_copier = isinstance(trouble, CopyFailed)
+            status = self._failed(current, restarts, str(trouble), by_copier=by_copier)
         except Exception as error:  # the only such net: a bug may cost one copy, not the agent
             log.exception("copy failed")
             words = f"the copy has failed inside Warren: {error!r}"
-            status = self._failed(current, restarts, words, told=False)
+            status = self._failed(current, restarts, words, by_copier=False)
         await self._insist(key, status)
 
     async def _begin(self, key: Key) -> NnfDataMovement | None:
@@ -160,11 +160,11 @@ class MovementReconciler:
         return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
 
     def _failed(
-        self, current: NnfDataMovement, restarts: int, trouble: str, *, told: bool
+        self, current: NnfDataMovement, restarts: int, trouble: str, *, by_copier: bool
     ) -> Object:
         """Return the status after a try that has failed: another one, or the end."""
         command = current.metadata.labels.get(labels.INITIATOR, "")
-        if self._retries.again(command, restarts, told=told):
+        if self._retries.again(command, restarts, by_copier=by_copier):
             log.info("copy is tried again", reason=trouble)
             return {
                 "state": "Starting",
@@ -176,7 +176,7 @@ class MovementReconciler:
         error = {
             "debugMessage": message,
             "userMessage": message,
-            "type": "User" if told else "Internal",
+            "type": "User" if by_copier else "Internal",
             "severity": "Fatal",
         }
         return self._finished({"status": "Failed", "message": message, "error": error})

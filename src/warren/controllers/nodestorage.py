@@ -120,8 +120,8 @@ class RabbitReconciler:
         if block is None or block.status.ready or trouble is not None:
             return
         allocations = [{"capacityAllocated": each.capacity} for each in block.spec.allocations]
-        told: Object = {"ready": True, "allocations": allocations}
-        change = reports.status(kinds.NNF_NODE_BLOCK_STORAGE, block.metadata, told)
+        status: Object = {"ready": True, "allocations": allocations}
+        change = reports.status(kinds.NNF_NODE_BLOCK_STORAGE, block.metadata, status)
         await perform(self._client, [change])
 
     def _share_changed(self, obj: Object) -> None:
@@ -180,13 +180,13 @@ class RabbitReconciler:
             return
         state = health(None if error is None else error["severity"])
         each = {"ready": ready, "health": state}
-        told: Object = {
+        status: Object = {
             "ready": ready,
             "health": state,
             "allocations": [each] * current.spec.count,
             "error": error,
         }
-        change = reports.status(kinds.NNF_NODE_STORAGE, current.metadata, told)
+        change = reports.status(kinds.NNF_NODE_STORAGE, current.metadata, status)
         await perform(self._client, [change])
 
 

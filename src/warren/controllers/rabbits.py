@@ -53,7 +53,7 @@ class SystemController:
         else:
             raw = self._configurations.get(key)
             if raw is not None:
-                await perform(self._client, configuration.told(read(raw, SystemConfiguration)))
+                await perform(self._client, configuration.report(read(raw, SystemConfiguration)))
         return None
 
     def _configured(self) -> list[Write]:
@@ -81,7 +81,7 @@ class SystemController:
         )
         if at_work and configuration.is_right(found):
             return [*dismissed]
-        return [*dismissed, *configuration.told(found)]
+        return [*dismissed, *configuration.report(found)]
 
     async def _settle(self, key: Key) -> None:
         """Make the namespace of a node that has none."""

@@ -46,17 +46,17 @@ class Settings:
 async def run(settings: Settings, ready: Callable[[], None]) -> None:
     """Be the service until SIGTERM, SIGINT or SIGHUP. Raises JournalBroken."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stopping = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(signum, told.set)
+        loop.add_signal_handler(signum, stopping.set)
     with SqliteJournal(settings.journal, RESERVE) as journal:
-        living = asyncio.ensure_future(_live(settings, journal, told, ready))
+        living = asyncio.ensure_future(_live(settings, journal, stopping, ready))
         await asyncio.wait({living})
     living.result()
 
 
 async def _live(
-    settings: Settings, journal: SqliteJournal, told: asyncio.Event, ready: Callable[[], None]
+    settings: Settings, journal: SqliteJournal, stopping: asyncio.Event, ready: Callable[[], None]
 ) -> None:
     config = settings.config
     metrics = Metrics()
@@ -77,7 +77,7 @@ async def _live(
     exposed.add(app, metrics.exposition, clean)
     async with asyncio.TaskGroup() as parts:
         working = parts.create_task(service.run(), name="service")
-        answering = serving.serve_few(app, settings.listener, CONNECTIONS, told)
+        answering = serving.serve_few(app, settings.listener, CONNECTIONS, stopping)
         listeners = [parts.create_task(answering, name="socket")]
         if settings.exposed is not None:
             telling = exposed.serve(settings.exposed, metrics.exposition, clean)
@@ -89,7 +89,7 @@ async def _live(
         log.info("serving", jobs=len(register))
         ready()
         notify("READY=1")
-        await told.wait()
+        await stopping.wait()
         notify("STOPPING=1")
         await service.settle(tables.seconds(config.stop_timeout))
         for part in (*listeners, working):

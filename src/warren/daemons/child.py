@@ -25,13 +25,13 @@ def be(life: Coroutine[None, None, None]) -> NoReturn:
         sys.exit(1)
     logs.configure()
     try:
-        asyncio.run(_until_told(life))
+        asyncio.run(_until_stopped(life))
     except asyncio.CancelledError:
         sys.exit(0)
     sys.exit(1)
 
 
-async def _until_told(life: Coroutine[None, None, None]) -> None:
+async def _until_stopped(life: Coroutine[None, None, None]) -> None:
     running = asyncio.current_task()
     assert running is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)

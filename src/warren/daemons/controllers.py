@@ -108,7 +108,7 @@ def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
     for each in controllers.reconcilers:
         metrics.reconciler(each)
     if settings.identity is not None:
-        controllers.told = metrics.leading(LEASE)
+        controllers.on_change = metrics.leading(LEASE)
     return System(
         parts={
             "controllers": controllers.run,
@@ -127,7 +127,7 @@ class _Controllers:
         self._clock = clock
         self._identity = settings.identity
         self._works = False
-        self.told: Callable[[bool], None] = lambda leads: None
+        self.on_change: Callable[[bool], None] = lambda leads: None
         """Called when this process becomes the leader, and when it is not any more."""
         self.informers = Informers(client, indexes=INDEXES)
         self.reconcilers = compose.controllers(
@@ -143,7 +143,14 @@ class _Controllers:
         if self._identity is None:
             await self._work()
         else:
-            await lead(self._client, self._clock, LEASE, self._identity, self._work, told=self.told)
+            await lead(
+                self._client,
+                self._clock,
+                LEASE,
+                self._identity,
+                self._work,
+                on_change=self.on_change,
+            )
 
     async def _work(self) -> None:
         self._works = True

@@ -115,20 +115,20 @@ def _output(state: StateDir) -> Path:
 
 async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
     """Do what the starter says, until it is gone."""
-    told = asyncio.StreamReader()
+    commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(told), sys.stdin
+        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
     )
-    if await told.readline():
-        await _live(_state(directory), options, told)
+    if await commands.readline():
+        await _live(_state(directory), options, commands)
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
-    while await told.readline():
+    while await commands.readline():
         pass
     if not keep:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _live(state: StateDir, options: Sequence[str], told: asyncio.StreamReader) -> None:
+async def _live(state: StateDir, options: Sequence[str], commands: asyncio.StreamReader) -> None:
     """Have the cluster until the starter says otherwise, or it ends; and leave nothing of it."""
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
@@ -146,7 +146,8 @@ async def _live(state: StateDir, options: Sequence[str], told: asyncio.StreamRea
     from warren.daemons.sweep import down
 
     news = [
-        asyncio.ensure_future(each) for each in (told.readline(), terminated.wait(), control.wait())
+        asyncio.ensure_future(each)
+        for each in (commands.readline(), terminated.wait(), control.wait())
     ]
     await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
     with suppress(ProcessLookupError):

@@ -38,7 +38,7 @@ class WorkflowAdmission:
         _allow(workflowstates.create_refusal(obj))
         rules = self._rules()
         findings = directive_rules.checked(obj["spec"].get("dwDirectives") or (), rules).findings
-        _allow(_told(findings) if findings else None)
+        _allow(_message(findings) if findings else None)
         return workflowstates.admitted(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
@@ -50,7 +50,7 @@ class WorkflowAdmission:
         return directive_rules.rules_of(found)
 
 
-def _told(findings: Sequence[Finding]) -> str:
+def _message(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
         f"{found.mistake} (DW Directive {found.directive}: {_short(found.mistake.text)})"
@@ -65,7 +65,7 @@ def _short(directive: str) -> str:
 
 
 _WIDE: Final = 200
-"""Characters of a directive that are told again."""
+"""Characters of a directive that are repeated."""
 
 
 def _allow(why_not: str | None) -> None:

@@ -54,11 +54,11 @@ class Mistakes(UserMistake):
     """All mistakes of a job's directives, as far as `SHOWN`; `str()` is a sentence on each line."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        told = [found.mistake for found in findings[:SHOWN]]
-        left = len(findings) - len(told)
+        shown = [found.mistake for found in findings[:SHOWN]]
+        left = len(findings) - len(shown)
         more = [f"There {'is' if left == 1 else 'are'} {left} more."] if left else []
-        super().__init__("\n".join([*map(str, told), *more]))
-        self.shown = "\n".join([*(mistake.shown for mistake in told), *more])
+        super().__init__("\n".join([*map(str, shown), *more]))
+        self.shown = "\n".join([*(mistake.shown for mistake in shown), *more])
 
 
 def demand_none(findings: Sequence[Finding]) -> None:

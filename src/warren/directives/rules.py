@@ -232,11 +232,11 @@ _FITS: Final[Mapping[str, Callable[[ArgumentRule, str], bool]]] = {
     "list-of-string": _fits_list,
 }
 
-_Told = Iterator[tuple[str, str | None]]
+_Given = Iterator[tuple[str, str | None]]
 """Sentences, each with its suggestion."""
 
 
-def _misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
+def _misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
     match definition.type:
         case "integer":
             yield from _integer_misfits(key, definition, text)
@@ -248,7 +248,7 @@ def _misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
             yield _misfit(key, definition.pattern or "", text)
 
 
-def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
+def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         yield f"{key} is a whole number, not {text!r}.", None
     elif definition.min and int(text) < definition.min:
@@ -261,7 +261,7 @@ _EMPTY: Final = "^$"
 """The pattern of lists that have no words on this cluster: it is that of the empty one alone."""
 
 
-def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Told:
+def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
     seen: set[str] = set()
     repeated: set[str] = set()
     for word in text.split(","):

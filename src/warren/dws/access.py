@@ -235,12 +235,12 @@ def _reaching(snapshot: AccessSnapshot) -> list[Change]:
         if block.metadata.deleting or all(each.access == wanted for each in block.spec.allocations):
             continue
         sizes = [each.capacity for each in block.spec.allocations]
-        told = [{"capacity": size, "access": list(wanted)} for size in sizes]
+        allocations = [{"capacity": size, "access": list(wanted)} for size in sizes]
         changes.append(
             Change(
                 kind=kinds.NNF_NODE_BLOCK_STORAGE,
                 key=block.metadata.key,
-                patch={"spec": {"allocations": told}},
+                patch={"spec": {"allocations": allocations}},
                 resource_version=block.metadata.resource_version,
             )
         )

@@ -194,14 +194,14 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         },
         "spec": {},
     }
-    told = {
+    status = {
         **_requires(directive),
         "storage": _storage(snapshot, needs, "job", meta.name),
         "compute": _compute(
             snapshot, meta.name, directive.values["type"], [need.label for need in needs], profile
         ),
     }
-    return [Create(kind=kinds.SERVERS, object=servers), _ready(snapshot, told)]
+    return [Create(kind=kinds.SERVERS, object=servers), _ready(snapshot, status)]
 
 
 def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
@@ -324,8 +324,8 @@ def _demand_same(
 # What is reported
 
 
-def _ready(snapshot: BreakdownSnapshot, told: Mapping[str, Any]) -> Write:
-    status = {"ready": True, "error": None, **told}
+def _ready(snapshot: BreakdownSnapshot, fields: Mapping[str, Any]) -> Write:
+    status = {"ready": True, "error": None, **fields}
     return reports.status(kinds.BREAKDOWN, snapshot.breakdown.metadata, status)
 
 

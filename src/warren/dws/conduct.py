@@ -229,10 +229,10 @@ def _deleted(job: Job, workflow: Workflow) -> list[Action]:
         # Before that, what the job has written is still to be copied out, and never will be.
         torn = workflow.spec.desired_state is State.TEARDOWN
         done = torn or _complete(workflow, State.DATA_OUT)
-        told = done or not job.ran or job.abandoned
+        reported = done or not job.ran or job.abandoned
     else:
-        told = job.failed or job.phase is Phase.OVER
-    if not told:
+        reported = job.failed or job.phase is Phase.OVER
+    if not reported:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if job.binding.finalizer in workflow.metadata.finalizers:
         actions.append(_let_go(job, workflow))
@@ -252,10 +252,10 @@ def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         lost = job.failed and not job.ran
         # Until Teardown has begun, the error is still the one of the state before.
         stale = torn and status.state is not State.TEARDOWN
-        told = (job.warned or stale) if torn else (job.abandoned or lost)
+        reported = (job.warned or stale) if torn else (job.abandoned or lost)
     else:
-        told = job.failed or job.phase is Phase.OVER
-    if told:
+        reported = job.failed or job.phase is Phase.OVER
+    if reported:
         return []
     severity = 1 if torn and not _is_refused(workflow) else 0
     if status.status == "Error":

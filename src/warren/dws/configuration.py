@@ -20,7 +20,7 @@ _NAMED: Final = 10
 """How many of many names a sentence has."""
 
 
-def told(configuration: SystemConfiguration) -> Sequence[Write]:
+def report(configuration: SystemConfiguration) -> Sequence[Write]:
     """Write down that nothing is left to do for a configuration, or what is wrong with it."""
     found = list(_mistakes(configuration))
     fault = Fault(f"{'; '.join(found)}.", type="User") if found else None

@@ -137,12 +137,12 @@ def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
 
     What was seen of others may be older than the Workflow, so that must be read from the API.
     """
-    told = [
+    errors = [
         write.patch.get("status", {}).get("status")
         for write in writes
         if isinstance(write, Change) and write.kind == kinds.WORKFLOW
     ]
-    return any(status in _GRAVE and status != workflow.status.status for status in told)
+    return any(status in _GRAVE and status != workflow.status.status for status in errors)
 
 
 def decide(snapshot: WorkflowSnapshot) -> list[Write]:

@@ -30,8 +30,8 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
                 resource_version=meta.resource_version,
             )
         ]
-    told = _told(promised, file_system)
-    return [reports.status(kinds.LUSTRE, meta, {"namespaces": told})] if told else []
+    reported = _statuses(promised, file_system)
+    return [reports.status(kinds.LUSTRE, meta, {"namespaces": reported})] if reported else []
 
 
 def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
@@ -52,7 +52,7 @@ def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
     return {name: each.modes for name, each in named.items() if each.modes}
 
 
-def _told(
+def _statuses(
     promised: Mapping[str, Sequence[str]], file_system: LustreFileSystem
 ) -> dict[str, dict[str, Any] | None]:
     """Return what changes in the status: what is promised and not there, and what is not any more.
@@ -60,18 +60,18 @@ def _told(
     Empty where nothing does.
     """
     known = file_system.status.namespaces
-    told: dict[str, dict[str, Any] | None] = {}
+    reported: dict[str, dict[str, Any] | None] = {}
     for name in sorted(promised.keys() | known.keys()):
         wanted = promised.get(name, ())
         there: Mapping[str, VolumeStatus] = known[name].modes if name in known else {}
         kept = any(volume.is_there for volume in there.values())
         if name in known and not wanted and not kept:
-            told[name] = None
+            reported[name] = None
             continue
         modes: dict[str, Any] = {mode: {"state": "Pending"} for mode in wanted if mode not in there}
         for mode, volume in there.items():
             if mode not in wanted and not volume.is_there:
                 modes[mode] = None
         if modes:
-            told[name] = {"modes": modes}
-    return told
+            reported[name] = {"modes": modes}
+    return reported

@@ -207,8 +207,8 @@ def _reported(instance: Instance) -> Sequence[Change]:
     known = obj.status
     if known.state == state and known.servers and reports.same_error(known.error, error):
         return ()
-    told = {"servers": reference, "state": state, "error": error}
-    return [reports.status(kinds.PERSISTENT, meta, told)]
+    status = {"servers": reference, "state": state, "error": error}
+    return [reports.status(kinds.PERSISTENT, meta, status)]
 
 
 def _state(instance: Instance) -> str:

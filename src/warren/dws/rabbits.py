@@ -91,7 +91,7 @@ def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None
     drive = Drive(id="0", capacity=capacity, serial_number=f"{rabbit}-flash", status="Ready")
     if (known.status, known.capacity, known.drives) == ("Ready", capacity, (drive,)):
         return None
-    told: Object = {
+    status: Object = {
         "status": "Ready",
         "health": "OK",
         "capacity": capacity,
@@ -106,9 +106,9 @@ def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None
         ],
     }
     if known.servers:  # links may be told of by others
-        return told
+        return status
     own = {"id": "0", "name": "Rabbit", "hostname": rabbit, "status": "Ready", "health": "OK"}
-    return {**told, "servers": [own]}
+    return {**status, "servers": [own]}
 
 
 def usable(storage: Storage) -> bool:
@@ -141,8 +141,8 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
 
 
 def _raw_volumes(meta: Meta) -> RawVolumes:
-    told = meta.labels.get(labels.RAW_VOLUMES)
-    return RawVolumes(told) if told in set(RawVolumes) else RawVolumes.FOR_ROOT
+    label = meta.labels.get(labels.RAW_VOLUMES)
+    return RawVolumes(label) if label in set(RawVolumes) else RawVolumes.FOR_ROOT
 
 
 def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
@@ -185,11 +185,11 @@ def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict
     if node is not None:
         # Without the rabbit's word nothing is said of links: workload managers drain the nodes
         # of those that are not Ready, and do not bring them back.
-        told = {each.hostname: _known(each.status) for each in node.status.servers}
+        states = {each.hostname: _known(each.status) for each in node.status.servers}
         status["access"] = {
             "protocol": "PCIe",
-            "servers": [_link(rabbit.name, told)],
-            "computes": [_link(each.name, told) for each in rabbit.computes_access],
+            "servers": [_link(rabbit.name, states)],
+            "computes": [_link(each.name, states) for each in rabbit.computes_access],
         }
     return status
 
@@ -208,9 +208,9 @@ def _known(status: str) -> str:
     return status if status in _STATUSES else "Unknown"
 
 
-def _link(name: str, told: Mapping[str, str]) -> dict[str, str]:
+def _link(name: str, states: Mapping[str, str]) -> dict[str, str]:
     # A rabbit that lists no links has such as cannot break.
-    return {"name": name, "status": told.get(name, "Ready")}
+    return {"name": name, "status": states.get(name, "Ready")}
 
 
 def _same(storage: Storage, status: Mapping[str, Any]) -> bool:

@@ -12,19 +12,19 @@ IN_ERROR: Final = "yes"
 
 def in_error(obj: Object) -> tuple[str, ...]:
     """Index objects by whether their status tells of an error that news may heal."""
-    told = obj.get("status")
-    if not isinstance(told, Mapping):
+    status = obj.get("status")
+    if not isinstance(status, Mapping):
         return ()
-    grave = told.get("status") in ("TransientCondition", "Error")
-    return (IN_ERROR,) if grave or told.get("error") else ()
+    grave = status.get("status") in ("TransientCondition", "Error")
+    return (IN_ERROR,) if grave or status.get("error") else ()
 
 
-def status(kind: Kind, meta: Meta, told: Object) -> Change:
+def status(kind: Kind, meta: Meta, fields: Object) -> Change:
     """Return the write of some fields of a status, on what was read."""
     return Change(
         kind=kind,
         key=meta.key,
-        patch={"status": told},
+        patch={"status": fields},
         resource_version=meta.resource_version,
         status=True,
     )

@@ -195,7 +195,7 @@ def _checked_own(
     if (
         _gib(top) < wanted.beside * each
         or (wanted.labels and top.get("label") != _SLOT)
-        or [_told(each) for each in others] != [_told(each) for each in needed]
+        or [_compared(each) for each in others] != [_compared(each) for each in needed]
     ):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
@@ -205,7 +205,7 @@ def _checked_own(
     return _constraints(wanted)
 
 
-def _told(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
+def _compared(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
     return vertex["type"], vertex["count"], vertex.get("label"), _gib(vertex)
 
 

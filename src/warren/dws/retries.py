@@ -15,14 +15,14 @@ class Retries:
     pause: float = 3.0
     """Seconds after the first failure; doubled after each other one."""
 
-    def again(self, command: str, restarts: int, *, told: bool) -> bool:
+    def again(self, command: str, restarts: int, *, by_copier: bool) -> bool:
         """Return whether a copy is made again that has failed after `restarts` earlier tries.
 
-        What was `told` by the copier itself is mostly its user's mistake, such as a source that
-        does not exist. A job that has not begun hears of it at once and loses nothing. A job
-        that is over loses its results: a copy_out is tried again, whatever has failed.
+        What comes from the copier itself (`by_copier`) is mostly its user's mistake, such as a
+        source that does not exist. A job that has not begun hears of it at once and loses nothing.
+        A job that is over loses its results: a copy_out is tried again, whatever has failed.
         """
-        return restarts + 1 < self.tries and (command == COPY_OUT or not told)
+        return restarts + 1 < self.tries and (command == COPY_OUT or not by_copier)
 
     def wait(self, restarts: int, since: float) -> float:
         """Return the seconds until the next try; `since` is how long ago the last one failed."""

@@ -198,5 +198,5 @@ def report(
         and tuple(status["allocationSets"]) == servers.status.allocation_sets
     ):
         return None
-    told = {**status, "lastUpdate": rfc3339_micro(now)}
-    return reports.status(kinds.SERVERS, servers.metadata, told)
+    written = {**status, "lastUpdate": rfc3339_micro(now)}
+    return reports.status(kinds.SERVERS, servers.metadata, written)

@@ -203,8 +203,8 @@ def _reported(storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]) 
         return ()
     sets = _sets_reported(storage, shares)
     worst = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])
-    told: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
-    return [reports.status(kinds.NNF_STORAGE, storage.metadata, told)]
+    status: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
+    return [reports.status(kinds.NNF_STORAGE, storage.metadata, status)]
 
 
 HEALTH: Final = ("Healthy", "Degraded", "Faulted")
@@ -222,12 +222,12 @@ def _sets_reported(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
     labelled = node_storage_keys(storage)
-    told = []
+    reported = []
     for each in storage.spec.allocation_sets:
         own = [share for key, share in shares.items() if labelled.get(key) == each.name]
         there = [share for share in own if share is not None]
         ready = [share for share in there if share.status.ready and not share.status.error]
-        told.append(
+        reported.append(
             {
                 "ready": len(ready) == len(own),
                 "health": max(
@@ -242,7 +242,7 @@ def _sets_reported(
                 "allocationCount": len(ready),
             }
         )
-    return told
+    return reported
 
 
 def _give_back(

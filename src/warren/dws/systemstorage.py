@@ -382,8 +382,8 @@ def _reported(
     known = obj.status
     if known is not None and known.ready is ready and reports.same_error(known.error, error):
         return ()
-    told = {"ready": ready, "error": error}
-    return [reports.status(kinds.SYSTEM_STORAGE, obj.metadata, told)]
+    status = {"ready": ready, "error": error}
+    return [reports.status(kinds.SYSTEM_STORAGE, obj.metadata, status)]
 
 
 def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:

@@ -96,13 +96,13 @@ def findings(
 
     What follows from a mistake that is known is left out.
     """
-    told: dict[int, list[Finding]] = {}
+    by_directive: dict[int, list[Finding]] = {}
     for found in known:
-        told.setdefault(found.directive, []).append(found)
-    job = _Job.of(directives, told)
+        by_directive.setdefault(found.directive, []).append(found)
+    job = _Job.of(directives, by_directive)
     all_of_them: list[Finding] = []
     for index, directive in enumerate(directives):
-        own = told.get(index, [])
+        own = by_directive.get(index, [])
         all_of_them += own
         if directive is None:
             continue
@@ -130,7 +130,7 @@ class _Job:
 
     @classmethod
     def of(
-        cls, directives: Sequence[Directive | None], told: Mapping[int, Sequence[Finding]]
+        cls, directives: Sequence[Directive | None], mistaken: Mapping[int, Sequence[Finding]]
     ) -> "_Job":
         storage: dict[str, Directive] = {}
         persistent: dict[str, int] = {}
@@ -141,7 +141,7 @@ class _Job:
                 doubtful = True
                 continue
             command, name = directive.command, _value(directive, "name")
-            wrong = told.get(index, ())
+            wrong = mistaken.get(index, ())
             unknown = command.text not in _MEANINGS and bool(wrong)
             if unknown or command.text in ("jobdw", "persistentdw"):
                 doubtful |= unknown or name is None

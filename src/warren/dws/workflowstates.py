@@ -158,8 +158,10 @@ def concluded(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) -
         return _ready(workflow, "", now)
     worst = max(own, key=lambda driver: _PRIORITY[driver.status])
     gravest = [driver for driver in own if _PRIORITY[driver.status] == _PRIORITY[worst.status]]
-    told = [driver for driver in gravest if driver.message]
-    message = f"DW Directive {told[-1].dwd_index}: {told[-1].message}" if told else ""
+    explained = [driver for driver in gravest if driver.message]
+    message = (
+        f"DW Directive {explained[-1].dwd_index}: {explained[-1].message}" if explained else ""
+    )
     known = worst.status in ("TransientCondition", "Error")
     return {"ready": False, "status": worst.status if known else "DriverWait", "message": message}
 

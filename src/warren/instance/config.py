@@ -326,7 +326,7 @@ def parse(text: str, name: str = "the configuration") -> Config:
         config = msgspec.convert(decoded, Config)
         policy.check(config.queues, config.policy)
     except msgspec.ValidationError as error:
-        raise UserMistake(f"{name}: {_told(error, decoded)}.") from error
+        raise UserMistake(f"{name}: {_explained(error, decoded)}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
@@ -361,9 +361,9 @@ def _read(path: Path) -> Config:
         raise UserMistake(f"{path} cannot be read: {error}.") from error
 
 
-def _told(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
+def _explained(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
     """Return a problem after the path of its place."""
-    problem, place = tables.told(error, Config)
+    problem, place = tables.explain(error, Config)
     some = _SOME.fullmatch(place)
     if some is not None:
         name = _first_invalid(decoded[some[1]], Queue if some[1] == "queues" else Daemon)

@@ -129,7 +129,7 @@ class JobInfo:
         key = _updated_key(request)
         name, applied = _UPDATES[key]
         value = _parsed(self._value(job, key), key)
-        told = False
+        sent = False
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
                 with _damage("eventlog"):
@@ -137,9 +137,9 @@ class JobInfo:
                     updates = [event for event in events if event.name == name]
                     for update in updates:
                         value = applied(value, update.context)
-                if updates or not told:
+                if updates or not sent:
                     yield {"id": job, key: value}
-                    told = True
+                    sent = True
 
     # Logs
 
@@ -155,15 +155,15 @@ class JobInfo:
         if not announced and not length:
             announced = True
             yield {}
-        told = 0
+        sent = 0
         async with aclosing(self._lines(job, path)) as batches:  # type: ignore[type-var]
             async for lines in batches:
                 for line in _separate(lines):
                     yield {"event": f"{line}\n"}
                     if _comes_last(line, ends, path):
                         return
-                told += len(lines)
-                if not announced and told >= length:
+                sent += len(lines)
+                if not announced and sent >= length:
                     announced = True
                     yield {}
 

@@ -224,11 +224,11 @@ class JobList:
         for each in self._manager.active():
             counts[attributes.queue(each), each.job.state] += 1
         ended = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
-        told = {**_counted(counts, ended), "inactive_purged": self._purged, "queues": []}
+        stats = {**_counted(counts, ended), "inactive_purged": self._purged, "queues": []}
         if self._queues:
             names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
-            told["queues"] = [{"name": name, **_counted(counts, ended, name)} for name in names]
-        return told
+            stats["queues"] = [{"name": name, **_counted(counts, ended, name)} for name in names]
+        return stats
 
 
 def _lives(each: Listed) -> bool:

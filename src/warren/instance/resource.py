@@ -42,8 +42,8 @@ _R: Final = "resource.R"
 _GROUP: Final = "broker.online"
 
 
-class Told(Protocol):
-    """Who is told which nodes may not be given out, in place of what was said before."""
+class Availability(Protocol):
+    """Takes which nodes may not be given out, in place of what was said before."""
 
     def set_drained(self, ranks: Iterable[int]) -> None: ...
 
@@ -75,7 +75,7 @@ class Resources:
         clock: Clock,
         r: Mapping[str, Any],
         graph: Graph,
-        scheduler: Told,
+        scheduler: Availability,
         queue_limits: Mapping[str | None, QueueLimits],
     ) -> None:
         """`r` is the system as R, of which `graph` is made; with the limits of its queues."""
@@ -233,11 +233,11 @@ class Resources:
         async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
             async for chunk in chunks:
                 events = [msgspec.to_builtins(event) for event in _events(chunk)]
-                told: dict[str, Any] = {"events": events}
+                answer: dict[str, Any] = {"events": events}
                 if any(event["name"] == "resource-define" for event in events):
-                    told["R"] = orjson.loads(self._kvs.lookup(_R))
+                    answer["R"] = orjson.loads(self._kvs.lookup(_R))
                 if events:  # or it would be taken for the end of the past
-                    yield told
+                    yield answer
                 if not begun:
                     begun = True
                     yield {"events": []}

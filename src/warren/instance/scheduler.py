@@ -71,7 +71,7 @@ class JobScheduler:
         self._running: list[Running] = []
         """The same by end."""
         self._external = ExternalAllocations()
-        self._told: dict[JobId, tuple[str, float]] = {}
+        self._reasons: dict[JobId, tuple[str, float]] = {}
         self._news = asyncio.Event()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class JobScheduler:
     def cancel(self, job: JobId) -> None:
         if job in self._waiting:
             self._leave(job)
-            self._told.pop(job, None)
+            self._reasons.pop(job, None)
             self._reply({"id": job, "type": CANCEL})
             self._news.set()
 
@@ -223,15 +223,15 @@ class JobScheduler:
             match decision:
                 case Start(waiting, allocation):
                     expiration = now + waiting.duration
-                    told = self._graph.encode(
+                    encoded = self._graph.encode(
                         allocation,
                         starttime=now,
                         expiration=expiration if expiration < inf else 0.0,
                     )
                     operations.append(
-                        put(keys.of(waiting.job, "R"), self._graph.text(allocation, told))
+                        put(keys.of(waiting.job, "R"), self._graph.text(allocation, encoded))
                     )
-                    given.append((waiting.job, told))
+                    given.append((waiting.job, encoded))
                     self._hold(Running(expiration, waiting.job, allocation))
                     if len(given) == _AT_ONCE:
                         self._news.set()
@@ -240,7 +240,7 @@ class JobScheduler:
                     self._explain(waiting.job, reason, at)
         for job, _ in given:
             self._leave(job)
-            self._told.pop(job, None)
+            self._reasons.pop(job, None)
         if operations:
             await self._kvs.commit(operations)
         for job, r in given:
@@ -275,8 +275,8 @@ class JobScheduler:
     def _explain(self, job: JobId, reason: str, at: float) -> None:
         # To the second: who ought to have ended ends a little later in each pass.
         at = ceil(at) if at < inf else inf
-        if self._told.get(job) != (reason, at):
-            self._told[job] = (reason, at)
+        if self._reasons.get(job) != (reason, at):
+            self._reasons[job] = (reason, at)
             sched = {"reason_pending": reason, "t_estimate": at if at < inf else None}
             self._reply({"id": job, "type": ANNOTATE, "annotations": {"sched": sched}})
 
@@ -321,7 +321,7 @@ class JobScheduler:
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "sched.waits takes ids")
         known: dict[AskedFor, str] = {}
-        told = {}
+        reasons = {}
         for number in ids[:_TOLD_AT_ONCE]:
             if JobId(number) not in self._waiting:
                 continue
@@ -329,8 +329,8 @@ class JobScheduler:
             if wanted not in known:
                 found = self._graph.match(wanted)
                 known[wanted] = found.reason if isinstance(found, Refusal) else _TURN
-            told[str(number)] = known[wanted]
-        return {"waits": told}
+            reasons[str(number)] = known[wanted]
+        return {"waits": reasons}
 
     async def _check(self, request: Request) -> Payload:
         try:

@@ -267,10 +267,10 @@ class Plugin:
         # The package waits for ever. This ends the program, and what it has started.
         provider.args = ["timeout", "--kill-after=5", f"{self.seconds:g}", *provider.args]
         try:
-            told = provider.run()  # type: ignore[no-untyped-call]
+            answer = provider.run()  # type: ignore[no-untyped-call]
         except (ConfigException, OSError, TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: {_one_line(error)}.") from error
-        return self._understood(told, beside)
+        return self._understood(answer, beside)
 
     def _require(self, command: Any, environment: Mapping[str, str]) -> None:
         """See that the program is there. Raises UserMistake with how to get it."""
@@ -280,17 +280,17 @@ class Plugin:
             advice = f" {_one_line(hint)}." if hint else ""
             raise UserMistake(f"{self.origin}/command: {command} cannot be run here.{advice}")
 
-    def _understood(self, told: Any, beside: Identity) -> Identity:
-        if not isinstance(told, dict):
+    def _understood(self, answer: Any, beside: Identity) -> Identity:
+        if not isinstance(answer, dict):
             raise Unavailable(f"{self.origin}: the plug-in tells no status.")
-        token = told.get("token")
-        certificate, key = told.get("clientCertificateData"), told.get("clientKeyData")
+        token = answer.get("token")
+        certificate, key = answer.get("clientCertificateData"), answer.get("clientKeyData")
         if not (token or (certificate and key)):
             raise Unavailable(
                 f"{self.origin}: the plug-in tells neither a token nor a certificate with its key."
             )
         try:
-            end = told.get("expirationTimestamp")
+            end = answer.get("expirationTimestamp")
             until = parse_rfc3339(end) if end else math.inf
         except (TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: expirationTimestamp: {error}.") from error

@@ -95,8 +95,8 @@ class HttpClient:
             "timeoutSeconds": str(int(seconds)),
         }
         lines = self._transport.lines(_path(self._spoken(kind), namespace), query)
-        async with aclosing(lines) as told:  # type: ignore[type-var]
-            async for line in told:
+        async with aclosing(lines) as events:  # type: ignore[type-var]
+            async for line in events:
                 yield _event(kind, line)
 
     async def create(self, kind: Kind, obj: Object) -> Object:
@@ -189,8 +189,8 @@ def _spelled(kind: Kind, obj: dict[str, Any]) -> Object:
 def _event(kind: Kind, line: bytes) -> Event:
     """Read one line of a watch. Raises what it tells of, and Unavailable where it is none."""
     try:
-        told = orjson.loads(line)
-        sort, obj = told["type"], told["object"]
+        event = orjson.loads(line)
+        sort, obj = event["type"], event["object"]
         if sort == "ERROR":
             raise failure(int(obj.get("code", 500)), orjson.dumps(obj))
         if sort not in _EVENTS or "metadata" not in obj:

@@ -295,8 +295,8 @@ def _read(paths: Sequence[Path], wanted: str | None) -> Access:
 
 def _document(path: Path) -> _Document:
     try:
-        told = yaml.safe_load(path.read_text())
-        return _Document() if told is None else msgspec.convert(told, _Document)
+        document = yaml.safe_load(path.read_text())
+        return _Document() if document is None else msgspec.convert(document, _Document)
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror}.") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -307,8 +307,8 @@ def _place(documents: _Documents, section: str, name: str) -> _Place:
     for path, document in documents:
         for entry in getattr(document, section) or ():
             if entry.name == name:
-                told = getattr(entry, section.removesuffix("s")) or {}
-                fields = {field: value for field, value in told.items() if value is not None}
+                values = getattr(entry, section.removesuffix("s")) or {}
+                fields = {field: value for field, value in values.items() if value is not None}
                 return _Place(path, f"{section}/{name}", fields)
     raise UserMistake(f"{documents[0][0]}: {section}/{name}: there is none of this name.")
 

@@ -55,7 +55,7 @@ DEFAULT_TIMING: Final = LeaseTiming()
 
 
 def _ignore(leading: bool) -> None:
-    """Need not be told."""
+    """Need not know."""
 
 
 async def lead(
@@ -67,12 +67,12 @@ async def lead(
     *,
     timing: LeaseTiming = DEFAULT_TIMING,
     chance: Callable[[], float] = random.random,
-    told: Callable[[bool], None] = _ignore,
+    on_change: Callable[[bool], None] = _ignore,
 ) -> None:
     """Wait to become the leader, and run `part` for as long as that holds.
 
     `identity` is that of this life of this process: no other's, nor that of
-    one who may still be alive. `told` hears when leading begins and ends. When
+    one who may still be alive. `on_change` is called when leading begins and ends. When
     the part has ended, or has been cancelled, the Lease is given back, so that
     the next leader need not wait. Raises LeaseLost once the part has ended after
     the Lease was lost, and Refused where the API will have none; what the part
@@ -81,11 +81,11 @@ async def lead(
     candidate = _Candidate(client, clock, name, identity, timing)
     await candidate.wait_won(chance)
     log.info("leading", lease=str(name), identity=identity)
-    told(True)
+    on_change(True)
     try:
         lost = await _together(candidate, part)
     finally:
-        told(False)
+        on_change(False)
         await candidate.release()
     if lost:
         raise LeaseLost(f"the lease {name} could not be renewed")

@@ -155,12 +155,12 @@ class Transport:
         if response.status >= 300:
             return self._lost(response, answer)
         try:
-            told = orjson.loads(answer)
+            status = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
             raise Unavailable(f"{self._server}{path} answers what is not JSON: {error}") from error
-        if not isinstance(told, dict):
+        if not isinstance(status, dict):
             raise Unavailable(f"{self._server}{path} answers what is not an object.")
-        return told
+        return status
 
     async def _sent(
         self, method: str, path: str, options: Mapping[str, Any]
@@ -244,8 +244,8 @@ async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def failure(code: int, answer: bytes) -> WarrenError:
     """Translate a Status, or whatever else an answer says, into the port's errors."""
     try:
-        told = orjson.loads(answer)
-        reason, sentence = told.get("reason") or "", _sentence(told)
+        status = orjson.loads(answer)
+        reason, sentence = status.get("reason") or "", _sentence(status)
     except (orjson.JSONDecodeError, AttributeError, TypeError):
         reason, sentence = "", _words(answer.decode(errors="replace"))
     sentence = sentence or f"HTTP status {code}"

@@ -80,7 +80,7 @@ async def chosen(
 
 async def _served(api: Api, group: str) -> list[str]:
     try:
-        told = await api.read(f"/apis/{group}")
+        listed = await api.read(f"/apis/{group}")
     except NotFound:
         return []
-    return [each["version"] for each in told["versions"]]
+    return [each["version"] for each in listed["versions"]]

@@ -104,18 +104,18 @@ def status(
     """Return a queue as `job-manager.queue-status` shows it: started if its jobs are eligible."""
     state, parent = states[queue], queue_limits[queue].parent
     blocked = state.start and parent is not None and not states[parent].start
-    told: dict[str, Any] = {"enable": state.enable, "start": state.start and not blocked}
+    fields: dict[str, Any] = {"enable": state.enable, "start": state.start and not blocked}
     if not state.enable:
-        told["disable_reason"] = state.disable_reason or ""
-    if not told["start"]:
+        fields["disable_reason"] = state.disable_reason or ""
+    if not fields["start"]:
         reason = states[parent].stop_reason if blocked else state.stop_reason
         if reason is not None:
-            told["stop_reason"] = reason
+            fields["stop_reason"] = reason
     if blocked:
-        told["blocked"] = "parent"
+        fields["blocked"] = "parent"
     if parent is not None:
-        told["parent"] = parent
-    return told
+        fields["parent"] = parent
+    return fields
 
 
 # What outlives a restart

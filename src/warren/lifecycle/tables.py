@@ -68,7 +68,7 @@ def parse(text: str, shape: type[T], name: str) -> T:
     try:
         return msgspec.convert(tables, shape)
     except msgspec.ValidationError as error:
-        problem, place = told(error, shape)
+        problem, place = explain(error, shape)
         raise UserMistake(f"{name}: {place}: {problem}." if place else f"{name}: {problem}.") from (
             error
         )
@@ -82,7 +82,7 @@ def decode(text: str, name: str) -> Mapping[str, Any]:
         raise UserMistake(f"{name} is not TOML: {error}.") from error
 
 
-def told(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
+def explain(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
     """Return the problem, and the path, which msgspec names last and with a `$`."""
     problem, _, path = str(error).partition(" - at `$.")
     place = path.removesuffix("`")

@@ -44,17 +44,17 @@ async def _changes() -> AsyncIterator[None]:
     opened = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
     # Not in the loop's own: to be read, it is always ready. A change is out of band.
     changed = select.epoll()
-    told = asyncio.Event()
+    noticed = asyncio.Event()
     loop = asyncio.get_running_loop()
     try:
         changed.register(opened, select.EPOLLPRI)
-        loop.add_reader(changed.fileno(), told.set)
+        loop.add_reader(changed.fileno(), noticed.set)
         while True:
             with suppress(InterruptedError):
                 changed.poll(0)  # or the loop is told of the same change again
-            told.clear()
+            noticed.clear()
             yield
-            await told.wait()
+            await noticed.wait()
     finally:
         loop.remove_reader(changed.fileno())
         changed.close()

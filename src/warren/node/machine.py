@@ -66,8 +66,8 @@ class NamespacedMachine:
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         enter = await self._namespace.enter()
-        async with aclosing(copiers.run(copy, enter)) as told:  # type: ignore[type-var]
-            async for progress in told:
+        async with aclosing(copiers.run(copy, enter)) as reports:  # type: ignore[type-var]
+            async for progress in reports:
                 yield progress
 
     async def _take_away(self, enter: Sequence[str], path: str, userid: int) -> None:

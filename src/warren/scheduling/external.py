@@ -48,7 +48,7 @@ class ExternalAllocations:
                 if holding:
                     self._holding.add(storage.job)
             changed += self._count(storage, 1)
-        return self._told(changed)
+        return self._in_gib(changed)
 
     def hold(self, job: JobId, *, holding: bool) -> Mapping[str, int]:
         """Set whether a job has its resources. Returns what `set` does."""
@@ -64,7 +64,7 @@ class ExternalAllocations:
             self._holding.discard(job)
             for name in names:
                 changed += self._count(self._known[name], 1)
-        return self._told(changed)
+        return self._in_gib(changed)
 
     def _forget(self, name: str, storage: External) -> None:
         if storage.job is None:
@@ -85,5 +85,5 @@ class ExternalAllocations:
                 del self._taken[rabbit]
             yield rabbit
 
-    def _told(self, rabbits: Iterable[str]) -> Mapping[str, int]:
+    def _in_gib(self, rabbits: Iterable[str]) -> Mapping[str, int]:
         return {rabbit: whole_gib(self._taken.get(rabbit, 0)) for rabbit in rabbits}

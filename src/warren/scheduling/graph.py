@@ -188,10 +188,10 @@ class Graph:
                 there.append(whole)
                 if (self._drained | self._offline) >> place & 1:
                     down.append(whole)
-        told = {"all": there, "allocated": taken, "down": down}
+        parts = {"all": there, "allocated": taken, "down": down}
         return {
             name: self._inventory.encode(Allocation(tuple(pieces), slots=0), local=True)
-            for name, pieces in told.items()
+            for name, pieces in parts.items()
         }
 
     def meeting(self, constraint: Mapping[str, Any]) -> list[int]:

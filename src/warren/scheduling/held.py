@@ -91,12 +91,14 @@ def held(r: bytes | str) -> list[Held]:
         match vertex.metadata:
             case _Core():  # most of them
                 pass
-            case _Chassis(paths=paths, properties=told):
-                pool = told.get(flash.KIND) == flash.POOL
+            case _Chassis(paths=paths, properties=properties):
+                pool = properties.get(flash.KIND) == flash.POOL
                 labels = frozenset(
-                    f"{key}={value}" for key, value in told.items() if key not in flash.RESERVED
+                    f"{key}={value}"
+                    for key, value in properties.items()
+                    if key not in flash.RESERVED
                 )
-                found[paths.containment] = _Found(told.get("rabbit", ""), pool, labels)
+                found[paths.containment] = _Found(properties.get("rabbit", ""), pool, labels)
             case _Ssd(paths=paths, size=size) if paths.parent in found:
                 found[paths.parent].sizes.append(size)
             case _Node(paths=paths, rank=rank) if paths.parent in found:

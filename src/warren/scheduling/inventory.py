@@ -64,8 +64,8 @@ class Chassis:
         if isinstance(self.flash, Pool):
             properties[flash.KIND] = flash.POOL
         # With them, so that the storage side decides by what the scheduler has seen.
-        told = (label.partition("=") for label in sorted(self.labels or ()))
-        metadata = {"properties": {key: value for key, _, value in told} | properties}
+        pairs = (label.partition("=") for label in sorted(self.labels or ()))
+        metadata = {"properties": {key: value for key, _, value in pairs} | properties}
         return jgf.text(
             Vertex(type="chassis", path=self.path, metadata=metadata), self.number, _ROOT
         )
@@ -182,8 +182,8 @@ class Inventory:
                     chassis=found.get(vertex.parent),
                     path=vertex.path,
                 )
-        for chassis, told, own in zip(self.chassis, properties, ssds, strict=True):
-            chassis.flash = flash.of(chassis.path, told, own)
+        for chassis, properties_of, own in zip(self.chassis, properties, ssds, strict=True):
+            chassis.flash = flash.of(chassis.path, properties_of, own)
         return nodes
 
     def _number(self) -> None:
@@ -200,9 +200,9 @@ class Inventory:
                 node.above = chassis.number
                 chassis.places |= 1 << place
 
-    def _name(self, told: Mapping[str, Iterable[int]], properties: Properties) -> None:
+    def _name(self, ranks_by_name: Mapping[str, Iterable[int]], properties: Properties) -> None:
         named: dict[int, set[str]] = {}
-        for name, ranks in told.items():
+        for name, ranks in ranks_by_name.items():
             for rank in ranks:
                 named.setdefault(rank, set()).add(name)
         for node in self.nodes:
@@ -259,11 +259,11 @@ class Inventory:
     def _texts(self, allocation: Allocation) -> Iterator[Text]:
         yield jgf.text(self._root, _ROOT, None)
         shares = self.shares(allocation.pieces)
-        told: set[int] = set()
+        written: set[int] = set()
         for rank, cores, _, gpus in allocation.pieces:
             node = self.nodes[self.places[rank]]
-            if node.chassis is not None and node.chassis not in told:
-                told.add(node.chassis)
+            if node.chassis is not None and node.chassis not in written:
+                written.add(node.chassis)
                 chassis = self.chassis[node.chassis]
                 yield chassis.text
                 yield from chassis.texts(shares.get(node.chassis, 0))

@@ -292,8 +292,8 @@ def _kept_back(request: Request, view: View) -> str:
     useless = not view.free.fits(request, view.offered)
     if needless and useless:
         return ""
-    told = (("drained", view.drained), ("offline", view.offline & ~view.drained))
-    return "".join(f"; {word}: {_hosts(view.inventory, nodes)}" for word, nodes in told if nodes)
+    kept = (("drained", view.drained), ("offline", view.offline & ~view.drained))
+    return "".join(f"; {word}: {_hosts(view.inventory, nodes)}" for word, nodes in kept if nodes)
 
 
 def _those(request: Request, wanted: int = 2) -> str:

@@ -66,7 +66,7 @@ def scenario(
     node: str = NODE,
 ) -> rehearsal.Scenario:
     """Say what a mom is asked to do, with a server that answers and knows the node, or not."""
-    known: dict[str, rehearsal.VnodeTold] = (
+    known: dict[str, rehearsal.VnodeFields] = (
         {node: {"sharing": sharing, "vntype": vntype}} if knows else {}
     )
     return {

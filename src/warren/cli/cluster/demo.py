@@ -334,7 +334,7 @@ class _View:
     def __init__(self, progress: "Progress", story: Story) -> None:
         self._progress = progress
         self._story = story
-        self._told: set[str] = set()
+        self._shown: set[str] = set()
         self._bar: TaskID = progress.add_task("starts", total=None, moved="")
         self._gone = asyncio.Event()
 
@@ -344,9 +344,9 @@ class _View:
 
     def update(self) -> None:
         """Show what is new."""
-        for step in self._story.told():
-            if step.name not in self._told:
-                self._told.add(step.name)
+        for step in self._story.taken():
+            if step.name not in self._shown:
+                self._shown.add(step.name)
                 self._progress.console.print(_line(step, self._story))
         current = self._story.current()
         if current is not None:
@@ -400,7 +400,7 @@ def _timeline(story: Story, dash: str) -> Iterator[str]:
     """Draw the steps to scale, from submission to the end."""
     total = (story.ended or time.time()) - story.submitted
     scale = 60 / total if total > 0 else 0.0
-    for step in story.told():
+    for step in story.taken():
         start = round((step.began - story.submitted) * scale)
         length = max(1, round((step.seconds or 0) * scale))
         bar = " " * start + dash * length

@@ -141,8 +141,8 @@ class Story:
     def movement(self, obj: Object) -> None:
         """Take in a data movement as it is now."""
         command = obj["metadata"]["labels"].get("dm.cray.hpe.com/initiator", "")
-        told = obj.get("status", {}).get("commandStatus", {})
-        match = _COPIED.fullmatch(told.get("lastMessage", ""))
+        reported = obj.get("status", {}).get("commandStatus", {})
+        match = _COPIED.fullmatch(reported.get("lastMessage", ""))
         name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if match is not None:
             self._movements.setdefault(command, {})[name] = Moved(
@@ -150,7 +150,7 @@ class Story:
                 total=from_human(match[2]),
                 files=int(match[3]),
                 copies=1,
-                rate=from_human(told["rate"].removesuffix("/s")),
+                rate=from_human(reported["rate"].removesuffix("/s")),
             )
 
     def share(self, obj: Object) -> None:
@@ -186,7 +186,7 @@ class Story:
             rate=sum(moved.rate for moved in each),
         )
 
-    def told(self) -> Iterator[Step]:
+    def taken(self) -> Iterator[Step]:
         """Return the steps that have been taken, in order."""
         for name in MEANING:
             step = self.steps.get(name)

@@ -208,7 +208,7 @@ class Tour:
             return None if reasons else str(mistake)
         except TimeoutError:
             return f"it is not over after {_SECONDS:.0f} s"
-        steps = ", ".join(f"{each.name} {each.seconds or 0:.3f}" for each in self._story.told())
+        steps = ", ".join(f"{each.name} {each.seconds or 0:.3f}" for each in self._story.taken())
         self.console.print(f"  [cyan]{f58(job)}[/cyan] on {self._story.nodes}: {steps}")
         wrong = self._wrong(case, nodes)
         if wrong is None:

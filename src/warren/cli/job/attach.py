@@ -178,8 +178,8 @@ async def _execution(handle: "Handle", job: int, following: _Following) -> None:
     """Print the events of a job's shells."""
     await following.submitted.wait()
     log = _log(handle, job, "guest.exec.eventlog")
-    async with aclosing(log) as told:  # type: ignore[type-var]
-        async for event in told:
+    async with aclosing(log) as events:  # type: ignore[type-var]
+        async for event in events:
             following.tell_in_full(event, "exec")
 
 
@@ -188,8 +188,8 @@ async def _execution(handle: "Handle", job: int, following: _Following) -> None:
 
 async def _output(handle: "Handle", job: int, shows: "Shows") -> None:
     log = _log(handle, job, "guest.output")
-    async with aclosing(log) as told:  # type: ignore[type-var]
-        async for event in told:
+    async with aclosing(log) as events:  # type: ignore[type-var]
+        async for event in events:
             shows.show(event)
 
 
@@ -370,8 +370,8 @@ async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
 
     That is their `service`, if they have one, and `pty` where a user may sit before a terminal.
     """
-    async with aclosing(_log(handle, job, "guest.exec.eventlog")) as told:  # type: ignore[type-var]
-        async for event in told:
+    async with aclosing(_log(handle, job, "guest.exec.eventlog")) as events:  # type: ignore[type-var]
+        async for event in events:
             if event.name == "shell.init":
                 return event.context
     return {}

@@ -68,8 +68,8 @@ def cancel(
 
     found, failures = ask_instance(state, cancelled)
     if as_json:
-        told = {"jobs": [f58(each) for each in found], "dry_run": dry_run}
-        print_json({**told, "errors": failures})
+        report = {"jobs": [f58(each) for each in found], "dry_run": dry_run}
+        print_json({**report, "errors": failures})
     elif dry_run:
         click.echo(f"{plural(len(found), 'job')} would be canceled.")
     elif chosen and (found or not quiet):
@@ -99,6 +99,6 @@ async def raised(
 
     failures: list[str] = []
     for start in range(0, len(jobs), _AT_ONCE):
-        told = await asyncio.gather(*map(one, jobs[start : start + _AT_ONCE]))
-        failures.extend(each for each in told if each is not None)
+        answers = await asyncio.gather(*map(one, jobs[start : start + _AT_ONCE]))
+        failures.extend(each for each in answers if each is not None)
     return failures

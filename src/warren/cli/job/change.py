@@ -288,8 +288,8 @@ def job_purge(
 
     count, left, failures = ask_instance(state, purged)
     if as_json:
-        told = {"count": count, "inactive": left, "force": force}
-        print_json({**told, "errors": failures} if ids else told)
+        report = {"count": count, "inactive": left, "force": force}
+        print_json({**report, "errors": failures} if ids else report)
     elif force:
         click.echo(f"purged {count} inactive jobs, {left} remaining")
     else:

@@ -157,8 +157,8 @@ WAIT: Final = "wait"
 
 def _contextual_info(seen: _Seen) -> str:
     """What one wants to know next: what a job waits for, or where it is."""
-    told, wait = _own_info(seen), seen.attributes.get(WAIT)
-    return "; ".join(filter(None, (told, wait)))
+    info, wait = _own_info(seen), seen.attributes.get(WAIT)
+    return "; ".join(filter(None, (info, wait)))
 
 
 def _own_info(seen: _Seen) -> str:
@@ -209,8 +209,8 @@ def _inactive_reason(seen: _Seen) -> str:
         case Result.TIMEOUT:
             return "Timeout"
         case Result.FAILED if status is None or _doomed(seen):
-            told = f" note={note}" if note else ""
-            return f"Exception: type={seen.get('exception_type')}{told}"
+            words = f" note={note}" if note else ""
+            return f"Exception: type={seen.get('exception_type')}{words}"
     code = returncode(result, status)
     if code in _SHELLS_WORDS:
         return _SHELLS_WORDS[code]

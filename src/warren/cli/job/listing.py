@@ -212,12 +212,12 @@ def counted(stats: Attributes) -> str:
     """Return how many jobs there are, as `flux jobs --stats` does."""
     states = stats["job_states"]
     pending = sum(states[name] for name in ("depend", "priority", "sched"))
-    told = (
+    counts = (
         f"{states['run'] + states['cleanup']} running, {stats['successful']} completed, "
         f"{stats['failed']} failed, {pending} pending"
     )
     purged = stats.get("inactive_purged", 0)
-    return f"{told}, {purged} inactive purged" if purged else told
+    return f"{counts}, {purged} inactive purged" if purged else counts
 
 
 def _active(stats: Attributes) -> int:

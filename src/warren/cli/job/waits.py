@@ -72,14 +72,14 @@ async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int,
         else:
             said[queue] = None if status["start"] else _stopped(queue, status)
     found = {job["id"]: said[job.get("queue", "")] for job in waiting}
-    told = {job: reason for job, reason in found.items() if reason is not None}
+    reasons = {job: reason for job, reason in found.items() if reason is not None}
     # The first job of each kind has the reason in its annotations.
-    silent = [job["id"] for job in waiting if job["id"] not in told and not _knows(job)]
+    silent = [job["id"] for job in waiting if job["id"] not in reasons and not _knows(job)]
     if silent:
         with suppress(RpcError):  # another scheduler may have no such topic
             answer = await handle.rpc("sched.waits", {"ids": silent})
-            told.update((int(job), reason) for job, reason in answer["waits"].items())
-    return told
+            reasons.update((int(job), reason) for job, reason in answer["waits"].items())
+    return reasons
 
 
 def _knows(job: Attributes) -> bool:

@@ -49,18 +49,18 @@ def eventlog_get(
     """Print the events of a log."""
     flags = STREAM | (WATCH | WATCH_APPEND if watch else 0) | (WAITCREATE if waitcreate else 0)
 
-    async def told(handle: "Handle") -> None:
-        told, left = 0, b""
+    async def print_events(handle: "Handle") -> None:
+        number, left = 0, b""
         async with aclosing(values(handle, space, key, flags, None)) as parts:
             async for found in parts:
                 *lines, left = (left + treeobj.read_val(found)).split(b"\n")
                 for line in lines:
                     click.echo(_line(line.decode(), as_stored=unformatted or as_json))
-                    told += 1
-                    if told == count:
+                    number += 1
+                    if number == count:
                         return
 
-    ask_instance(state, told)
+    ask_instance(state, print_events)
 
 
 def _line(text: str, *, as_stored: bool) -> str:

@@ -73,8 +73,8 @@ def get(
     async def shown(handle: "Handle") -> None:
         for key in names:
             left = count
-            async with aclosing(values(handle, space, key, flags, at)) as told:
-                async for found in told:
+            async with aclosing(values(handle, space, key, flags, at)) as answers:
+                async for found in answers:
                     _show(key, found, as_object=as_object, as_json=as_json, raw=raw, label=label)
                     left = left and left - 1
                     if left == 0:
@@ -184,7 +184,7 @@ def dir_(
 ) -> None:
     """Print the keys and values in a directory."""
 
-    async def told(handle: "Handle") -> list[tuple[str, str, str]]:
+    async def entries(handle: "Handle") -> list[tuple[str, str, str]]:
         return [each async for each in lines(handle, "" if key == "." else key)]
 
     async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
@@ -204,7 +204,7 @@ def dir_(
                 found = None if directory else await lookup(handle, space, below, 0, at)
                 yield below, "val", _text(treeobj.read_val(found)) if found else ""
 
-    found = ask_instance(state, told)
+    found = ask_instance(state, entries)
     if as_json:
         print_json([{"key": each, "type": kind, "value": value} for each, kind, value in found])
         return

@@ -152,18 +152,18 @@ class _Output:
         self._transport = transport
 
     async def tell(self, about: Mapping[str, str]) -> None:
-        told, line = 0, b""
+        count, line = 0, b""
         while chunk := await self._reader.read(_CHUNK):
             *lines, line = (line + chunk).split(b"\n")
             line = line[:_LINE]
             for each in lines:
-                told += 1
-                if told <= _LINES:
+                count += 1
+                if count <= _LINES:
                     log.info("command says", line=each[:_LINE].decode(errors="replace"), **about)
-        if line and told < _LINES:
+        if line and count < _LINES:
             log.info("command says", line=line.decode(errors="replace"), **about)
-        if told > _LINES:
-            log.info("command says more than is kept", lines=told - _LINES, **about)
+        if count > _LINES:
+            log.info("command says more than is kept", lines=count - _LINES, **about)
 
     def close(self) -> None:
         self._transport.close()

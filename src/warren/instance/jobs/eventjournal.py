@@ -79,17 +79,17 @@ class EventJournal:
 
     def tell(self, entry: Entry, event: Event) -> None:
         """Send an event to all subscribers."""
-        told: dict[str, Any] | None = None
+        record: dict[str, Any] | None = None
         for reader in self._readers:
             if not reader.wanted.one(event):
                 continue
-            if told is None:
-                told = {"id": entry.job.id, "events": [_plain(event)]}
+            if record is None:
+                record = {"id": entry.job.id, "events": [_plain(event)]}
                 if event.name == "submit":
-                    told["jobspec"] = entry.jobspec
+                    record["jobspec"] = entry.jobspec
                 if event.name == "alloc" and entry.r is not None:
-                    told["R"] = resource_set.without_scheduling(entry.r)
-            reader.offer(told)
+                    record["R"] = resource_set.without_scheduling(entry.r)
+            reader.offer(record)
 
     async def follow(self, wanted: Wanted) -> AsyncIterator[Payload]:
         """Return what a reader wants: of jobs that are over, of active ones, and from now on.
@@ -103,8 +103,8 @@ class EventJournal:
         backlog = [*self._over(wanted), *self._active(wanted)]
         self._readers.append(reader)
         try:
-            for told in backlog:
-                entry = told()
+            for each in backlog:
+                entry = each()
                 if entry is not None:
                     yield entry
             yield {"id": SENTINEL, "events": []}
@@ -125,18 +125,18 @@ class EventJournal:
             if entry.durable:
                 seen = entry.durable
                 spec, r = entry.jobspec, entry.r
-                yield partial(_told, entry.job.id, entry.events, seen, spec, r, wanted)
+                yield partial(_entry, entry.job.id, entry.events, seen, spec, r, wanted)
 
 
 def _of_inactive(each: Inactive, wanted: Wanted) -> Payload | None:
     try:
         events = each.events()
-        return _told(each.id, events, len(events), each.jobspec, each.r, wanted)
+        return _entry(each.id, events, len(events), each.jobspec, each.r, wanted)
     except UserMistake:
         return None  # it was put aside, or purged in the meantime
 
 
-def _told(
+def _entry(
     job: JobId,
     events: list[Event],
     durable: int,
@@ -147,18 +147,18 @@ def _told(
     shown = wanted.among(events[:durable])
     if not shown:
         return None
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "id": job,
         "events": [_plain(event) for event in shown],
         "jobspec": spec,
     }
     if r is not None:
-        told["R"] = resource_set.without_scheduling(r)
-    return told
+        entry["R"] = resource_set.without_scheduling(r)
+    return entry
 
 
 def _plain(event: Event) -> dict[str, Any]:
-    told: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
+    plain: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
     if event.context:
-        told["context"] = event.context
-    return told
+        plain["context"] = event.context
+    return plain

@@ -183,8 +183,8 @@ class EventProcessor:
             case "resource-update" if job.expiration is not None and entry.r is not None:
                 entry.r = subset.expiring(entry.r, job.expiration)
                 if not job.alloc_bypass:
-                    told = partial(self._scheduler.expiration, job.id, job.expiration)
-                    self._commits.then(told)
+                    announce = partial(self._scheduler.expiration, job.id, job.expiration)
+                    self._commits.then(announce)
                 self._commits.then(partial(self._execution.expiration, job.id, job.expiration))
 
     def _work(self, entry: Entry) -> None:

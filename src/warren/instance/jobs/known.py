@@ -64,15 +64,15 @@ class Inactive:
         self, job: JobId, short: bytes, stored: Stored, broken: Callable[[JobId, str, bool], None]
     ) -> None:
         """`short` is a summary that can be read; `broken` hears why and whether a job is lost."""
-        told = summary.decode(short)
-        assert told is not None
+        fields = summary.decode(short)
+        assert fields is not None
         self.id = job
-        self.userid = told.userid
-        self.ended = told.ended
-        self.held = told.held
-        self.result = told.result
+        self.userid = fields.userid
+        self.ended = fields.ended
+        self.held = fields.held
+        self.result = fields.result
         # One string for all of a queue's jobs, of which there are very many.
-        self.queue = None if told.queue is None else intern(told.queue)
+        self.queue = None if fields.queue is None else intern(fields.queue)
         self._short = short
         self._stored = stored
         self._broken = broken
@@ -80,9 +80,9 @@ class Inactive:
     @property
     def summary(self) -> Summary:
         """What listings choose and sort by."""
-        told = summary.decode(self._short)
-        assert told is not None
-        return told
+        fields = summary.decode(self._short)
+        assert fields is not None
+        return fields
 
     @property
     def job(self) -> Job:

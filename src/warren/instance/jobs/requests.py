@@ -123,7 +123,7 @@ def read(request: Request, wanted: type[T]) -> T:
     try:
         return msgspec.convert(request.payload, wanted)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise RpcError(errno.EPROTO, f"{request.topic}: {_told(str(error))}") from None
+        raise RpcError(errno.EPROTO, f"{request.topic}: {_readable(str(error))}") from None
 
 
 def visible(manager: JobManager, request: Request) -> Entry | Inactive:
@@ -213,7 +213,7 @@ def chosen(manager: JobManager, request: Request, many: Many) -> list[Entry]:
     return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
 
 
-def _told(words: str) -> str:
+def _readable(words: str) -> str:
     """Put the path, which msgspec names last and with a `$`, where one looks for it."""
     problem, _, path = words.partition(" - at `$.")
     return f"{path.removesuffix('`')}: {problem}" if path else words

@@ -257,8 +257,8 @@ class JobManagerService:
             allow=None if asked.allow is None else _named(asked.allow),
             deny=_named(asked.deny or {}),
         )
-        async for told in self._manager.journal(wanted):
-            yield told
+        async for entry in self._manager.journal(wanted):
+            yield entry
 
 
 def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> dict[str, Any]:

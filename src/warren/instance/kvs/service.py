@@ -127,10 +127,10 @@ class KvsService:
 
     async def _stand(self, request: Request, name: str) -> Payload:
         """Return the root reference and the sequence number of a namespace."""
-        told: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         if request.payload.get("rootref") is not False:
-            told["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
-        return {"rootseq": self._kvs.version(name), **told}
+            answer["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
+        return {"rootseq": self._kvs.version(name), **answer}
 
     def _demand_room(self) -> None:
         if self._kvs.full is not None:

@@ -30,7 +30,7 @@ class Binding:
     """All cores for each task, none in particular, a share for each, or `sets`."""
     sets: Sequence[frozenset[int]] = ()
     """CPUs for each task of a node; where there are more tasks, from the first set on again."""
-    told: bool = False
+    explicit: bool = False
     """Whether the job's author is told where each task is bound."""
     applied: bool = True
 
@@ -50,20 +50,20 @@ def read(given: object) -> Binding:
     text = "on" if given in (True, 1) else given
     if not isinstance(text, str):
         raise _refused(given)
-    told = applied = True
+    explicit = applied = True
     first, comma, rest = text.partition(",")
     if first in ("verbose", "dry-run"):
         applied = first == "verbose"
         text = rest if comma else "on"
     else:
-        told = False
+        explicit = False
     match text:
         case "on" | "off" | "per-task":
-            return Binding(kind=text, told=told, applied=applied)
+            return Binding(kind=text, explicit=explicit, applied=applied)
     if not text.startswith("map:"):
         raise _refused(given)
     sets = tuple(map(_set, text.removeprefix("map:").split(";")))
-    return Binding(kind="map", sets=sets, told=told, applied=applied)
+    return Binding(kind="map", sets=sets, explicit=explicit, applied=applied)
 
 
 def _refused(given: object) -> BadFormat:

@@ -111,7 +111,7 @@ class Stdin(ShellPlugin):
             work = self._take_passed(request.payload)
         # The sender may go, or lose the connection: what was begun is fed to its end.
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        shell.background(_told(work, over))
+        shell.background(_completed(work, over))
         await asyncio.shield(over)
         return {}
 
@@ -224,7 +224,7 @@ class Stdin(ShellPlugin):
             _set(self._full[rank])
 
 
-async def _told(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
+async def _completed(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
     """Do something, and answer how it has ended, if the client is there still."""
     try:
         await work

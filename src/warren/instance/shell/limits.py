@@ -52,7 +52,7 @@ class Cpus(ShellPlugin):
         # bound to.
         available = sorted(os.sched_getaffinity(0))
         sets = _sets(shell.part, self._node, available)
-        if wanted.told:
+        if wanted.explicit:
             for rank, cpus in zip(shell.part.ranks, sets, strict=True):
                 words = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
                 await shell.log(NOTICE, f"cpu-affinity: task {rank} on {shell.part.host}: {words}")

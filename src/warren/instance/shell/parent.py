@@ -90,7 +90,7 @@ class _Shell:
     process: int
     cgroup: Cgroup | None
     status: int | None = None
-    told: bool = False
+    reported: bool = False
     """Whether the instance knows of the end."""
     note: str = ""
     left: list[int] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _Shell:
         return {
             "id": self.order.id,
             "rank": self.order.rank,
-            "status": self.status if self.told else None,
+            "status": self.status if self.reported else None,
             "note": self.note,
             "left": self.left,
         }
@@ -170,9 +170,9 @@ class ShellParent:
         signal.set_wakeup_fd(writing)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # What is to end with its instance must not end before it, which has jobs to end first.
-        told = self._end if self._lasting else lambda *_: None
-        signal.signal(signal.SIGTERM, told)
-        signal.signal(signal.SIGINT, told)
+        handler = self._end if self._lasting else lambda *_: None
+        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGINT, handler)
         while not self._ending:
             self._connect()
             watched: list[Any] = [reading]
@@ -394,8 +394,8 @@ class ShellParent:
         self._cleaning.add(process)
 
     def _tell(self, shell: _Shell) -> None:
-        if not shell.told and self._shells.get(shell.place) is shell:
-            shell.told = True
+        if not shell.reported and self._shells.get(shell.place) is shell:
+            shell.reported = True
             if shell.left:
                 job, rank = shell.place
                 words = f"job {job}, shell {rank}: processes do not die: {shell.left}"

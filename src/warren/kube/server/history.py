@@ -23,7 +23,7 @@ _BACKLOG: Final = 8192
 """Changes that a slow watcher may fall behind before it is closed."""
 
 
-class Told(Event):
+class WatchEvent(Event):
     """An event as all who watch in one version share it."""
 
     @cached_property
@@ -42,13 +42,13 @@ class Changed:
     object: Object
     """After it; a deleted one as it was last."""
     before: Object | None
-    _told: dict[str, Told] = field(default_factory=dict)
+    _events: dict[str, WatchEvent] = field(default_factory=dict)
 
-    def told(self, kind: Kind) -> Told:
+    def event(self, kind: Kind) -> WatchEvent:
         """Return the event as watchers of the kind get it, in its version."""
-        known = self._told.get(kind.version)
+        known = self._events.get(kind.version)
         if known is None:
-            known = self._told[kind.version] = Told(self.type, spelled(kind, self.object))
+            known = self._events[kind.version] = WatchEvent(self.type, spelled(kind, self.object))
         return known
 
 
@@ -164,7 +164,7 @@ class History:
     def _too_old(self, version: int) -> Expired:
         return Expired(f"version {version} is too old: changes are known after {self.horizon}")
 
-    async def follow(self, kind: Kind, start: int, namespace: str) -> AsyncIterator[Told]:
+    async def follow(self, kind: Kind, start: int, namespace: str) -> AsyncIterator[WatchEvent]:
         """Return the changes after a version.
 
         Raises Expired where they are not known any more, where the reader does not keep up,
@@ -174,7 +174,7 @@ class History:
         try:
             while True:
                 for change in await watching.batch():
-                    yield change.told(kind)
+                    yield change.event(kind)
         finally:
             watching.close()
 

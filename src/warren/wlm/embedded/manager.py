@@ -71,7 +71,7 @@ class EmbeddedJobs:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._known: dict[int, _Known] = {}
-        self._told = self._known
+        self._incoming = self._known
         """What the journal has told since it began: the same, once it has told everything."""
         self._synced = asyncio.Event()
         self._changed = asyncio.Event()
@@ -102,9 +102,9 @@ class EmbeddedJobs:
         while True:
             try:
                 journal = self._handle.stream("job-manager.events-journal")
-                async with aclosing(journal) as told:  # type: ignore[type-var]
-                    self._told = {}
-                    async for entry in told:
+                async with aclosing(journal) as entries:  # type: ignore[type-var]
+                    self._incoming = {}
+                    async for entry in entries:
                         self._take(entry)
             except RpcError as error:
                 log.warning("the journal has ended", reason=str(error))
@@ -115,28 +115,28 @@ class EmbeddedJobs:
     def _take(self, entry: Payload) -> None:
         job = entry["id"]
         if job == _SENTINEL:
-            self._known = self._told
+            self._known = self._incoming
             self._synced.set()
             return
-        for told in entry["events"]:
-            event = Event(told["timestamp"], told["name"], told.get("context", {}))
+        for each in entry["events"]:
+            event = Event(each["timestamp"], each["name"], each.get("context", {}))
             self._apply(job, event, entry)
-        known = self._told.get(job)
+        known = self._incoming.get(job)
         if known is None:
             return
         known.r = entry.get("R", known.r)
         known.view = None
         if known.job.state is State.INACTIVE:
-            del self._told[job]
+            del self._incoming[job]
         self._tell(job)
 
     def _apply(self, job: int, event: Event, entry: Payload) -> None:
         if event.name == "submit":
             if "dw" in jobspecs.system(entry["jobspec"]):
                 begun = lifecycle.begin(JobId(job), event)
-                self._told[job] = _Known(begun, entry["jobspec"])
+                self._incoming[job] = _Known(begun, entry["jobspec"])
             return
-        known = self._told.get(job)
+        known = self._incoming.get(job)
         if known is None:
             return
         known.job = lifecycle.update(known.job, event)

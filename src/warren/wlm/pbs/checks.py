@@ -138,7 +138,7 @@ def _nodes(name: str) -> Iterator[Check]:
         return
     by_us = f"offlined by hook '{name}'"
     offline = sorted(
-        vnode for vnode, told in nodes.items() if by_us in str(told.get("comment", ""))
+        vnode for vnode, reported in nodes.items() if by_us in str(reported.get("comment", ""))
     )
     yield Check(
         "nodes",

@@ -43,9 +43,9 @@ def default_config() -> bytes:
 def attributes() -> Mapping[str, str]:
     """Return the attributes of the .HK file, but for the type, which PBS gives."""
     lines = (_place() / f"{SHIPPED}.HK").read_text().split()
-    told = dict(line.split("=", 1) for line in lines)
-    del told["type"]
-    return told
+    pairs = dict(line.split("=", 1) for line in lines)
+    del pairs["type"]
+    return pairs
 
 
 def is_ours(content: bytes) -> bool:
@@ -103,7 +103,7 @@ def cut_short(config: Mapping[str, Any], alarm: float) -> list[str]:
 def _names() -> Mapping[str, Any]:
     """Return what the hook's file defines: it is run for an event that is none of its own."""
     scenario = rehearsal.Scenario(
-        hook="", hook_name=NAME, event="", job=rehearsal.JobTold(id="", euser="", place=None),
+        hook="", hook_name=NAME, event="", job=rehearsal.JobFields(id="", euser="", place=None),
         node="", vnodes=None, config=None, alarm=1.0,
     )  # fmt: skip
     stage = rehearsal.Stage(scenario, lambda happening: None)

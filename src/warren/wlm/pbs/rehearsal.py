@@ -38,13 +38,13 @@ SHARING: Final = {
 }
 
 
-class JobTold(TypedDict):
+class JobFields(TypedDict):
     id: str
     euser: str
     place: str | None
 
 
-class VnodeTold(TypedDict):
+class VnodeFields(TypedDict):
     sharing: int | None
     vntype: str | None
 
@@ -56,9 +56,9 @@ class Scenario(TypedDict):
     """The hook's file."""
     hook_name: str
     event: str
-    job: JobTold
+    job: JobFields
     node: str
-    vnodes: dict[str, VnodeTold] | None
+    vnodes: dict[str, VnodeFields] | None
     """What the server knows; None if it does not answer."""
     config: str | None
     """The configuration's file."""
@@ -138,10 +138,10 @@ class _Event:
 
 
 class _Job:
-    def __init__(self, told: JobTold) -> None:
-        self.id = told["id"]
-        self.euser = told["euser"]
-        self.Resource_List = _Resources(place=told["place"])
+    def __init__(self, fields: JobFields) -> None:
+        self.id = fields["id"]
+        self.euser = fields["euser"]
+        self.Resource_List = _Resources(place=fields["place"])
 
 
 class _Resources(dict[str, Any]):
@@ -157,11 +157,11 @@ class _Server:
 
     def vnode(self, name: str) -> types.SimpleNamespace | None:
         self._stage.tell({"asked": name})
-        told = (self._stage.scenario["vnodes"] or {}).get(name)
-        if told is None:
+        fields = (self._stage.scenario["vnodes"] or {}).get(name)
+        if fields is None:
             return None
         return types.SimpleNamespace(
-            sharing=told["sharing"], resources_available=_Resources(vntype=told["vntype"])
+            sharing=fields["sharing"], resources_available=_Resources(vntype=fields["vntype"])
         )
 
 

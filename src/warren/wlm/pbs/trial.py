@@ -50,16 +50,16 @@ class Trial:
                 return
 
     def _run(self, event: str) -> "Happened":
-        told = rehearsal.VnodeTold(
+        vnode = rehearsal.VnodeFields(
             sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
         )
         scenario = rehearsal.Scenario(
             hook=str(self.hook),
             hook_name=self.name,
             event=event,
-            job=rehearsal.JobTold(id=self.job, euser=self.user, place=self.place),
+            job=rehearsal.JobFields(id=self.job, euser=self.user, place=self.place),
             node=self.node,
-            vnodes={self.node: told},
+            vnodes={self.node: vnode},
             config=None if self.config is None else str(self.config),
             alarm=self.alarm,
         )
@@ -72,8 +72,8 @@ def rehearsed(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
     Give what happened, an outcome last: `alarm` where the alarm has killed it.
     """
     command = [sys.executable, "-I", "-S", "-OO", rehearsal.__file__]
-    told = json.dumps(scenario)
-    ran = subprocess.run(command, input=told, capture_output=True, text=True, check=False)
+    text = json.dumps(scenario)
+    ran = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     happenings: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
     if ran.returncode == -signal.SIGALRM:
         happenings.append({"outcome": "alarm", "message": "killed by the alarm"})

@@ -112,7 +112,7 @@ class Authorizer:
         ]
         for grant in reaching:
             if _Scope(grant.rules or ()).allows(attributes):
-                return f"RBAC: allowed by {grant.told}"
+                return f"RBAC: allowed by {grant.words}"
         missing = sorted({f"{grant.role} not found" for grant in reaching if grant.rules is None})
         if len(missing) > 1:
             return f"RBAC: [{', '.join(missing)}]"
@@ -347,11 +347,11 @@ def escalation(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str
     if found == [_GATHERS]:
         return _refusal(str(kind), name, _GATHERS)
     who = f"user {quoted(user.name)} (groups={listed(sorted(user.groups))})"
-    told = "\n".join(found)
+    words = "\n".join(found)
     return _refusal(
         str(kind),
         name,
-        f"{who} is attempting to grant RBAC permissions not currently held:\n{told}",
+        f"{who} is attempting to grant RBAC permissions not currently held:\n{words}",
     )
 
 

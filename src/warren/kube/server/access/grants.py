@@ -47,8 +47,8 @@ class Rule:
             "ResourceNames": self.resource_names,
             "Verbs": self.verbs,
         }
-        told = [f"{name}:{listed(values)}" for name, values in fields.items() if values]
-        return f"{{{', '.join(told)}}}"
+        words = [f"{name}:{listed(values)}" for name, values in fields.items() if values]
+        return f"{{{', '.join(words)}}}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Binding:
     role_kind: str
     role_name: str
     subjects: tuple[tuple["Subject", str], ...]
-    """With how each of them is told."""
+    """With the words for each of them in messages."""
 
 
 Subject = tuple[Literal["User", "Group"], str]
@@ -89,7 +89,7 @@ class Grant:
     """None where the role is not there."""
     role: str
     """Which role is meant, as Kubernetes tells that it is not there."""
-    told: str
+    words: str
     """What gives it to whom."""
 
 
@@ -131,12 +131,12 @@ class Policy:
         rules = self.bound(binding, namespace)
         name = f"{binding.name}/{namespace}" if namespace else binding.name
         role = quoted(binding.role_name)
-        for subject, told in binding.subjects:
+        for subject, words in binding.subjects:
             grant = Grant(
                 namespace=namespace,
                 rules=rules,
                 role=f"{binding.role_kind.lower()}.{RBAC} {role}",
-                told=f"{kind} {quoted(name)} of {binding.role_kind} {role} to {told}",
+                words=f"{kind} {quoted(name)} of {binding.role_kind} {role} to {words}",
             )
             self._grants.setdefault(subject, []).append(grant)
 
@@ -318,7 +318,7 @@ def _labels(form: dict[str, str | None] | None) -> dict[str, str]:
 
 
 def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subject, str] | None:
-    """Return whom a subject means, and how it is told; None for an account of no namespace."""
+    """Return whom a subject means, and the words for it; None for an account of no namespace."""
     match form:
         case _User():
             return ("User", form.name), f"User {quoted(form.name)}"
@@ -326,8 +326,8 @@ def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subje
             return ("Group", form.name), f"Group {quoted(form.name)}"
         case _Account():
             inside = form.namespace or namespace
-            told = f"ServiceAccount {quoted(f'{form.name}/{inside}')}"
-            return (("User", account(inside, form.name)), told) if inside else None
+            words = f"ServiceAccount {quoted(f'{form.name}/{inside}')}"
+            return (("User", account(inside, form.name)), words) if inside else None
 
 
 def account(namespace: str, name: str) -> str:

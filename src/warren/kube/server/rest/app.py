@@ -142,12 +142,12 @@ class ApiServer:
         except ConnectionError:
             raise
         except Exception as error:
-            told = failure(error)
-            if told is None:  # a bug costs one request, not the server
+            refusal = failure(error)
+            if refusal is None:  # a bug costs one request, not the server
                 log.exception("request failed", path=request.path)
                 words = "internal error; see the server's log"
-                told = Failure(500, "InternalError", words)
-            return _json(told.status(), told.code, headers=told.headers)
+                refusal = Failure(500, "InternalError", words)
+            return _json(refusal.status(), refusal.code, headers=refusal.headers)
 
     def _user(self, request: web.Request) -> User:
         transport = request.transport
@@ -463,7 +463,7 @@ class ApiServer:
             first,
             lambda: self._store.subscribe(target.kind, since, target.namespace),
             chosen.matches,
-            complete=since if begins.told and begins.initial and bookmarks else None,
+            complete=since if begins.bookmarked and begins.initial and bookmarks else None,
             seconds=limit,
             bookmarks=bookmarks,
         )

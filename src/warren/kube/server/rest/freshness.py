@@ -38,7 +38,7 @@ class Beginning:
     """The version after which changes are told; empty for the newest."""
     initial: bool
     """Whether what is there already is told first."""
-    told: bool
+    bookmarked: bool
     """Whether the client wants to hear when all of that has been told."""
 
 
@@ -62,7 +62,7 @@ def of_watch(request: web.Request) -> Beginning:
     version = number(request, "resourceVersion")
     since = "" if version == "0" else version
     asked = _initial(request)
-    return Beginning(since, initial=not since if asked is None else asked, told=asked is True)
+    return Beginning(since, initial=not since if asked is None else asked, bookmarked=asked is True)
 
 
 def _initial(request: web.Request) -> bool | None:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
-from warren.kube.server.history import Changed, Subscription, Told
+from warren.kube.server.history import Changed, Subscription, WatchEvent
 from warren.kube.server.refusals import TooLarge
 from warren.kube.server.rest.statuses import failure
 
@@ -65,7 +65,7 @@ class Watch:
             async with asyncio.timeout(seconds):
                 with closing(subscribe()) as changes:
                     for obj in first:
-                        await self._response.write(self._line(Told("ADDED", obj)))
+                        await self._response.write(self._line(WatchEvent("ADDED", obj)))
                     if complete is not None:
                         ended = {"annotations": {_INITIAL_EVENTS_END: "true"}}
                         await self._mark(complete, ended)
@@ -76,7 +76,7 @@ class Watch:
             status = failure(error)
             assert status is not None
             with suppress(ConnectionError):  # the client may be gone
-                await self._response.write(Told("ERROR", status.status()).line)
+                await self._response.write(WatchEvent("ERROR", status.status()).line)
 
     async def _follow(
         self, changes: Subscription, matches: Callable[[Object], bool], bookmarks: bool
@@ -114,14 +114,14 @@ class Watch:
         metadata = {"resourceVersion": version, "creationTimestamp": None, **more}
         kind, api_version = self._kind.name, self._kind.api_version
         obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
-        await self._response.write(self._line(Told("BOOKMARK", obj)))
+        await self._response.write(self._line(WatchEvent("BOOKMARK", obj)))
 
-    def _line(self, event: Told) -> bytes:
+    def _line(self, event: WatchEvent) -> bytes:
         shown = self._shown(event.object)
-        return event.line if shown is event.object else Told(event.type, shown).line
+        return event.line if shown is event.object else WatchEvent(event.type, shown).line
 
 
-def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> Told | None:
+def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> WatchEvent | None:
     """Return a change as those see it who watch only what matches; None where they do not.
 
     An object that begins to match is new to them, and one that ceases to is gone.
@@ -130,6 +130,6 @@ def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> Told
     now = change.type != "DELETED" and matches(change.object)
     if not was and not now:
         return None
-    told = change.told(kind)
-    own = {(False, True): "ADDED", (True, False): "DELETED"}.get((was, now), told.type)
-    return told if own == told.type else Told(own, told.object)
+    event = change.event(kind)
+    own = {(False, True): "ADDED", (True, False): "DELETED"}.get((was, now), event.type)
+    return event if own == event.type else WatchEvent(own, event.object)

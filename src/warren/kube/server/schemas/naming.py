@@ -34,29 +34,29 @@ def _name(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[Cause]:
     elif kind.group == _RBAC:
         pass  # any part of a path will do, and has been looked at: `system:node` is one
     elif (kind.group, kind.plural) == ("", "namespaces"):
-        yield from _told("metadata.name", name, _label(name))
+        yield from _causes("metadata.name", name, _label(name))
     else:
-        yield from _told("metadata.name", name, _subdomain(name))
+        yield from _causes("metadata.name", name, _subdomain(name))
 
 
 def _labels(metadata: Mapping[str, Any]) -> Iterator[Cause]:
     for name, value in (metadata.get("labels") or {}).items():
-        yield from _told("metadata.labels", name, _qualified(name))
+        yield from _causes("metadata.labels", name, _qualified(name))
         if value:
-            yield from _told("metadata.labels", value, _part(value, "a valid label"))
+            yield from _causes("metadata.labels", value, _part(value, "a valid label"))
 
 
 def _annotations(metadata: Mapping[str, Any]) -> Iterator[Cause]:
     annotations = metadata.get("annotations") or {}
     for name in annotations:
         # Their capitals do not matter, unlike those of labels.
-        yield from _told("metadata.annotations", name, _qualified(name.lower()))
+        yield from _causes("metadata.annotations", name, _qualified(name.lower()))
     if sum(len(f"{name}{value}".encode()) for name, value in annotations.items()) > _ANNOTATIONS:
         why = f"Too long: may not be more than {_ANNOTATIONS} bytes"
         yield Cause("metadata.annotations", "FieldValueTooLong", why)
 
 
-def _told(field: str, value: str, why: str) -> Iterator[Cause]:
+def _causes(field: str, value: str, why: str) -> Iterator[Cause]:
     if why:
         message = f"Invalid value: {orjson.dumps(value).decode()}: {why}"
         yield Cause(field, "FieldValueInvalid", message)

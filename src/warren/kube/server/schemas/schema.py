@@ -249,10 +249,10 @@ class _Node:
         for index, item in enumerate(values):
             if self.keys and not isinstance(item, dict):
                 continue  # its type is wrong, which is told anyway
-            told = {key: item[key] for key in self.keys if key in item} if self.keys else item
-            identity = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+            value = {key: item[key] for key in self.keys if key in item} if self.keys else item
+            identity = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
             if identity in seen:
-                yield duplicate(f"{path}[{index}]", told)
+                yield duplicate(f"{path}[{index}]", value)
             seen.add(identity)
 
 

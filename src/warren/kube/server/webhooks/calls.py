@@ -100,14 +100,14 @@ class Calls:
         uid, place = self._new_uid(), self._place(hook)
         try:
             async with asyncio.timeout(hook.seconds):
-                told = await self._sender.send(hook, place, question(uid, review, kind))
+                answer = await self._sender.send(hook, place, question(uid, review, kind))
         except TimeoutError as error:
             why = f"{place.url} gives no answer in {hook.seconds} s"
             raise CallFailed(hook.name, f"failed to call webhook: {why}") from error
         except Unavailable as error:
             raise CallFailed(hook.name, f"failed to call webhook: {error}") from error
         try:
-            response = msgspec.json.decode(told, type=_Answer).response
+            response = msgspec.json.decode(answer, type=_Answer).response
         except (msgspec.DecodeError, RecursionError) as error:
             raise CallFailed(hook.name, f"its answer is no AdmissionReview: {error}") from error
         if response.uid != uid:
