@@ -488,18 +488,41 @@ def test_an_access_whose_name_no_finalizer_can_have_locks_persistent_storage() -
     assert patch["metadata"]["annotations"] == {labels.LOCK: f"{'x' * 64}/default"}
 
 
-def test_who_else_holds_it_is_asked_of_persistent_storage_until_an_access_has_it() -> None:
+def test_who_else_holds_it_is_asked_of_persistent_storage() -> None:
     other = f"nnf.cray.hpe.com/{by().access.name}"
     held = {"finalizers": [labels.STORAGE_FINALIZER, other]}
     assert rivals(nnf_access(), lasting(**held)) == [by().access]
     assert rivals(nnf_access(), lasting(annotations={labels.LOCK: "a-0-computes/default"}))
-    assert rivals(nnf_access(desired="unmounted"), lasting(**held)) == []
+    assert rivals(nnf_access(desired="unmounted"), lasting(**held)) == [by().access]
     assert rivals(nnf_access(), nnf_storage(("r0", 1), metadata=held)) == []
     assert rivals(nnf_access(), None) == []
-    has = {"finalizers": [*held["finalizers"], "nnf.cray.hpe.com/wf-0-computes"]}
-    assert rivals(nnf_access(), lasting(**has)) == []
-    raw = lasting(**held)
-    assert rivals(nnf_access(), replace(raw, spec=replace(raw.spec, file_system_type="raw"))) == []
+
+
+def test_an_access_that_holds_it_is_not_kept_out_by_one_that_came_later() -> None:
+    has = {"finalizers": [labels.STORAGE_FINALIZER, "nnf.cray.hpe.com/wf-0-computes"]}
+    later = by("n0", on_rabbits=True)
+    mounts = made(
+        decide(seen(nnf_access(), storage=lasting(**has), held=[later])), kinds.CLIENT_MOUNT
+    )
+    assert len(mounts) == 3
+
+
+def test_flash_of_persistent_storage_names_the_nodes_of_all_that_mount_it() -> None:
+    blocks = [flash("r0", "r0", "n1"), flash("r1", "r1")]
+    held = [by("n1", "n2"), by("n0", on_rabbits=True, name="copies"), by(name="unknown")]
+
+    def writes(access: NnfAccess, *mounts: Any, nodes: str = "n0") -> Any:
+        own = computes(nodes)
+        others = {"storage": lasting(), "computes": own, "blocks": blocks}
+        return decide(seen(access, *mounts, held=held, **others))
+
+    assert reached(writes(nnf_access(), nodes="n1")) == [(9, ["r1", "n2"])]
+    held.pop(1)
+    assert reached(writes(nnf_access())) == [(9, ["r0", "n0", "n1"]), (9, ["r1", "n2"])]
+    blocks[:] = [flash("r0", "r0", "n1", "n0"), flash("r1", "r1", "n2")]
+    assert reached(writes(nnf_access())) == []
+    done = mounted("n0", state="unmounted", desired="unmounted")[:1]
+    assert reached(writes(nnf_access(desired="unmounted"), *done)) == [(9, ["r0", "n1"])]
 
 
 def test_an_access_holds_the_parts_of_its_nodes_or_all_there_is() -> None:

@@ -110,6 +110,7 @@ def test_several_jobs_use_it_at_once_and_each_node_has_its_own_part() -> None:
         assert {nodes_of(control, job) for job in jobs} == set(NODES)
         before = volumes_by_node(world)
         assert len({volume for _, volume in before}) == len(before) == 3
+        assert reaching(control) == {*NODES, "rabbit-0", "rabbit-1"}
         # Another job of the same storage waits for a node that has a part of it.
         later = await world.submit(control, nodes=1, attributes=USE)
         elsewhere = await world.submit(control, nodes=1)
@@ -121,8 +122,17 @@ def test_several_jobs_use_it_at_once_and_each_node_has_its_own_part() -> None:
         assert volumes_by_node(world) < before  # what the last job on the node has left
         await world.cancel(control, later)
         await world.ended(control, later)
+        assert reaching(control) == {"rabbit-0", "rabbit-1"}
 
     told(story, lambda *_: Play(seconds=1000))
+
+
+def reaching(control: Control) -> set[str]:
+    """Return the nodes that reach any flash."""
+    blocks = control.api.store.everything(kinds.NNF_NODE_BLOCK_STORAGE)
+    return {
+        node for each in blocks for own in each["spec"]["allocations"] for node in own["access"]
+    }
 
 
 def test_the_jobs_own_constraints_hold_beside_those_of_its_storage() -> None:

@@ -185,7 +185,7 @@ def _holding(snapshot: AccessSnapshot) -> list[Change]:
 
 def rivals(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
     """Return the accesses of which `decide` must know what they hold: none for a job's storage."""
-    if access.spec.desired_state != "mounted" or storage is None or not _has_parts(storage):
+    if storage is None or not _outlives(storage):
         return []
     return locks.others(storage, access.metadata.key)
 
@@ -219,20 +219,34 @@ def _released(snapshot: AccessSnapshot) -> list[Change]:
 
 
 def _reaching(snapshot: AccessSnapshot) -> list[Change]:
-    """Have each rabbit's flash name the nodes that reach it: itself, and computes that mount it."""
+    """Have each rabbit's flash name the nodes that reach it: itself, and computes that mount it.
+
+    Those of other accesses that hold persistent storage are among them.
+    """
     if snapshot.access.spec.target == "all":
         return []
-    clients: dict[str, list[str]] = {}
+    nodes: dict[str, None] = {}
     if snapshot.access.spec.desired_state == "mounted" and snapshot.computes is not None:
-        assert snapshot.configuration is not None
+        nodes.update(dict.fromkeys(compute.name for compute in snapshot.computes.data))
+    for other in snapshot.held:
+        if not other.on_rabbits:
+            nodes.update(dict.fromkeys(sorted(other.nodes or ())))
+    clients: dict[str, list[str]] = {}
+    if nodes:
+        if snapshot.configuration is None:
+            return []
         rabbits = snapshot.configuration.rabbits_of_computes()
-        for compute in snapshot.computes.data:
-            clients.setdefault(rabbits[compute.name], []).append(compute.name)
+        for node in nodes:
+            # A node that another one has mounted it on may have left the system.
+            if (rabbit := rabbits.get(node)) is not None:
+                clients.setdefault(rabbit, []).append(node)
     changes = []
     for block in snapshot.blocks:
         rabbit = block.metadata.namespace
         wanted = (rabbit, *clients.get(rabbit, ()))
-        if block.metadata.deleting or all(each.access == wanted for each in block.spec.allocations):
+        # In any order: several accesses may write the same.
+        known = all({*each.access} == {*wanted} for each in block.spec.allocations)
+        if block.metadata.deleting or known:
             continue
         sizes = [each.capacity for each in block.spec.allocations]
         allocations = [{"capacity": size, "access": list(wanted)} for size in sizes]

@@ -62,9 +62,7 @@ def is_held(storage: NnfStorage) -> bool:
 
 
 def others(storage: NnfStorage, access: Key) -> list[Key]:
-    """Return the accesses that hold a storage before this one does; none if it does."""
-    if _holds(storage, access, exclusive=not is_marked(storage, access)):
-        return []
+    """Return the other accesses that hold a storage."""
     owner = _owner(storage.metadata.annotations)
     place = storage.metadata.namespace
     named = [Key(place, name) for name in _named(storage.metadata.finalizers)]
@@ -78,7 +76,12 @@ def is_marked(storage: NnfStorage, access: Key) -> bool:
 
 
 def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
-    """Raise Fault while another access has parts mounted that this one would mount elsewhere."""
+    """Raise Fault while another access has parts mounted that this one would mount elsewhere.
+
+    An access that holds the storage has been let in.
+    """
+    if _holds(storage, own.access, exclusive=not is_marked(storage, own.access)):
+        return
     for other in held:
         if own.meets(other):
             kind, name = storage.spec.file_system_type, storage.metadata.name
