@@ -18,7 +18,6 @@ KNOWN = [f"{seed}.{number}" for seed, most in SEEDS.items() for number in range(
 
 NOT_YET: dict[str, str] = {
     "000.4": "issue 19: the plugin of a real broker",
-    "000.5": "issue 16: the conductor as a service of its own",
     "000.6": "issue 19: names of the library of flux-coral2",
     "000.8": "issue 19: the shell plugin of a real Flux",
     "000.17": "issue 16: nodes whose rabbits are not ready are excluded by name",

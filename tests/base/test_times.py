@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.base.times import go_duration, parse_rfc3339, rfc3339, rfc3339_micro
+from warren.base.times import from_go_duration, go_duration, parse_rfc3339, rfc3339, rfc3339_micro
 
 NOON = 1_769_860_800.0  # 2026-01-31T12:00:00Z
 
@@ -52,3 +52,8 @@ def test_a_moment_without_its_zone_or_its_time_is_refused(text: str) -> None:
 )
 def test_a_length_of_time_is_written_as_go_prints_it(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text
+
+
+@given(st.integers(0, 10**13))
+def test_a_length_of_time_read_back_is_the_same_to_the_microsecond(micros: int) -> None:
+    assert round(from_go_duration(go_duration(micros / 1e6)) * 1e6) == micros

@@ -483,6 +483,25 @@ def test_what_a_job_was_shown_it_is_not_shown_again_until_that_changes() -> None
     conducted(story, WITH_NODES)
 
 
+def test_how_long_a_state_took_is_told_once() -> None:
+    told: list[tuple[str, float]] = []
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.on_state = lambda state, seconds: told.append((state, seconds))
+        wf = await workflow(api, desired="DataIn", state="DataIn", ready=True)
+        await dependents(api, wf)
+        await api.change(kinds.WORKFLOW, KEY, {"status": {"elapsedTimeLastState": "1m2.5s"}})
+        async with informed(api):
+            for _ in range(2):
+                api.refusals["patch", kinds.WORKFLOW] = Conflict("it has changed")
+                with pytest.raises(Conflict):
+                    await conductor.reconcile(7)
+            await conductor.reconcile(7)
+
+    conducted(story, WITH_NODES)
+    assert told == [("datain", 62.5)]
+
+
 def test_a_job_is_shown_the_same_once_while_its_workflow_is_behind() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True))

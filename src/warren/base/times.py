@@ -1,6 +1,8 @@
 """How Kubernetes objects write moments and lengths of time."""
 
+import re
 from datetime import UTC, datetime
+from typing import Final
 
 
 def rfc3339(moment: float) -> str:
@@ -35,6 +37,16 @@ def go_duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes}m{text}"
     return f"{minutes}m{text}" if minutes else text
+
+
+_GO_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6}
+_GO_PART: Final = re.compile(r"([0-9.]+)(h|ms|m|µs|s)")
+
+
+def from_go_duration(text: str) -> float:
+    """Return the seconds of a length of time as `go_duration` writes it."""
+    parts = _GO_PART.findall(text)
+    return sum((float(number) * _GO_UNITS[unit] for number, unit in parts), 0.0)
 
 
 def age(seconds: float) -> str:

@@ -23,6 +23,11 @@ _COMMANDS: Final = {
     "up": ("warren.cli.cluster.up", "up", "Run a cluster on this machine."),
     "down": ("warren.cli.cluster.up", "down", "Stop the cluster of a state directory."),
     "apiserver": ("warren.cli.cluster.apiserver", "apiserver", "Serve the Kubernetes API alone."),
+    "conductor": (
+        "warren.cli.cluster.conductor",
+        "conductor",
+        "Lead the Workflows of an instance's jobs.",
+    ),
     "controllers": (
         "warren.cli.cluster.controllers",
         "controllers",

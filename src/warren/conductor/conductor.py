@@ -5,14 +5,16 @@ Workflow was first seen in TransientCondition, and what a job has been shown.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
+from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
 from warren.dws import conduct, kinds, labels, nodelocal, placement, waits
@@ -57,16 +59,19 @@ class Conductor:
         `daemons` are those that jobs may name with `requires`, where that is known.
         """
         self._client = client
-        self._informers = informers
+        self.informers = informers
         self._jobs = jobs
         self._clock = clock
         self._floor = floor
         self._policy = policy
         self._daemons = daemons
+        self.on_state: Callable[[str, float], None] = lambda state, seconds: None
+        """Called with the seconds that a Workflow took until it was ready in a state."""
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
-        self._reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
-        jobs.listen(self._reconciler.add)
+        self._timed: dict[int, set[str]] = {}
+        self.reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
+        jobs.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).listen(self._dependent_changed)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
@@ -76,12 +81,12 @@ class Conductor:
 
     async def run(self) -> None:
         """Lead until cancelled, from when everything is known."""
-        await self._informers.wait_synced()
+        await self.informers.wait_synced()
         await self._jobs.wait_synced()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reconciler.run())
+            tasks.create_task(self.reconciler.run())
             for job in self._jobs.jobs():
-                self._reconciler.add(job)
+                self.reconciler.add(job)
 
     async def reconcile(self, job: int) -> float | None:
         """Reconcile a job."""
@@ -103,11 +108,12 @@ class Conductor:
         self._jobs.passed(job, mistake)
         if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
+            self._timed.pop(job, None)
         return delay
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
-        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
+        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         configuration = read(raw, SystemConfiguration) if raw is not None else None
         reasons = {}
         for number in jobs:
@@ -115,7 +121,7 @@ class Conductor:
             # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
             if job is None or job.phase not in waits.PHASES:
                 continue
-            raw = self._informers.of(kinds.WORKFLOW).get(job.workflow)
+            raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
             workflow = read(raw, Workflow) if raw is not None else None
             reason = waits.reason(job, workflow, configuration)
             if reason is not None:
@@ -162,7 +168,7 @@ class Conductor:
         used = {}
         for key in nodelocal.referred(snapshot.breakdowns.values()):
             # Kinds are watched one by one: these may not have been seen yet.
-            raw = self._informers.of(kinds.SERVERS).get(key)
+            raw = self.informers.of(kinds.SERVERS).get(key)
             try:
                 found = raw or await self._client.get(kinds.SERVERS, key)
             except NotFound:
@@ -180,12 +186,12 @@ class Conductor:
         self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
     ) -> conduct.JobSnapshot:
         known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
-        raw = self._informers.of(kinds.WORKFLOW).get(known.workflow)
+        raw = self.informers.of(kinds.WORKFLOW).get(known.workflow)
         found = dependents or {kind: self._of(kind, known) for kind in kinds.FOR_WORKLOAD_MANAGERS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)
-        configuration = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
+        configuration = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
         return conduct.JobSnapshot(
             job=known,
@@ -209,7 +215,7 @@ class Conductor:
         return {each.spec.node for each in mounts if not each.all_in("unmounted")}
 
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
-        return self._informers.of(kind).by("workflow", str(job.workflow))
+        return self.informers.of(kind).by("workflow", str(job.workflow))
 
     def _transient_for(self, job: int, workflow: Workflow | None) -> float | None:
         if workflow is None or workflow.status.status != "TransientCondition":
@@ -237,11 +243,19 @@ class Conductor:
                     await self._jobs.fail(job, type_, note, severity)
                 case conduct.Note(key, value):
                     await self._jobs.note(job, key, value)
+                    self._observe(job, key, value)
                 case conduct.Memo(values):
                     await self._show(job, values)
                 case conduct.Later(seconds):
                     delay = seconds
         return delay
+
+    def _observe(self, job: Job, key: str, value: Any) -> None:
+        """Tell how long a state took, once."""
+        timed = conduct.TIMING.fullmatch(key)
+        if timed is not None and key not in self._timed.setdefault(job.id, set()):
+            self._timed[job.id].add(key)
+            self.on_state(timed[1], from_go_duration(value))
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
         # A memo is news of the job, and has it reconciled: shown again each time, that never ends
@@ -261,4 +275,4 @@ class Conductor:
     def _wake(self, name: str) -> None:
         job = self._jobs.binding.job(name)
         if job is not None:
-            self._reconciler.add(job)
+            self.reconciler.add(job)

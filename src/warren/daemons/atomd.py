@@ -3,11 +3,9 @@
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +18,7 @@ from warren.atom.config import Config
 from warren.atom.metrics import Metrics
 from warren.atom.register import Register
 from warren.atom.service import Service
+from warren.base import systemd
 from warren.base.clock import SystemClock
 from warren.daemons import exposed
 from warren.journal.sqlite import RESERVE, SqliteJournal
@@ -88,20 +87,9 @@ async def _live(
         gc.freeze()
         log.info("serving", jobs=len(register))
         ready()
-        notify("READY=1")
+        systemd.notify("READY=1")
         await stopping.wait()
-        notify("STOPPING=1")
+        systemd.notify("STOPPING=1")
         await service.settle(tables.seconds(config.stop_timeout))
         for part in (*listeners, working):
             part.cancel()
-
-
-def notify(state: str) -> None:
-    """Notify systemd, if it has started us and wants to know (sd_notify(3))."""
-    place = os.environ.get("NOTIFY_SOCKET")
-    if not place:
-        return
-    address = "\0" + place[1:] if place.startswith("@") else place
-    # That no process listens is no reason to stop, nor to stop otherwise than was meant.
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
-        speaker.sendto(state.encode(), address)

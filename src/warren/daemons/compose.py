@@ -167,12 +167,17 @@ def conductor(
     clock: Clock,
     handle: Handle,
     settings: config.Config,
+    observe: Callable[[Conductor], None] = lambda conductor: None,
 ) -> tuple[Methods, dict[str, Part]]:
-    """Build the conductor of an instance, and the service that it is to offer there as `dws`."""
+    """Build the conductor of an instance, and the service that it is to offer there as `dws`.
+
+    `observe` may have it counted.
+    """
     jobs = EmbeddedJobs(handle)
     leading = Conductor(
         client, informers, jobs, clock, FLOOR, policy(settings.storage), settings.daemons
     )
+    observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
     return methods, {"jobs": jobs.run, "conductor": leading.run}
 

@@ -36,6 +36,7 @@ class Asked:
     port: int | None = None
     isolated: bool | None = None
     separate: bool | None = None
+    conductor: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,11 @@ class Found:
 def settled(known: Site | None, asked: Asked, found: Found) -> Site:
     """Return what the cluster is from now on. Raises UserMistake for what cannot be."""
     site = _flash(known, asked, found)
+    if not (site.conductor or site.separate):
+        raise UserMistake(
+            "--no-conductor: where all is one process, the conductor is part of it. Add "
+            "--separate, or --conductor if this cluster has had none so far."
+        )
     if known is None:
         return site
     if site.rabbits < known.rabbits:
@@ -124,6 +130,7 @@ def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
         port=(base.port if asked.port is None else asked.port) or None,
         isolated=base.isolated if asked.isolated is None else asked.isolated,
         separate=base.separate if asked.separate is None else asked.separate,
+        conductor=base.conductor if asked.conductor is None else asked.conductor,
     )
 
 

@@ -4,7 +4,6 @@ Each speaks to the API over HTTPS as its own user, and may do there what that us
 role allows.
 """
 
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ import structlog
 
 from warren.base.clock import SystemClock
 from warren.daemons import apiserver, compose, diskspace, users
+from warren.daemons import conductor as conductors
 from warren.daemons import controllers as storage
 from warren.daemons import site as sites
 from warren.daemons.child import be
@@ -34,11 +34,9 @@ from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.node.namespaces import Namespace, entering
-from warren.rpc import client as rpc_client
 from warren.rpc import server
 from warren.rpc.bus import Bus
-from warren.rpc.client import Connection
-from warren.rpc.message import Handle, RpcError
+from warren.rpc.message import Handle
 from warren.rpc.server import AccessPolicy
 
 log = structlog.get_logger()
@@ -64,38 +62,9 @@ async def controllers(state: StateDir, site: Site) -> None:
 
 
 async def conductor(state: StateDir, site: Site) -> None:
-    """Be the conductor; when the instance has gone away, of the one that comes after it."""
-    async with http.connect(
-        kubeconfig.load(state.user(users.CONDUCTOR)), component="conductor"
-    ) as client:
-        while True:
-            bus = Bus(os.geteuid())
-            try:
-                async with rpc_client.connect(state.socket, bus) as handle:
-                    await _lead(client, bus, handle, config.load(state.config))
-            except RpcError as error:
-                if not error.lost:
-                    raise
-            await asyncio.sleep(_AGAIN)
-
-
-async def _lead(client: Client, bus: Bus, handle: Connection, settings: Config) -> None:
-    """Be the conductor of one instance, until it goes away. Raises RpcError if it is not there."""
-    informers = Informers(client, indexes=INDEXES)
-    methods, parts = compose.conductor(client, informers, SystemClock(), handle, settings)
-    bus.register("dws", methods)
-    await handle.rpc("service.add", {"service": "dws"})
-    leading = asyncio.ensure_future(System(parts={"informers": informers.run, **parts}).run())
-    lost = asyncio.ensure_future(handle.lost())
-    try:
-        await asyncio.wait({leading, lost}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leading.cancel()
-        lost.cancel()
-        await asyncio.wait({leading, lost})
-    if leading.done() and not leading.cancelled():
-        leading.result()
-    log.info("the instance has gone away")
+    """Be the conductor."""
+    access = kubeconfig.load(state.user(users.CONDUCTOR))
+    await conductors.run(conductors.Settings(access=access, instance=state.socket))
 
 
 async def instance(state: StateDir, site: Site) -> None:

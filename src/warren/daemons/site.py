@@ -39,6 +39,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nodes have mount namespaces; None has them where the kernel allows it."""
     separate: bool = False
     """Whether API server, controllers, instance and conductor have a process each."""
+    conductor: bool = True
+    """Whether it has a conductor; if not, one is run beside it."""
 
     def chassis(self) -> list[Chassis]:
         """Return the rabbits with their compute nodes, which are numbered through."""

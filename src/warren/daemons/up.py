@@ -203,11 +203,12 @@ async def _live_separate(
         stale.unlink()
     async with _children([supervisor.keep(_part(state, "apiserver", port))]):
         access = await _answering(state)
-        others = [supervisor.keep(_part(state, name)) for name in PARTS if name != "apiserver"]
+        without = {"apiserver"} | (set() if cluster.site.conductor else {"conductor"})
+        others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
         async with _children([*others, *_agents(state, cluster)]):
             async with http.connect(access) as client:
                 await _rabbits_ready(client, cluster.site.rabbits)
-            await _instance_ready(state)
+            await _instance_ready(state, "dws.status" if cluster.site.conductor else "config.get")
             await _announced(state, cluster, access.server, ready, stopped)
 
 
@@ -263,14 +264,14 @@ async def _answering(state: StateDir) -> Access:
         ) from None
 
 
-async def _instance_ready(state: StateDir) -> None:
-    """Wait until instance and conductor answer; not for ever, for one may be broken."""
+async def _instance_ready(state: StateDir, topic: str) -> None:
+    """Wait until the service of a topic answers; not for ever, for it may be broken."""
     reconnecting = Reconnecting(lambda: rpc_client.connect(state.socket))
     connecting = asyncio.ensure_future(reconnecting.run())
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(_RABBITS_SECONDS):
-                await reconnecting.rpc("dws.status")
+                await reconnecting.rpc(topic)
     finally:
         connecting.cancel()
         await asyncio.wait({connecting})

@@ -507,6 +507,10 @@ def _localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:
     )
 
 
+TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
+"""The keys of notes that say how long a state took."""
+
+
 def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep how long the present state took."""
     state = workflow.status.state

@@ -345,6 +345,11 @@ def plain(config: Config) -> dict[str, Any]:
     return msgspec.to_builtins(config)  # type: ignore[no-any-return]
 
 
+def from_plain(decoded: Mapping[str, Any]) -> Config:
+    """Return the configuration that `plain` has written."""
+    return msgspec.convert(decoded, Config)
+
+
 def methods(config: Config) -> Methods:
     """Return the `config` service: guests, too, may read the configuration."""
 

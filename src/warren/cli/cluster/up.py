@@ -52,6 +52,9 @@ if TYPE_CHECKING:
               help="Run API server, controllers, instance and conductor as a process each, which "
               "meet over HTTPS and may do what their own roles allow; or as one."
               "  [at first: as one]")  # fmt: skip
+@click.option("--conductor/--no-conductor", default=None,
+              help="Whether it has a conductor. Without one, which takes --separate, jobs with "
+              "directives wait for `warren conductor`.  [at first: with]")  # fmt: skip
 def up(
     state: StateDir,
     rabbits: int | None,
@@ -64,6 +67,7 @@ def up(
     port: int | None,
     isolated: bool | None,
     separate: bool | None,
+    conductor: bool | None,
     config: Path | None,
 ) -> None:
     """Run a cluster on this machine until it is stopped.
@@ -89,6 +93,7 @@ def up(
         port=port,
         isolated=isolated,
         separate=separate,
+        conductor=conductor,
     )
 
     def ready(cluster: Cluster) -> None:

@@ -1,0 +1,41 @@
+"""What a service tells systemd that has started it (sd_notify(3), sd_watchdog_enabled(3))."""
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+
+
+def notify(state: str) -> None:
+    """Notify systemd, if it has started us and wants to know.
+
+    One that reads nothing is not waited for.
+    """
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    address = "\0" + place[1:] if place.startswith("@") else place
+    # That no process listens is no reason to stop, nor to stop otherwise than was meant.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+        speaker.setblocking(False)
+        speaker.sendto(state.encode(), address)
+
+
+async def watchdog() -> None:
+    """Notify systemd that the event loop turns, twice in `WatchdogSec`; return where it is not set.
+
+    Runs until cancelled. A service that hangs is started again.
+    """
+    period = _period()
+    while period is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(period / 2)
+
+
+def _period() -> float | None:
+    """Return the seconds after which systemd takes this process to hang; None for never."""
+    owner = os.environ.get("WATCHDOG_PID", str(os.getpid()))
+    micros = os.environ.get("WATCHDOG_USEC", "")
+    if owner != str(os.getpid()) or not micros.isdecimal():
+        return None
+    return int(micros) / 1e6 or None

@@ -1,0 +1,197 @@
+"""The conductor as a process: it leads the Workflows of one instance, as long as there is one."""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from warren.base import systemd
+from warren.base.clock import SystemClock
+from warren.base.errors import UserMistake
+from warren.conductor.conductor import Conductor
+from warren.daemons import compose, exposed
+from warren.daemons.together import INDEXES, Part, System
+from warren.instance import config
+from warren.instance.config import Config
+from warren.kube import http
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.kubeconfig import Access
+from warren.rpc import client as rpc_client
+from warren.rpc.bus import Bus
+from warren.rpc.client import Connection
+from warren.rpc.message import RpcError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+log = structlog.get_logger()
+
+_AGAIN: Final = 0.2
+"""Seconds after which it looks again for an instance that has gone away."""
+
+_GONE: Final = 5.0
+"""Seconds in which an instance notices that a conductor has died."""
+
+_SECONDS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200)
+"""Bounds of buckets: a state takes milliseconds, or hours where much is copied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of the conductor's process."""
+
+    access: Access
+    instance: Path
+    """The instance's socket."""
+    exposed: socket.socket | None = None
+    """Where health and metrics are served, if anywhere."""
+
+
+async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+    """Be the conductor; when the instance has gone away, of the one that comes after it.
+
+    `ready` is called when it leads one for the first time. Raises UserMistake for an instance
+    that has another conductor, or whose owner is another user.
+    """
+    async with http.connect(settings.access, component="conductor") as client:
+        leading = _Leading(client, settings.instance, ready)
+        parts: dict[str, Part] = {"conductor": leading.run, "watchdog": systemd.watchdog}
+        if settings.exposed is not None:
+            listener = settings.exposed
+            leading.count()
+            parts["exposed"] = lambda: exposed.serve(
+                listener, leading.exposition, lambda: leading.leads
+            )
+        await System(parts=parts).run()
+
+
+async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
+    """Be the conductor until SIGTERM or SIGINT."""
+    running = asyncio.ensure_future(run(settings, ready))
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, running.cancel)
+    await asyncio.wait({running})
+    systemd.notify("STOPPING=1")
+    if not running.cancelled():
+        running.result()
+
+
+@dataclass
+class _Leading:
+    """Leads one instance after the other at the same socket."""
+
+    client: Client
+    socket: Path
+    ready: Callable[[], None]
+    leads: bool = False
+    _registry: "CollectorRegistry | None" = field(default=None, init=False)
+    _refused: float | None = field(default=None, init=False)
+    """Since when the instance has had another conductor."""
+
+    async def run(self) -> None:
+        while True:
+            bus = Bus(os.geteuid())
+            try:
+                async with rpc_client.connect(self.socket, bus) as handle:
+                    await self._lead(bus, handle)
+            except RpcError as error:
+                if error.errnum == errno.EEXIST:
+                    now = asyncio.get_running_loop().time()
+                    self._refused = self._refused or now
+                    # One that was killed a moment ago may not have been missed yet.
+                    if now - self._refused < _GONE:
+                        await asyncio.sleep(_AGAIN)
+                        continue
+                    raise UserMistake(
+                        f"The instance at {self.socket} has a conductor: stop that one, or run "
+                        "the cluster with --separate --no-conductor."
+                    ) from error
+                if not error.lost:
+                    raise UserMistake(
+                        f"The instance at {self.socket} refuses its conductor: {error}. Run it as "
+                        "the instance's owner."
+                    ) from error
+            finally:
+                self.leads = False
+            await asyncio.sleep(_AGAIN)
+
+    def count(self) -> None:
+        """Have metrics from now on."""
+        # Loaded by those alone who want metrics.
+        from prometheus_client import CollectorRegistry
+
+        self._registry = CollectorRegistry()
+
+    def exposition(self) -> bytes:
+        """Return the metrics since it has led this instance."""
+        from warren.kube.metrics import exposition
+
+        assert self._registry is not None
+        return exposition(self._registry)
+
+    async def _lead(self, bus: Bus, handle: Connection) -> None:
+        """Lead an instance until it goes away. Raises RpcError if it is not there."""
+        settings = config.from_plain(await handle.rpc("config.get"))
+        system = self._system(bus, handle, settings)
+        await handle.rpc("service.add", {"service": "dws"})
+        leading = asyncio.ensure_future(system.run())
+        lost = asyncio.ensure_future(handle.lost())
+        try:
+            await asyncio.wait({leading, lost}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leading.cancel()
+            lost.cancel()
+            await asyncio.wait({leading, lost})
+        if leading.done() and not leading.cancelled():
+            leading.result()
+        log.info("the instance has gone away")
+
+    def _system(self, bus: Bus, handle: Connection, settings: Config) -> System:
+        client, observe = self._counted()
+        informers = Informers(client, indexes=INDEXES)
+        methods, parts = compose.conductor(
+            client, informers, SystemClock(), handle, settings, observe
+        )
+        bus.register("dws", methods)
+
+        async def settled() -> None:
+            await informers.wait_synced()
+            self.leads, self._refused = True, None
+            self.ready()
+
+        return System(parts={"informers": informers.run, **parts}, settled=settled)
+
+    def _counted(self) -> tuple[Client, Callable[[Conductor], None]]:
+        """Return a client that is counted, and what has a conductor counted, if that is wanted."""
+        if self._registry is None:
+            return self.client, lambda conductor: None
+        from prometheus_client import CollectorRegistry, Histogram
+
+        from warren.kube.metrics import Metrics
+
+        # Counters begin anew with each instance, as they do with each process.
+        self._registry = CollectorRegistry()
+        metrics = Metrics(self._registry)
+        states = Histogram(
+            "warren_workflow_state_seconds",
+            "How long Workflows were in each state until it was ready.",
+            ["state"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+        def observe(conductor: Conductor) -> None:
+            metrics.reconciler(conductor.reconciler)
+            metrics.informers(conductor.informers)
+            conductor.on_state = lambda state, seconds: states.labels(state).observe(seconds)
+
+        return metrics.client(self.client), observe

@@ -1,0 +1,129 @@
+"""The conductor as a service of its own, beside an instance without one."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.conftest import Cluster, running, wait_for
+
+JOB = ("submit", "-N2", "-S", "dw=#DW jobdw type=xfs capacity=64MiB name=fast")
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that has no conductor."""
+    place = tmp_path_factory.mktemp("lone")
+    yield from running(Cluster(place, "--separate", "--no-conductor"))
+
+
+class Conductor:
+    """A conductor that a service manager has started."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        # The path of a socket has to be short.
+        self.place = Path(tempfile.mkdtemp(prefix="warren-", dir="/tmp"))
+        self.notified.bind(str(self.place / "notify"))
+        self.notified.settimeout(60)
+        told = {"NOTIFY_SOCKET": str(self.place / "notify"), "WATCHDOG_USEC": "200000"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "warren", *command(cluster, "--metrics-port", str(self.port))],
+            env=cluster.environment(told),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def __enter__(self) -> "Conductor":
+        while self.notified.recv(100) != b"READY=1":
+            pass
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.notified.close()
+        shutil.rmtree(self.place)
+
+    def counts(self, state: str) -> bool:
+        """Return whether it has seen a Workflow in a state."""
+        return f'warren_workflow_state_seconds_count{{state="{state}"}} 1.0' in self.get("metrics")
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=60) as answer:
+            return str(answer.read().decode())
+
+
+def command(cluster: Cluster, *options: str) -> list[str]:
+    kubeconfig = cluster.state.user("system:warren:conductor")
+    return ["conductor", "--kubeconfig", str(kubeconfig), *options]
+
+
+def test_jobs_wait_for_a_conductor_and_go_on_with_the_next_one(lone: Cluster) -> None:
+    """Statement 000.5: the conductor is a process beside the broker, and a service of systemd."""
+    job = lone(*JOB, "true").stdout.strip()
+    wait_for(lambda: "whose conductor does not answer" in lone("jobs").stdout)
+
+    with Conductor(lone) as conductor:
+        assert lone("job", "attach", job).returncode == 0
+        assert conductor.notified.recv(100) == b"WATCHDOG=1"
+        assert conductor.get("readyz") == "ok"
+        metrics = conductor.get("metrics")
+        for state in ("proposal", "setup", "datain", "prerun", "postrun", "dataout", "teardown"):
+            wait_for(partial(conductor.counts, state))
+        assert 'controller_runtime_reconcile_total{controller="conductor"' in metrics
+        later = lone(*JOB, "sleep", "1").stdout.strip()
+        lone.wait_event(later, "start")
+        conductor.process.send_signal(signal.SIGKILL)
+        conductor.process.wait()
+
+    with Conductor(lone) as conductor:
+        assert lone("job", "attach", later).returncode == 0
+        lone.wait_clean()
+        conductor.process.send_signal(signal.SIGTERM)
+        assert conductor.process.wait(60) == 0
+
+
+def test_there_is_one_conductor_at_a_time(lone: Cluster) -> None:
+    with Conductor(lone):
+        second = lone(*command(lone))
+        assert second.returncode == 1
+        assert "has a conductor: stop that one" in second.stderr
+
+
+def test_it_waits_for_an_instance(lone: Cluster) -> None:
+    """An instance that is away, or was not there yet, is no reason to end."""
+    with Conductor(lone) as conductor:
+        lone.down()
+        wait_for(lambda: not_ready(conductor))
+        lone.up()
+        wait_for(lambda: conductor.process.poll() is None and not not_ready(conductor))
+        job = lone(*JOB, "true").stdout.strip()
+        assert lone("job", "attach", job).returncode == 0
+        lone.wait_clean()
+
+
+def not_ready(conductor: Conductor) -> bool:
+    try:
+        return conductor.get("readyz") != "ok"
+    except urllib.error.HTTPError as error:
+        return error.code == 503
+
+
+def test_its_exit_code_says_whether_to_start_it_again(lone: Cluster, tmp_path: Path) -> None:
+    nowhere = lone("conductor", "--kubeconfig", str(tmp_path / "nowhere"))
+    assert (nowhere.returncode, nowhere.stdout) == (3, "")
+    assert nowhere.stderr.startswith("warren: ")
+    assert lone("conductor", "--nonsense").returncode == 2
