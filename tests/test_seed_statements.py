@@ -21,7 +21,6 @@ NOT_YET: dict[str, str] = {
     "000.6": "issue 19: names of the library of flux-coral2",
     "000.8": "issue 19: the shell plugin of a real Flux",
     "000.17": "issue 16: nodes whose rabbits are not ready are excluded by name",
-    "000.24": "issue 16: timeouts of states",
     "000.26": "issue 17: scripts that start and stop the compute agent",
     "000.29": "issue 17: scripts that start and stop the compute agent",
     "000.42": "issue 16: abort",
@@ -31,9 +30,6 @@ NOT_YET: dict[str, str] = {
     "000.52": "issue 16: badrabbit, drain_compute_nodes",
     "000.54": "issue 16: failure tolerance",
     "000.55": "issue 16: failure tolerance",
-    "000.56": "issue 16: timeouts of states",
-    "000.57": "issue 16: timeouts of states",
-    "000.58": "issue 16: timeouts of states",
 }
 """What has no test, with the reason. It becomes shorter, and no longer."""
 

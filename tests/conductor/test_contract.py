@@ -14,6 +14,7 @@ from tests.dws.builders import BINDING, JOBDW
 from tests.harness import virtual
 from tests.instance.lives import alive
 from tests.instance.parts import OWNER, settle
+from warren.base.clock import SystemClock
 from warren.conductor.port import WorkloadManager
 from warren.dws.binding import Phase
 from warren.dws.conduct import Job
@@ -34,7 +35,7 @@ class Tried:
 
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Tried]:
-    async with alive(plugins=[DwsPlugin()], seconds=1000.0) as life:
+    async with alive(plugins=[DwsPlugin(SystemClock())], seconds=1000.0) as life:
         jobs = EmbeddedJobs(life.bus.handle())
         life.bus.register("dws", jobs.methods())
         following = asyncio.create_task(jobs.run())

@@ -703,7 +703,9 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     assert {
         group for rule in role("dws-workload-manager")["rules"] for group in rule["apiGroups"]
     } == {DWS}
-    assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= table
+    copies = granted("warren-copies-viewer")
+    assert copies == {(verb, "nnfdatamovements") for verb in READ}
+    assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= table | copies
 
 
 def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:

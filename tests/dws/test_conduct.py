@@ -23,8 +23,9 @@ from tests.dws.builders import (
     workflow,
 )
 from warren.base.bytesize import GIB
-from warren.base.objects import Key, key_of
+from warren.base.objects import Change, Key, key_of
 from warren.base.placing import Held
+from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.conduct import (
@@ -41,11 +42,12 @@ from warren.dws.conduct import (
     decide,
     made,
     needs_flash,
-    per_rabbit,
 )
 from warren.dws.faults import Fault
+from warren.dws.nodelocal import per_rabbit
 from warren.dws.objects import PersistentStorageInstance, Servers, State, Workflow, read
 from warren.dws.placement import Policy
+from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE, create_refusal
 
 NODE = {
@@ -53,6 +55,7 @@ NODE = {
     "count": 2,
     "with": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}],
 }
+NOON = 1_790_000_000.0
 RAW = {"kind": "Workflow", "metadata": {"name": "wf"}}
 SINGLE = need("mgt", 6 * GIB, "AllocateSingleServer")
 TOOK = {"elapsedTimeLastState": "1.5s"}
@@ -80,6 +83,7 @@ def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> JobSnapshot
         "computes": computes(),
         "configuration": configuration(),
         "floor": 4 * GIB,
+        "now": NOON,
     }
     return JobSnapshot(job=the_job, workflow=wf, raw=RAW, **{**view, **others})
 
@@ -498,7 +502,10 @@ def test_a_workflow_is_let_go_of_in_the_request_for_its_teardown() -> None:
         assert changes(actions, kinds.WORKFLOW) == [
             {
                 "spec": {"desiredState": "Teardown"},
-                "metadata": {"finalizers": [labels.WORKFLOW_FINALIZER]},
+                "metadata": {
+                    "finalizers": [labels.WORKFLOW_FINALIZER],
+                    "annotations": {labels.ASKED_AT: rfc3339_micro(NOON)},
+                },
             }
         ]
 
@@ -718,3 +725,74 @@ def test_a_workflow_is_only_ever_asked_for_the_next_state_or_the_last(
     actions = decide(seen(job(phase, ran=ran), at(state)))
     assert set(asked(actions)) <= {ADVANCE[state], State.TEARDOWN}
     assert len(changes(actions, kinds.WORKFLOW)) <= 1
+
+
+# Too long
+
+
+def overdue(state: str, seconds: float, phase: Phase = Phase.STARTING, **others: Any) -> list[Any]:
+    """Decide on a job whose Workflow was asked for a state so many seconds ago."""
+    moment = rfc3339_micro(NOON - seconds)
+    known = {labels.ASKED_AT: moment, labels.ENDED_AT: moment}
+    wf = workflow(
+        JOBDW, state=state, status=others.pop("status", {}), metadata={"annotations": known}
+    )
+    about = {"ran": True} if phase is Phase.ENDING else {}
+    timeouts = Timeouts(setup=10, prerun=10, postrun=10, teardown_after=100)
+    view = {"timeouts": timeouts, **others.pop("view", {})}
+    return decide(seen(job(phase, **{**about, **others}), wf, **view))
+
+
+def test_a_state_that_takes_too_long_ends_the_job_which_hears_what_was_waited_for() -> None:
+    """Statement 000.56: the setup timeout.
+
+    Statement 000.24: the prerun timeout, where no failure is tolerated.
+    """
+    late = overdue("Setup", 10, status={"message": "allocation set not ready"})
+    words = "File system creation took too long: it waits for Setup on r[0-1]: "
+    assert late == [Fail("dws-timeout", f"{words}allocation set not ready")]
+    late = overdue("PreRun", 11)
+    words = "timed out waiting for mounts: it waits for PreRun on n[0-2]"
+    assert late == [Fail("dws-timeout", words)]
+
+
+def test_before_it_does_it_is_looked_at_when_it_would() -> None:
+    assert overdue("Setup", 7.5) == [Later(2.5)]
+    busy = overdue("Setup", 9, status=TRANSIENT, view={"transient": 8.0})
+    assert busy == [Later(2.0), Later(1.0)]
+
+
+def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out() -> None:
+    """Statement 000.57: the postrun timeout."""
+    (late,) = overdue("PostRun", 10, Phase.ENDING)
+    assert (late.type, late.severity) == ("rabbit-timeout", 0)
+    assert late.note.startswith("unmounts timed out, skipping data movement: it waits for PostRun")
+    # By its exception the job is abandoned.
+    torn = overdue("PostRun", 10, Phase.ENDING, abandoned=True)
+    assert asked(torn) == ["Teardown"]
+
+
+def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> None:
+    """Statement 000.58: teardown_after."""
+    late = overdue("DataOut", 100, Phase.ENDING)
+    assert [type(each) for each in late] == [Fail, Note, Change]
+    assert (late[0].type, late[0].severity) == ("teardown-timeout", 1)
+    assert asked(late) == ["Teardown"]
+    assert overdue("DataOut", 100, Phase.ENDING, view={"moved": NOON - 40}) == [Later(60.0)]
+    # The job was told, and then the conductor was started again.
+    again = overdue("DataOut", 101, Phase.ENDING, warned=True)
+    assert [type(each) for each in again] == [Note, Change]
+
+
+def test_a_job_that_is_told_already_is_not_told_again() -> None:
+    assert overdue("Setup", 10, failed=True) == []
+    error = overdue("Setup", 10, status=ERROR)
+    assert [each.type for each in error] == ["exception"]
+
+
+def test_postrun_is_where_the_time_after_the_tasks_begins() -> None:
+    (patch,) = changes(decide(seen(job(Phase.ENDING, ran=True), at("PreRun"))), kinds.WORKFLOW)
+    moment = rfc3339_micro(NOON)
+    assert patch["metadata"]["annotations"] == {labels.ASKED_AT: moment, labels.ENDED_AT: moment}
+    (patch,) = changes(decide(seen(job(Phase.STARTING), at("DataIn"))), kinds.WORKFLOW)
+    assert patch["metadata"]["annotations"] == {labels.ASKED_AT: moment}

@@ -326,10 +326,12 @@ def test_of_what_a_state_took_nothing_is_kept_before_it_is_known() -> None:
             computes=None,
             configuration=None,
             floor=1,
+            now=0,
         )
     )
     assert [type(each) for each in actions] == [Change]
-    assert changes(actions, kinds.WORKFLOW) == [{"spec": {"desiredState": State.PRE_RUN}}]
+    (patch,) = changes(actions, kinds.WORKFLOW)
+    assert patch["spec"] == {"desiredState": State.PRE_RUN}
 
 
 def test_who_has_nodes_without_a_rabbit_waits_without_a_place() -> None:

@@ -57,6 +57,9 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
     ("text", "words"),
     [
         ("x =", "site.toml is not TOML: "),
+        ("[rabbit]\nsetup_timeot = 3", "rabbit: there is no key 'setup_timeot' here, but there is"),
+        ("[rabbit]\nsetup_timeout = 'soon'", "rabbit: setup_timeout: "),
+        ("[rabbit]\ntc_timeout = -1", "rabbit: tc_timeout: -1.0 is not a duration"),
         ("[queus]", "site.toml: there is no key 'queus' here, but there is 'queues'."),
         ("[queue.batch]", "site.toml: there is no key 'queue' here, but there is 'queues'."),
         ("[job-manager]\nepilogue = 1", "no key 'epilogue' here, but there is 'epilog'."),
@@ -129,6 +132,28 @@ def test_what_cannot_be_is_refused_with_its_path(text: str, words: str) -> None:
         config.parse(text, "site.toml")
 
     assert words in str(refused.value)
+
+
+def test_limits_of_storage_are_spelled_as_flux_coral2_spells_them() -> None:
+    """coral2-spec section 1: seconds, and 0 is no limit."""
+    found = config.parse(
+        """
+        [rabbit]
+        tc_timeout = 30
+        setup_timeout = "10m"
+        prerun_timeout = 0
+        """
+    ).rabbit
+    assert found.seconds("tc_timeout") == 30
+    assert found.seconds("setup_timeout") == 600
+    assert found.seconds("prerun_timeout") is None
+    assert found.seconds("postrun_timeout") is None
+    assert config.parse("").rabbit.seconds("tc_timeout") == 10
+
+
+def test_the_conductor_has_the_configuration_of_its_instance() -> None:
+    given = config.parse('[rabbit]\nsetup_timeout = "10m"\n[storage]\nscale = 3')
+    assert config.from_plain(config.plain(given)) == given
 
 
 def test_nodes_are_left_out_by_rank_or_by_name() -> None:

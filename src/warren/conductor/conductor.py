@@ -25,12 +25,14 @@ from warren.dws.objects import (
     ClientMount,
     Computes,
     DirectiveBreakdown,
+    NnfDataMovement,
     PersistentStorageInstance,
     Servers,
     SystemConfiguration,
     Workflow,
     read,
 )
+from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.kube.client import Client, Forbidden, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -52,6 +54,7 @@ class Conductor:
         clock: Clock,
         floor: int,
         policy: placement.Policy = placement.NO_POLICY,
+        timeouts: Timeouts = NO_TIMEOUTS,
         daemons: Collection[str] | None = None,
     ) -> None:
         """`floor` is the least size of one allocation, in bytes.
@@ -64,6 +67,7 @@ class Conductor:
         self._clock = clock
         self._floor = floor
         self._policy = policy
+        self._timeouts = timeouts
         self._daemons = daemons
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
@@ -77,6 +81,7 @@ class Conductor:
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT)
+        informers.of(kinds.NNF_DATA_MOVEMENT)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
 
     async def run(self) -> None:
@@ -207,12 +212,22 @@ class Conductor:
             policy=self._policy,
             daemons=self._daemons,
             transient=self._transient_for(job, workflow),
+            timeouts=self._timeouts,
+            moved=self._moved(known),
+            now=self._clock.now(),
         )
 
     def _mounted(self, job: Job) -> set[str]:
         """Return the nodes that have a mount of a job's storage, or are not known to have none."""
         mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
         return {each.spec.node for each in mounts if not each.all_in("unmounted")}
+
+    def _moved(self, job: Job) -> float | None:
+        """Return when copies of a job last went on, where its time runs while they do."""
+        if job.phase is not Phase.ENDING or not self._timeouts.teardown_after:
+            return None
+        movements = [read(obj, NnfDataMovement) for obj in self._of(kinds.NNF_DATA_MOVEMENT, job)]
+        return max(filter(None, (each.status.last_moved for each in movements)), default=None)
 
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
         return self.informers.of(kind).by("workflow", str(job.workflow))
@@ -247,7 +262,7 @@ class Conductor:
                 case conduct.Memo(values):
                     await self._show(job, values)
                 case conduct.Later(seconds):
-                    delay = seconds
+                    delay = seconds if delay is None else min(delay, seconds)
         return delay
 
     def _observe(self, job: Job, key: str, value: Any) -> None:

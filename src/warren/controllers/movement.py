@@ -187,7 +187,8 @@ class MovementReconciler:
     async def _show(self, key: Key, progress: Progress) -> None:
         """Report how far a copy is. If it is not heard, the next word comes soon."""
         with suppress(Retryable):
-            await self._report(key, {"commandStatus": _shown(progress)})
+            shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(self._clock.now())}
+            await self._report(key, {"commandStatus": shown})
 
     async def _insist(self, key: Key, status: Object) -> None:
         """Report until it is heard: at the next reconcile, everything would be copied again."""

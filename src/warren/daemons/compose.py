@@ -29,6 +29,7 @@ from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
+from warren.dws.timeouts import Timeouts
 from warren.instance import config
 from warren.journal import Journal
 from warren.kube.client import Client
@@ -94,7 +95,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
     built = assemble(
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
-        plugins=[DwsPlugin()],
+        plugins=[DwsPlugin(stands_on.clock, stands_on.config.rabbit.seconds("epilog_timeout"))],
         around=[DaemonCommands(stands_on.config.daemons)],
         validators=lambda graph: [_validator(informers, graph, stands_on.config.storage, made_by)],
     )
@@ -115,6 +116,18 @@ def policy(storage: config.Storage) -> Policy:
         scale=storage.scale,
         most=storage.most_allocations,
         anywhere=storage.placement == "any",
+    )
+
+
+def timeouts(rabbit: config.Rabbit) -> Timeouts:
+    """Return for how long a site lets Workflows be in each state."""
+    return Timeouts(
+        transient=rabbit.seconds("tc_timeout"),
+        setup=rabbit.seconds("setup_timeout"),
+        prerun=rabbit.seconds("prerun_timeout"),
+        postrun=rabbit.seconds("postrun_timeout"),
+        teardown_after=rabbit.seconds("teardown_after"),
+        teardown_latest=rabbit.seconds("teardown_latest"),
     )
 
 
@@ -175,7 +188,14 @@ def conductor(
     """
     jobs = EmbeddedJobs(handle)
     leading = Conductor(
-        client, informers, jobs, clock, FLOOR, policy(settings.storage), settings.daemons
+        client,
+        informers,
+        jobs,
+        clock,
+        FLOOR,
+        policy(settings.storage),
+        timeouts(settings.rabbit),
+        settings.daemons,
     )
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}

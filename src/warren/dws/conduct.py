@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held, Locality
+from warren.base.times import rfc3339_micro
 from warren.dws import (
     daemons,
     kinds,
@@ -22,6 +23,8 @@ from warren.dws import (
     placement,
     reports,
     resources,
+    timeouts,
+    waits,
 )
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown import PERSISTENT
@@ -36,6 +39,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     Workflow,
 )
+from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.dws.workflowstates import ADVANCE, drivers_of
 from warren.rfc import hostlist
 
@@ -98,8 +102,11 @@ class JobSnapshot:
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     transient: float | None = None
     """For how many seconds the Workflow has been in TransientCondition."""
-    patience: float = 10.0
-    """For how many seconds it may be."""
+    timeouts: Timeouts = NO_TIMEOUTS
+    moved: float | None = None
+    """When copies of the job last went on, where that matters."""
+    now: float
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +206,12 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if workflow.metadata.deleting:
         return _deleted(snapshot.job, workflow)
     trouble = _trouble(snapshot, workflow)
-    if trouble and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
-        return trouble
-    return [*trouble, *_PHASES[snapshot.job.phase](snapshot, workflow)]
+    failing = any(isinstance(each, Fail) for each in trouble)
+    overdue = [] if failing else _overdue(snapshot, workflow)
+    late = any(not isinstance(each, Later) for each in overdue)
+    if late or (trouble and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
+        return [*trouble, *overdue]
+    return [*trouble, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
 def _without_workflow(job: Job) -> list[Action]:
@@ -261,13 +271,36 @@ def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if status.status == "Error":
         note = f"workflow hit an error: {_named(status.message, job.directives)}"
         return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
-    if status.status == "TransientCondition" and snapshot.transient is not None:
-        if snapshot.transient >= snapshot.patience:
+    limit = snapshot.timeouts.transient
+    transient = snapshot.transient if status.status == "TransientCondition" else None
+    if transient is not None and limit is not None:
+        if transient >= limit:
             named = _named(status.message, job.directives)
             note = f"workflow in 'TransientCondition' state too long: {named}"
             return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
-        return [Later(snapshot.patience - snapshot.transient)]
+        return [Later(limit - transient)]
     return []
+
+
+def _overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Act on a state that takes too long; before it does, have it looked at again then."""
+    job = snapshot.job
+    if job.abandoned or (job.failed and job.phase is not Phase.ENDING):
+        return []
+    limit = timeouts.deadline(job.phase, workflow, snapshot.timeouts, snapshot.moved)
+    if limit is None:
+        return []
+    if limit.at > snapshot.now:
+        return [Later(limit.at - snapshot.now)]
+    reason = waits.reason(job, workflow, snapshot.configuration)
+    told = Fail(limit.type, f"{limit.words}: it {reason}", limit.severity)
+    if limit.severity == 0:
+        return [told]
+    return [
+        *([] if job.warned else [told]),
+        Note("rabbit_workflow", snapshot.raw),
+        _ask(snapshot, workflow, State.TEARDOWN),
+    ]
 
 
 def _named(message: str, directives: Sequence[str]) -> str:
@@ -330,16 +363,16 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     match workflow.status.state:
         case State.PROPOSAL:
-            return [*_assign_servers(snapshot), _ask(snapshot.job, workflow, State.SETUP)]
+            return [*_assign_servers(snapshot), _ask(snapshot, workflow, State.SETUP)]
         case State.SETUP:
             assigned = _assign_computes(snapshot)
             return [
                 *_record(snapshot, workflow),
                 *assigned,
-                _ask(snapshot.job, workflow, State.DATA_IN),
+                _ask(snapshot, workflow, State.DATA_IN),
             ]
         case State.DATA_IN:
-            return [*_record(snapshot, workflow), _ask(snapshot.job, workflow, State.PRE_RUN)]
+            return [*_record(snapshot, workflow), _ask(snapshot, workflow, State.PRE_RUN)]
         case State.PRE_RUN:
             return [*_record(snapshot, workflow), Start(workflow.status.env)]
         case _:
@@ -350,7 +383,7 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     """Say which rabbits hold the storage, as R has it."""
     needs = _needs(snapshot)
     # What has no storage of its own may be on any node, such as a job that destroys some.
-    counts = per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
+    counts = nodelocal.per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.counts(snapshot.job.resources)
@@ -385,19 +418,6 @@ def _assign_computes(snapshot: JobSnapshot) -> list[Action]:
     ]
 
 
-def per_rabbit(
-    nodes: Sequence[str], configuration: SystemConfiguration | None
-) -> Mapping[str, int]:
-    """Count a job's nodes by the rabbit they are wired to. Raises Fault for one without."""
-    rabbits = configuration.rabbits_of_computes() if configuration else {}
-    counts: dict[str, int] = {}
-    for node in nodes:
-        if node not in rabbits:
-            raise Fault(f"node {node} is wired to no rabbit")
-        counts[rabbits[node]] = counts.get(rabbits[node], 0) + 1
-    return counts
-
-
 def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
     if workflow.spec.desired_state is State.TEARDOWN:
@@ -407,7 +427,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     if not job.ran or job.abandoned or workflow.status.status == "Error":
-        return [Note("rabbit_workflow", snapshot.raw), _ask(job, workflow, State.TEARDOWN)]
+        return [Note("rabbit_workflow", snapshot.raw), _ask(snapshot, workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
@@ -416,7 +436,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         actions.extend(_record(snapshot, workflow))
     if following is State.TEARDOWN:
         actions.append(Note("rabbit_workflow", snapshot.raw))
-    return [*actions, _ask(job, workflow, following)]
+    return [*actions, _ask(snapshot, workflow, following)]
 
 
 def _is_refused(workflow: Workflow) -> bool:
@@ -452,7 +472,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is not State.TEARDOWN:
-        return [_ask(snapshot.job, workflow, State.TEARDOWN)]
+        return [_ask(snapshot, workflow, State.TEARDOWN)]
     if not (_complete(workflow, State.TEARDOWN) or _is_refused(workflow)):
         return []
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
@@ -519,15 +539,19 @@ def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
 
 
-def _ask(job: Job, workflow: Workflow, state: State) -> Change:
+def _ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
     """Ask for a state. When Teardown begins, the Workflow is let go of: it may be deleted then."""
-    patch: dict[str, Any] = {"spec": {"desiredState": state}}
-    if state is State.TEARDOWN and job.binding.finalizer in workflow.metadata.finalizers:
-        patch |= labels.finalized(workflow.metadata, job.binding.finalizer)
+    finalizer = snapshot.job.binding.finalizer
+    annotations = {labels.ASKED_AT: rfc3339_micro(snapshot.now)}
+    if state is State.POST_RUN:
+        annotations[labels.ENDED_AT] = annotations[labels.ASKED_AT]
+    metadata: dict[str, Any] = {"annotations": annotations}
+    if state is State.TEARDOWN and finalizer in workflow.metadata.finalizers:
+        metadata |= labels.finalized(workflow.metadata, finalizer)["metadata"]
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
-        patch=patch,
+        patch={"spec": {"desiredState": state}, "metadata": metadata},
         resource_version=workflow.metadata.resource_version,
     )
 

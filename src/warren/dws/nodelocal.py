@@ -6,7 +6,7 @@ compute node of that rabbit, as the SystemConfiguration lists them. A node finds
 last job on this node has left, and no two nodes ever mount the same allocation (ADR 053).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from warren.base.objects import Key
 from warren.base.words import plural
@@ -111,3 +111,16 @@ def demand_enough(nodes: tuple[str, ...], wanted: int) -> None:
             f"allocations for {len(nodes)}: say -N{len(nodes)}, or less",
             type="User",
         )
+
+
+def per_rabbit(
+    nodes: Sequence[str], configuration: SystemConfiguration | None
+) -> Mapping[str, int]:
+    """Count a job's nodes by the rabbit they are wired to. Raises Fault for one without."""
+    rabbits = configuration.rabbits_of_computes() if configuration else {}
+    counts: dict[str, int] = {}
+    for node in nodes:
+        if node not in rabbits:
+            raise Fault(f"node {node} is wired to no rabbit")
+        counts[rabbits[node]] = counts.get(rabbits[node], 0) + 1
+    return counts

@@ -13,6 +13,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Object
+from warren.base.times import parse_rfc3339
 
 T = TypeVar("T")
 
@@ -564,6 +565,8 @@ class CommandStatus(_Struct, frozen=True):
     progress: int | None = None
     data: str = ""
     rate: str = ""
+    last_message_time: str | None = None
+    """When it last went on."""
 
 
 class NnfDataMovementStatus(_Struct, frozen=True):
@@ -575,6 +578,12 @@ class NnfDataMovementStatus(_Struct, frozen=True):
     """When the last try has ended."""
     command_status: CommandStatus | None = None
     error: Error | None = None
+
+    @property
+    def last_moved(self) -> float | None:
+        """When the copy last went on, in seconds since the epoch."""
+        last = self.command_status.last_message_time if self.command_status else None
+        return parse_rfc3339(last) if last else None
 
 
 class NnfDataMovement(_Struct, frozen=True):

@@ -1,12 +1,15 @@
 """What a job waits for, as far as its storage is concerned, in words for its author."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from warren.dws.binding import Phase
-from warren.dws.conduct import Job, per_rabbit
 from warren.dws.faults import Fault
+from warren.dws.nodelocal import per_rabbit
 from warren.dws.objects import State, SystemConfiguration, Workflow
 from warren.rfc import hostlist
+
+if TYPE_CHECKING:
+    from warren.dws.conduct import Job
 
 PHASES: Final = (Phase.HELD, Phase.STARTING, Phase.ENDING)
 """Those in which a job may wait for its storage."""
@@ -15,7 +18,7 @@ _ON_NODES: Final = (State.PRE_RUN, State.POST_RUN)
 
 
 def reason(
-    job: Job, workflow: Workflow | None, configuration: SystemConfiguration | None
+    job: "Job", workflow: Workflow | None, configuration: SystemConfiguration | None
 ) -> str | None:
     """Say what a job waits for; None if it does not wait for its storage."""
     if job.phase not in PHASES:
@@ -32,7 +35,7 @@ def reason(
     return f"waits for {wanted}{where}" + (f": {status.message}" if status.message else "")
 
 
-def _rabbits(job: Job, configuration: SystemConfiguration | None) -> list[str]:
+def _rabbits(job: "Job", configuration: SystemConfiguration | None) -> list[str]:
     try:
         return list(per_rabbit(job.nodes, configuration))
     except Fault:

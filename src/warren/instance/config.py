@@ -4,6 +4,7 @@ Every table has its default, and an empty file is a configuration. An unknown
 key, or a value of the wrong kind, is refused with its path.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -281,6 +282,34 @@ class Storage(Table, frozen=True):
         return tables.seconds(self.busy_timeout)
 
 
+class Rabbit(Table, frozen=True, rename="lower"):
+    """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1). 0 is no limit."""
+
+    tc_timeout: Duration = 10.0
+    """FSD or seconds for which a Workflow may be in TransientCondition."""
+    setup_timeout: Duration = 0.0
+    """FSD or seconds for making a job's storage."""
+    prerun_timeout: Duration = 0.0
+    """FSD or seconds for mounting it."""
+    postrun_timeout: Duration = 0.0
+    """FSD or seconds for unmounting it: then nothing is copied out."""
+    teardown_after: Duration = 0.0
+    """FSD or seconds for PostRun and DataOut, from when a copy last went on."""
+    teardown_latest: Duration = 0.0
+    """FSD or seconds for both, however well copies go on; 0 is ten times `teardown_after`."""
+    epilog_timeout: Duration = 0.0
+    """FSD or seconds after which a job is let go before its storage."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            tables.demand(field, tables.seconds, getattr(self, field))
+
+    def seconds(self, key: str) -> float | None:
+        """Return a limit in seconds; None for no limit."""
+        found = tables.seconds(getattr(self, key))
+        return found if 0 < found < math.inf else None
+
+
 class Config(Table, frozen=True):
     """A whole configuration."""
 
@@ -297,6 +326,7 @@ class Config(Table, frozen=True):
     sched: Sched = Sched()
     sign: Sign = Sign()
     storage: Storage = Storage()
+    rabbit: Rabbit = Rabbit()
     daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON)], Daemon] = {}
 
 

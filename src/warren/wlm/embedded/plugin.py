@@ -6,10 +6,12 @@ that never comes changes nothing, for the conductor sees the job itself.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
+from warren.base.clock import Clock
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
@@ -41,6 +43,11 @@ class DwsPlugin:
 
     name: Final = "dws"
 
+    def __init__(self, clock: Clock, epilog_timeout: float | None = None) -> None:
+        """`epilog_timeout` is after how many seconds a job is let go before its storage."""
+        self._clock = clock
+        self._epilog_timeout = epilog_timeout
+
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         self._tap = tap
         tap.register(
@@ -59,7 +66,7 @@ class DwsPlugin:
             "job.event.finish": step,
             "job.event.release": step,
             "job.event.exception": self._exception,
-            "job.restart": step,
+            "job.restart": self._restart,
         }
 
     def _step(self, job: Job) -> None:
@@ -85,6 +92,22 @@ class DwsPlugin:
                 self._tap.epilog_start(job.id, EPILOG)
                 post_run = codec.PostRun(jobid=job.id, run_started=started)
                 self._send("post_run", post_run, EPILOG)
+                self._limit(job.id, self._clock.now())
+
+    def _restart(self, job: Job) -> None:
+        self._step(job)
+        if EPILOG in job.epilogs:
+            self._limit(job.id, job.times[State.CLEANUP])
+
+    def _limit(self, job: JobId, since: float) -> None:
+        """Have an epilog end that takes too long."""
+        if self._epilog_timeout is not None:
+            self._tap.at(since + self._epilog_timeout, partial(self._late, job))
+
+    def _late(self, job: JobId) -> None:
+        found = self._tap.foreseen(job)
+        if found is not None and EPILOG in found.epilogs:
+            self._tap.raise_exception(job, EPILOG_TIMEOUT, 0, "DWS epilog timed out")
 
     def _create(self, job: Job) -> codec.Create:
         spec = self._tap.jobspec(job.id)

@@ -1,0 +1,192 @@
+"""States that take too long end, by a site's limits, in the whole system and in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.harness import virtual
+from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
+from warren.controllers.machine import Machine
+from warren.daemons.compose import Control
+from warren.dws.node import Copy, Progress
+from warren.instance.config import Config, Rabbit
+from warren.instance.jobs.manager import Inactive
+from warren.lifecycle.states import Result
+from warren.node.simulated import SimulatedMachine
+
+DW = {"dw": "\n".join(DIRECTIVES)}
+LONG = 600.0
+
+
+class Slow(SimulatedMachine):
+    """A node that does not do some of its work before a moment."""
+
+    slow: tuple[str, ...] = ()
+    moment = 0.0
+
+    async def make(self, *arguments: Any) -> None:
+        await self._take("make")
+        await super().make(*arguments)
+
+    async def mount(self, *arguments: Any) -> None:
+        if self._name.startswith("compute"):
+            await self._take("mount")
+        await super().mount(*arguments)
+
+    async def unmount(self, *arguments: Any) -> None:
+        if self._name.startswith("compute"):
+            await self._take("unmount")
+        await super().unmount(*arguments)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        if copy.destination.startswith(GLOBAL):
+            await self._take("copy")
+        async for each in super().copy(copy):
+            yield each
+
+    async def _take(self, what: str) -> None:
+        if what in self.slow:
+            await asyncio.sleep(max(0.0, self.moment - asyncio.get_running_loop().time()))
+
+
+def slow(*what: str) -> Callable[[World], Callable[[str, str], Machine]]:
+    def machine(world: World) -> Callable[[str, str], Machine]:
+        moment = asyncio.get_running_loop().time() + LONG
+        kind = type("Some", (Slow,), {"slow": what, "moment": moment})
+        return lambda node, rabbit: kind(node, world.flash[rabbit], seconds=world.copy_seconds)
+
+    return machine
+
+
+def lived(
+    rabbit: Rabbit,
+    machine: Callable[[World], Callable[[str, str], Machine]],
+    *,
+    copy_seconds: float = 1.0,
+    restarted: bool = False,
+) -> tuple[Inactive, list[tuple[float, str, dict[str, Any]]]]:
+    """Return how a job ended, and its events, each with the seconds since it was submitted."""
+
+    async def main() -> Any:
+        async with opened() as world:
+            world.config = Config(rabbit=rabbit)
+            world.machine = machine(world)
+            world.copy_seconds = copy_seconds
+            submitted: list[Any] = []
+
+            async def begin(control: Control) -> None:
+                submitted.append(await world.submit(control, attributes=DW))
+                await asyncio.sleep(20)
+
+            async def life(control: Control) -> Any:
+                if not submitted:
+                    submitted.append(await world.submit(control, attributes=DW))
+                (job,) = submitted
+                await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+                ended = await world.ended(control, job)
+                await world.assert_nothing_left(control)
+                log = world.eventlog(control, job)
+                return ended, [
+                    (each.timestamp - log[0].timestamp, each.name, dict(each.context))
+                    for each in log
+                ]
+
+            if restarted:
+                await world.live(begin)
+            return await world.live(life)
+
+    with capture_logs():  # what takes too long is logged often, with all that is known of it
+        return virtual.run(main())  # type: ignore[no-any-return]
+
+
+def told(events: Any) -> list[tuple[int, str, str]]:
+    """Return the exceptions of a job: when they came, their types and what they say."""
+    return [
+        (round(seconds), context["type"], context["note"])
+        for seconds, name, context in events
+        if name == "exception"
+    ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("what", "limits", "note"),
+    [
+        (
+            "make",
+            Rabbit(setup_timeout="30s"),
+            "File system creation took too long: it waits for Setup on rabbit-0",
+        ),
+        (
+            "mount",
+            Rabbit(prerun_timeout=30),
+            "timed out waiting for mounts: it waits for PreRun on compute-[00-03]",
+        ),
+    ],
+)
+def test_storage_that_is_not_there_in_time_fails_the_job_before_it_begins(
+    what: str, limits: Rabbit, note: str, restarted: bool
+) -> None:
+    ended, events = lived(limits, slow(what), restarted=restarted)
+    assert ended.job.result is Result.FAILED
+    ((seconds, type, words),) = told(events)
+    assert (type, words.startswith(note)) == ("dws-timeout", True), words
+    assert 30 <= seconds <= 34
+    assert "start" not in [name for _, name, _ in events]
+
+
+def test_nodes_that_do_not_unmount_in_time_cost_the_job_its_results() -> None:
+    ended, events = lived(Rabbit(postrun_timeout=60), slow("unmount"))
+    assert ended.job.result is Result.FAILED
+    ((seconds, type, words),) = told(events)
+    assert type == "rabbit-timeout"
+    assert "skipping data movement: it waits for PostRun on compute-[00-03]" in words
+    finish = next(at for at, name, _ in events if name == "finish")
+    assert 60 <= seconds - finish <= 61
+
+
+def test_a_copy_that_does_not_go_on_is_given_up_and_the_job_has_not_failed() -> None:
+    ended, events = lived(Rabbit(teardown_after=100), slow("copy"))
+    assert ended.job.result is Result.COMPLETED
+    ((seconds, type, words),) = told(events)
+    assert seconds == pytest.approx(105, abs=5)
+    assert type == "teardown-timeout"
+    assert words.startswith("skipping rabbit data movement: it waits for DataOut on rabbit-0")
+
+
+def test_a_copy_that_goes_on_has_the_time_that_it_takes() -> None:
+    """It says four times how far it is."""
+    ended, events = lived(Rabbit(teardown_after=100), slow(), copy_seconds=320)
+    assert ended.job.result is Result.COMPLETED
+    assert told(events) == []
+
+
+def test_but_no_more_than_the_latest() -> None:
+    limits = Rabbit(teardown_after=100, teardown_latest=200)
+    _, events = lived(limits, slow(), copy_seconds=320)
+    ((seconds, type, _),) = told(events)
+    finish = next(at for at, name, _ in events if name == "finish")
+    assert seconds - finish == pytest.approx(200, abs=1)
+    assert type == "teardown-timeout"
+
+
+def test_a_job_is_let_go_before_its_storage_if_that_takes_too_long() -> None:
+    """Statement 000.59: the option epilog-timeout of the plugin."""
+    for restarted in (False, True):
+        ended, events = lived(Rabbit(epilog_timeout="5m"), slow("unmount"), restarted=restarted)
+        ((seconds, type, words),) = told(events)
+        assert (type, words) == ("dws-epilog-timeout", "DWS epilog timed out")
+        finish = next(at for at, name, _ in events if name == "finish")
+        assert seconds - finish == pytest.approx(300, abs=1)
+        assert ended.job.result is Result.FAILED
+        assert events[-1][0] < LONG
+
+
+def test_without_limits_a_job_waits_for_its_storage() -> None:
+    ended, events = lived(Rabbit(), slow("make"))
+    assert ended.job.result is Result.COMPLETED
+    assert told(events) == []
+    assert events[-1][0] > LONG
