@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from warren.dws.node import Copy, Progress, Volume
+from warren.dws.sharing import Sharing
 from warren.node.simulated import Flash, SimulatedMachine
 
 CAPACITY: Final = 2**40
@@ -35,9 +36,16 @@ class Noting(SimulatedMachine):
         self._note("release", group, name)
         await super().release(group, name)
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         self._note("mount", group, name, file_system, path)
-        await super().mount(group, name, file_system, path)
+        await super().mount(group, name, file_system, path, shared)
 
     async def unmount(self, path: str, userid: int = 0) -> None:
         self._note("unmount", path, userid)

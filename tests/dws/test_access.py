@@ -211,6 +211,17 @@ def test_flash_is_not_told_of_rabbits_nor_while_it_goes() -> None:
     assert reached(decide(seen(nnf_access(), blocks=blocks))) == [(9, ["r0", "n0", "n1"])]
 
 
+def test_client_mounts_of_shared_storage_say_with_whom_and_others_say_nothing() -> None:
+    shared = {labels.SHARED_WITH: "uid:5", "theirs": "x"}
+    found = nnf_access()
+    access = replace(found, metadata=replace(found.metadata, annotations=shared))
+    told = [each["metadata"].get("annotations") for each in made(
+        decide(seen(access, storage=lasting())), kinds.CLIENT_MOUNT)]  # fmt: skip
+    assert told == [{labels.SHARED_WITH: "uid:5"}] * 3
+    own = made(decide(seen(found)), kinds.CLIENT_MOUNT)
+    assert all("annotations" not in each["metadata"] for each in own)
+
+
 # What is reported
 
 

@@ -371,6 +371,44 @@ def test_an_instance_may_be_said_to_be_for_all_users() -> None:
     assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT)
 
 
+@pytest.mark.parametrize(
+    ("text", "groups", "may"),
+    [
+        ("uid:1001", (), True),
+        ("uid:1002", (), False),
+        ("gid:50", (49, 50), True),
+        ("gid:50", (49,), False),
+    ],
+)
+def test_an_instance_may_be_shared_with_users_and_groups(
+    text: str, groups: tuple[int, ...], may: bool
+) -> None:
+    """Issue 15, ADR 057."""
+    shared = whole(spec={"userID": 7}, metadata={"annotations": {labels.SHARED_WITH: text}})
+    for state in ("Proposal", "Setup"):
+        snapshot = replace(seen(workflow(USE, state=state), shared), groups=groups)
+        refused = "User ID does not match" in str(told(decide(snapshot)))
+        assert refused is not may
+    assert persistent.shared_groups([None, shared]) is text.startswith("gid")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "text"),
+    [
+        ({}, ""),
+        ({labels.IGNORE_UID: "true"}, "everyone"),
+        ({labels.SHARED_WITH: "uid:5,gid:6"}, "uid:5,gid:6"),
+    ],
+)
+def test_whom_the_root_directory_lets_in_is_told_to_what_mounts_it(
+    annotations: dict[str, str], text: str
+) -> None:
+    pers = whole(metadata={"annotations": annotations})
+    writes = decide(seen(workflow(USE, state="PreRun"), pers, computes=computes("n0")))
+    (access,) = made(writes, kinds.NNF_ACCESS)
+    assert access["metadata"]["annotations"] == {labels.SHARED_WITH: text}
+
+
 @pytest.mark.parametrize("state", ["", "Creating", "Degraded"])
 def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
     writes = decide(seen(workflow(USE, state="Setup"), whole(state)))

@@ -11,6 +11,7 @@ from tests.dws.builders import lustre, profile
 from tests.rfc.vectors import vector
 from warren.directives.rules import checked
 from warren.dws.node import RawVolumes
+from warren.dws.sharing import Sharing
 from warren.dws.validation import UNKNOWN, Facts, Persistent, findings, persistent_of
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=foo"
@@ -25,7 +26,7 @@ INSTANCES = {
         Persistent(name="soon", file_system="xfs", userid=7, made=False),
         Persistent(name="busy", file_system="xfs", userid=7, in_use=True),
         Persistent(name="theirs", file_system="xfs", userid=8),
-        Persistent(name="open", file_system="xfs", userid=8, shared=True),
+        Persistent(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
     )
 }
 
@@ -120,9 +121,8 @@ USE = "#DW container name=ab profile=cd"
         ),
         (
             ["#DW persistentdw name=theirs"], None, 0, "theirs",
-            "The persistent storage 'theirs' is another user's. Its user, or an admin, may share "
-            "it: annotate it with dataworkflowservices.github.io/ignore-uid=true, and let others "
-            "into its directories (chmod) by a job of its user\'s.",
+            "The persistent storage 'theirs' is another user's. Its user may share it: warren "
+            "persistent share theirs --user=YOU.",
         ),
         (
             ["#DW persistentdw name=mine", "#DW persistentdw name=mine"], None, 1, "mine",
@@ -279,7 +279,7 @@ def test_an_instance_is_read_from_its_object() -> None:
         name="keep",
         file_system="xfs",
         userid=5,
-        shared=True,
+        sharing=Sharing(everyone=True),
         made=False,
         deleting=True,
         in_use=True,

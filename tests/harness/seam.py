@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, Progress, RawVolumes, Volume
+from warren.dws.sharing import Sharing
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.perilog import Command, Commands
 from warren.journal import Journal
@@ -86,9 +87,16 @@ class SeamMachine:
         await self._inner.release(group, name)
         self._seam.done(f"{self._name}: release")
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         self._seam.check()
-        await self._inner.mount(group, name, file_system, path)
+        await self._inner.mount(group, name, file_system, path, shared)
         self._seam.done(f"{self._name}: mount")
 
     async def unmount(self, path: str, userid: int = 0) -> None:

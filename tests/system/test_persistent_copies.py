@@ -17,6 +17,7 @@ from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.dws.node import Copy
 from warren.dws.objects import State
+from warren.dws.sharing import Sharing
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
@@ -37,11 +38,18 @@ EVERY = extent("WARREN_STOPS_EVERY", usual=5, everything=1)
 class Watched(SimulatedMachine):
     """A node that sees to it that no other node mounts what it mounts."""
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         mounts = self._flash.mounts.items()
         others = [node for (node, _), volume in mounts if volume == (group, name)]
         assert {self._name} >= {*others}, (self._name, name, others)
-        await super().mount(group, name, file_system, path)
+        await super().mount(group, name, file_system, path, shared)
 
 
 def watched(world: World) -> Callable[[str, str], Machine]:

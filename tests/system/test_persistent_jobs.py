@@ -12,10 +12,12 @@ from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
+from warren.base.accounts import groups_of
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, sharing
+from warren.dws.sharing import Sharing
 from warren.instance import keys
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
@@ -171,6 +173,31 @@ def test_two_users_share_it_with_the_owners_consent_and_without_it_are_refused()
         await world.until(lambda: True)
         job = await world.submit(control, nodes=1, attributes=USE)
         assert (await world.ended(control, job)).job.result is Result.COMPLETED
+
+    told(story, owner=os.getuid() + 1)
+
+
+@pytest.mark.parametrize("others", ["users", "groups"])
+def test_it_is_shared_with_users_and_groups_until_it_is_not(others: str) -> None:
+    """Issue 15: sharing with users and groups; what the root directory gives follows."""
+    own = Sharing(users=frozenset({os.getuid()}))
+    shared = own if others == "users" else Sharing(groups=groups_of(os.getuid()))
+
+    async def patched(control: Control, value: Sharing) -> None:
+        patch = {"metadata": {"annotations": sharing.annotations(value)}}
+        await control.api.store.patch(Change(kind=kinds.PERSISTENT, key=PERS, patch=patch))
+
+    async def story(world: World, workloads: Workloads, control: Control) -> None:
+        await patched(control, shared)
+        await world.until(lambda: True)
+        job = await world.submit(control, nodes=3, attributes=USE)
+        assert (await world.ended(control, job)).job.result is Result.COMPLETED
+        let_in = [each for flash in world.flash.values() for each in flash.shared.values()]
+        assert let_in == [shared] * 3
+        await patched(control, Sharing())
+        await world.until(lambda: True)
+        with pytest.raises(RpcError, match="another user's"):
+            await world.submit(control, nodes=1, attributes=USE)
 
     told(story, owner=os.getuid() + 1)
 

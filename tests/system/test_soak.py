@@ -17,6 +17,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.objects import NnfNodeStorage, read
+from warren.dws.sharing import Sharing
 from warren.dws.storage import volume
 from warren.instance import keys
 from warren.instance.jobs.manager import Inactive
@@ -56,9 +57,16 @@ class Flaky:
         self._roll()
         await self._inner.release(group, name)
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         self._roll()
-        await self._inner.mount(group, name, file_system, path)
+        await self._inner.mount(group, name, file_system, path, shared)
 
     async def unmount(self, path: str, userid: int = 0) -> None:
         self._roll()

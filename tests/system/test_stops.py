@@ -10,6 +10,7 @@ from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
+from warren.dws.sharing import Sharing
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
@@ -28,9 +29,16 @@ COPIES = 5
 class SlowToMount(SimulatedMachine):
     """A node whose agent comes up later than all others."""
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         await asyncio.sleep(5)
-        await super().mount(group, name, file_system, path)
+        await super().mount(group, name, file_system, path, shared)
 
 
 async def live(world: World, control: Control) -> Inactive:

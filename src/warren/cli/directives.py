@@ -49,6 +49,7 @@ def of_cluster(access: Access) -> Measure:
     rules, file_systems, profiles, storages, persistent = run(listed())
     facts = Facts(
         userid=os.getuid(),
+        groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
         raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
         profiles=[

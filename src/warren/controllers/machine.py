@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from warren.dws.node import Copy, Progress, RawVolumes, Volume
+from warren.dws.sharing import Sharing
 
 
 class Machine(Protocol):
@@ -32,8 +33,19 @@ class Machine(Protocol):
         """
         ...
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
-        """Mount a volume at `path`, for everything that runs on the node."""
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
+        """Mount a volume at `path`, for everything that runs on the node.
+
+        Of one that may be `shared`, its root directory lets in its owner and those users alone;
+        where that is None, whom its owner lets in.
+        """
         ...
 
     async def unmount(self, path: str, userid: int = 0) -> None:

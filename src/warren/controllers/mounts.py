@@ -2,7 +2,7 @@
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
-from warren.dws import kinds, labels, reports
+from warren.dws import kinds, labels, reports, sharing
 from warren.dws.node import NodeTrouble
 from warren.dws.objects import ClientMount, read
 from warren.kube.client import Client
@@ -60,13 +60,15 @@ class MountReconciler:
         await perform(self._client, [done])
 
     async def _mount(self, current: ClientMount) -> None:
+        text = current.metadata.annotations.get(labels.SHARED_WITH)
+        shared = None if text is None else sharing.parse(text)
         for mount in current.spec.mounts:
             lvm = mount.device.lvm
             if lvm is None:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
             file_system = "raw" if mount.type == "none" else mount.type
             await self._machine.mount(
-                lvm.volume_group, lvm.logical_volume, file_system, mount.mount_path
+                lvm.volume_group, lvm.logical_volume, file_system, mount.mount_path, shared
             )
 
     async def _unmount(self, current: ClientMount) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from warren.base.accounts import groups_of
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
@@ -171,6 +172,9 @@ class WorkflowController:
             ],
             rabbits=rabbits,
             instances={name: each for name, each in instances.items() if each is not None},
+            groups=groups_of(workflow.spec.user_id)
+            if persistent.shared_groups(instances.values())
+            else (),
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             places=self._places,

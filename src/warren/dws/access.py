@@ -23,6 +23,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     Workflow,
 )
+from warren.dws.sharing import Sharing
 from warren.dws.storage import node_storage_keys, volume
 
 COMPUTES = "computes"
@@ -44,12 +45,13 @@ def child(
     *,
     copy: tuple[int, str] | None = None,
     persistent: str | None = None,
+    shared: Sharing | None = None,
 ) -> Object:
     """Make the NnfAccess of one directive's storage for `computes` or `servers`.
 
     The latter is for a `copy`, the index and the command of its directive, which it is labelled as.
     `persistent` names the instance whose storage it is, of which rabbits mount what is for the
-    Workflow's compute nodes.
+    Workflow's compute nodes, and `shared` says who else than its owner is let in.
     """
     meta = workflow.metadata
     labelled, command = copy or (index, "")
@@ -83,6 +85,8 @@ def child(
         labels.ACCESS_FINALIZER,
     )
     metadata["labels"] |= labels.of_profile(children.name(workflow, index), meta.namespace)
+    if shared is not None:
+        metadata["annotations"] = {labels.SHARED_WITH: str(shared)}
     if copy is not None:
         metadata["labels"][labels.TEARDOWN_STATE] = state
     return {"metadata": metadata, "spec": spec}
@@ -269,6 +273,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     if not snapshot.access.spec.make_client_mounts:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
+    let_in = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
     name = f"{meta.namespace}-{meta.name}"
     return {
         Key(node, name): {
@@ -280,6 +285,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
                     **_target(snapshot.storage),
                 },
+                **({"annotations": let_in} if let_in else {}),
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {

@@ -5,7 +5,7 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -30,6 +30,7 @@ from warren.dws import (
     rabbits,
     reports,
     servers,
+    sharing,
     staging,
     storage,
     validation,
@@ -68,6 +69,8 @@ class WorkflowSnapshot:
     """All of them: each is read when it is looked at."""
     instances: Mapping[str, Instance] = field(default_factory=dict)
     """The persistent storage that the directives name, by name: what there is of it."""
+    groups: Collection[int] = ()
+    """The groups of the Workflow's user, where an instance is shared with some."""
     dependents: Sequence[tuple[Kind, Key]]
     """Everything that is labelled as the Workflow's, of whatever kind."""
     wiring: Mapping[str, str] | None = None
@@ -374,7 +377,7 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
 def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the storage of an instance, which owns it: what is made here outlives the Workflow."""
     name = directive.values["name"]
-    found = persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
+    found = _usable(snapshot, name)
     raise_for(found.object.status.error)
     if found.storage is None:
         need = snapshot.breakdowns.get(snapshot.child(index))
@@ -401,21 +404,27 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
 def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     found = snapshot.instances.get(directive.values["name"])
     if found is not None:
-        persistent.demand_own(found.object, snapshot.workflow)
+        persistent.demand_shared(found.object, snapshot.workflow, snapshot.groups)
         raise_for(found.object.status.error)  # nothing comes of it, and its breakdown would wait
     return _propose(snapshot, index, directive)
 
 
+def _usable(snapshot: WorkflowSnapshot, name: str) -> Instance:
+    """Return an instance that the Workflow's user may use. Raises Fault."""
+    found = snapshot.instances.get(name)
+    return persistent.found(found, name, snapshot.workflow, snapshot.groups)
+
+
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     name = directive.values["name"]
-    persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
+    _usable(snapshot, name)
     return _propose(snapshot, index, directive)
 
 
 def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Enter the Workflow into the instance, which cannot be destroyed from then on."""
     name = directive.values["name"]
-    found = persistent.found(snapshot.instances.get(name), name, snapshot.workflow)
+    found = _usable(snapshot, name)
     claim = persistent.claimed(found.object, persistent.consumer(snapshot.workflow, index))
     if claim is not None:
         return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
@@ -462,7 +471,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         if not _is_its_turn(snapshot, index, range(len(snapshot.directives)), access.COMPUTES):
             return Outcome(waiting="pending mount")
         made = access.child(
-            snapshot.workflow, index, access.COMPUTES, path, persistent=_instance_of(directive)
+            snapshot.workflow, index, access.COMPUTES, path, **_lasting(snapshot, directive)
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     raise_for(found.status.error)
@@ -515,6 +524,16 @@ _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 def _instance_of(directive: Directive) -> str | None:
     """Return the name of the instance whose storage a directive uses; None for the job's own."""
     return directive.values["name"] if directive.command.text == "persistentdw" else None
+
+
+def _lasting(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]:
+    """Return what an access is told of the instance whose storage a directive uses, if any."""
+    name = _instance_of(directive)
+    found = snapshot.instances.get(name) if name is not None else None
+    return {
+        "persistent": name,
+        "shared": sharing.of(found.object.metadata.annotations) if found is not None else None,
+    }
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -602,7 +621,7 @@ def _mounting(
         access.SERVERS,
         snapshot.mount_path(target),
         copy=(index, command),
-        persistent=_instance_of(snapshot.directives[target]),
+        **_lasting(snapshot, snapshot.directives[target]),
     )
     return [Create(kind=kinds.NNF_ACCESS, object=made)]
 

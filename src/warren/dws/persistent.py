@@ -12,7 +12,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, kinds, labels, reports
+from warren.dws import children, kinds, labels, reports, sharing
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     DirectiveBreakdown,
@@ -258,18 +258,30 @@ def _written(error: Error | None) -> dict[str, Any] | None:
 # What Workflows do with instances
 
 
-def demand_own(obj: PersistentStorageInstance, workflow: Workflow) -> None:
-    """Raise the Fault of a Workflow whose user may not use an instance."""
-    ignored = obj.metadata.annotations.get(labels.IGNORE_UID, "").lower() == "true"
-    if obj.spec.user_id != workflow.spec.user_id and not ignored:
+def shared_groups(instances: Iterable[Instance | None]) -> bool:
+    """Return whether it matters which groups a user is in."""
+    return any(each and sharing.of(each.object.metadata.annotations).groups for each in instances)
+
+
+def demand_shared(
+    obj: PersistentStorageInstance, workflow: Workflow, groups: Collection[int]
+) -> None:
+    """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
+    shared = sharing.of(obj.metadata.annotations)
+    if not sharing.may_use(obj.spec.user_id, shared, workflow.spec.user_id, groups):
         raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
 
 
-def found(instance: Instance | None, name: str, workflow: Workflow) -> Instance:
-    """Return the instance that a persistentdw names. Raises Fault where it cannot be used."""
+def found(
+    instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int]
+) -> Instance:
+    """Return the instance that a directive names. Raises Fault where it cannot be used.
+
+    `groups` are those of the Workflow's user.
+    """
     if instance is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
-    demand_own(instance.object, workflow)
+    demand_shared(instance.object, workflow, groups)
     if instance.going:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
     return instance

@@ -4,7 +4,7 @@ Asked before a job is accepted, so that its author hears at once, with the place
 in Proposal, where a real cluster asks; and by `warren check` (dws-spec section 2.2).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,11 +12,12 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import breakdown, labels, profiles, staging
+from warren.dws import breakdown, profiles, sharing, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
 from warren.dws.persistent import USABLE, is_same
+from warren.dws.sharing import PRIVATE, Sharing, may_use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,8 @@ class Persistent:
     name: str
     file_system: str
     userid: int
-    shared: bool = False
-    """Whether other users than its own may use it, though not destroy it."""
+    sharing: Sharing = PRIVATE
+    """Who else than its user may use it, though not destroy it."""
     made: bool = True
     """Whether its file systems are there."""
     deleting: bool = False
@@ -43,7 +44,7 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
         name=metadata["name"],
         file_system=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
-        shared=(metadata.get("annotations") or {}).get(labels.IGNORE_UID, "").lower() == "true",
+        sharing=sharing.of(metadata.get("annotations") or {}),
         made=(obj.get("status") or {}).get("state") in USABLE,
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
@@ -60,6 +61,8 @@ class Facts:
 
     userid: int | None
     """Whose directives these are."""
+    groups: Collection[int] = ()
+    """The groups that this user is in, where persistent storage is shared with some."""
     file_systems: Sequence[LustreFileSystem] | None
     raw: RawVolumes | None
     """Who may have raw volumes (`rabbits.raw_volumes`)."""
@@ -211,7 +214,7 @@ def _create(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterat
                 f"The persistent storage {name.text!r} is being destroyed.",
                 "Wait until it is gone, or choose another name.",
             )
-        elif not _his(found, facts) and not found.shared:
+        elif not _may_use(found, facts):
             yield directive.mistake(
                 name,
                 f"The persistent storage {name.text!r} exists, and is another user's.",
@@ -248,6 +251,10 @@ def _destroy(directive: Directive, index: int, job: _Job, facts: Facts) -> Itera
 
 def _his(found: Persistent, facts: Facts) -> bool:
     return facts.userid is None or found.userid == facts.userid
+
+
+def _may_use(found: Persistent, facts: Facts) -> bool:
+    return facts.userid is None or may_use(found.userid, found.sharing, facts.userid, facts.groups)
 
 
 def _alone(directive: Directive, job: _Job) -> Iterator[Mistake]:
@@ -339,7 +346,7 @@ def _usable(
     if name.text in facts.coming and (found is None or not found.made):
         return
     if found is None:
-        own = [each.name for each in persistent.values() if _his(each, facts) or each.shared]
+        own = [each.name for each in persistent.values() if _may_use(each, facts)]
         yield directive.mistake(
             name,
             f"There is no persistent storage named {name.text!r}.",
@@ -351,12 +358,11 @@ def _usable(
         yield directive.mistake(
             name, f"The persistent storage {name.text!r} is being destroyed.", "Make another."
         )
-    elif not _his(found, facts) and not found.shared:
+    elif not _may_use(found, facts):
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is another user's.",
-            f"Its user, or an admin, may share it: annotate it with {labels.IGNORE_UID}=true, and "
-            "let others into its directories (chmod) by a job of its user's.",
+            f"Its user may share it: warren persistent share {name.text} --user=YOU.",
         )
     elif not found.made:
         yield directive.mistake(

@@ -2,16 +2,24 @@
 
 import errno
 import os
+import stat
 import struct
 from functools import reduce
 from operator import and_
+from pathlib import Path
 from typing import Final
+
+from warren.dws.node import NodeTrouble
+from warren.dws.sharing import Sharing
 
 NAME: Final = "system.posix_acl_access"
 
 _HEADER: Final = 4
 _ENTRY: Final = struct.Struct("<HHI")
-_USER, _GROUP_OBJ, _GROUP = 0x02, 0x04, 0x08
+_USER_OBJ, _USER, _GROUP_OBJ, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+_VERSION: Final = struct.pack("<I", 2)
+_NO_ID: Final = 0xFFFFFFFF
+_STICKY: Final = 0o1000
 
 _NONE: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -37,3 +45,50 @@ def without(mode: int, acl: bytes) -> int:
     users = reduce(and_, (rights & mask for tag, rights, _ in entries if tag == _USER), 7)
     groups = reduce(and_, (rights & mask for tag, rights, _ in entries if tag == _GROUP), 7)
     return mode & 0o700 | (owning & users) << 3 | mode & 7 & owning & users & groups
+
+
+def let_in(path: Path, shared: Sharing) -> None:
+    """Have a root directory let in its owner, and those with whom it is shared, and no others.
+
+    They may all make files there, and only their owners remove them. Raises NodeTrouble.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+        try:
+            _let_in(descriptor, shared)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        what = "it has no access control lists" if error.errno in _NONE else error.strerror
+        raise NodeTrouble(f"{path} cannot be shared: {what}", fatal=error.errno in _NONE) from error
+
+
+def _let_in(descriptor: int, shared: Sharing) -> None:
+    mode, found = stat.S_IMODE(os.fstat(descriptor).st_mode), read(descriptor)
+    entries = list(_ENTRY.iter_unpack(found[_HEADER:])) if found is not None else []
+    owning = next((rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mode >> 3 & 7)
+    other = 7 if shared.everyone else 0
+    kept = mode & 0o6700 | (_STICKY if shared else 0) | owning << 3 | other
+    if shared.users or shared.groups:
+        wanted = _listed(shared, mode >> 6 & 7, owning, other)
+        if found != wanted:
+            os.setxattr(descriptor, NAME, wanted)
+        kept |= 0o070  # the mask
+    # What is taken away goes before the list does, whose mask would be the group's right then.
+    if mode != kept:
+        os.fchmod(descriptor, kept)
+    if found is not None and not (shared.users or shared.groups):
+        os.removexattr(descriptor, NAME)
+
+
+def _listed(shared: Sharing, user: int, owning: int, other: int) -> bytes:
+    entries = [
+        (_USER_OBJ, user, _NO_ID),
+        *((_USER, 7, each) for each in sorted(shared.users)),
+        (_GROUP_OBJ, owning, _NO_ID),
+        *((_GROUP, 7, each) for each in sorted(shared.groups)),
+        (_MASK, 7, _NO_ID),
+        (_OTHER, other, _NO_ID),
+    ]
+    return _VERSION + b"".join(_ENTRY.pack(*each) for each in entries)

@@ -1,12 +1,14 @@
 """A node with symbolic links for mounts, where the kernel forbids this user mount namespaces."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
-from warren.node import copiers
+from warren.dws.sharing import Sharing
+from warren.node import acl, copiers
 from warren.node.directory import Directories
 from warren.node.machine import prune
 from warren.node.threads import in_thread
@@ -37,13 +39,22 @@ class LinkingMachine:
     async def release(self, group: str, name: str) -> None:
         await self._directories.release(group, name)
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         files = self._directories.place(group, name)
         if not files.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
         link = Path(own_path(self._root, self._prefix, path))
         try:
             await in_thread(_link, files, link)
+            if shared is not None and os.geteuid() == 0:
+                await in_thread(acl.let_in, files, shared)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 

@@ -1,6 +1,7 @@
 """A node with a mount namespace of its own, and flash of whatever kind behind it."""
 
 import errno
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -8,10 +9,12 @@ from pathlib import Path
 import structlog
 
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
-from warren.node import commands, copiers
+from warren.dws.sharing import Sharing
+from warren.node import acl, commands, copiers
 from warren.node.busy import Patience
 from warren.node.flash import Flash, Source
 from warren.node.namespaces import Namespace
+from warren.node.threads import in_thread
 from warren.node.usage import Process, named, on_mounts
 
 log = structlog.get_logger()
@@ -41,13 +44,22 @@ class NamespacedMachine:
     async def release(self, group: str, name: str) -> None:
         await self._flash.release(group, name)
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         source = await self._flash.source(group, name, file_system)
         enter = await self._namespace.enter()
-        if path in self._namespace.mounts():
-            return
-        self._make_point(source, path)
-        await commands.run([*enter, "mount", *source.arguments, path])
+        if path not in self._namespace.mounts():
+            self._make_point(source, path)
+            await commands.run([*enter, "mount", *source.arguments, path])
+        # Also of what was mounted before the agent died.
+        if shared is not None and not source.is_file and os.geteuid() == 0:
+            await in_thread(acl.let_in, Path(f"{self._namespace.root}{path}"), shared)
 
     async def unmount(self, path: str, userid: int = 0) -> None:
         # More than once, should an agent have died while its mount command did not.

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.sharing import Sharing
 
 
 @dataclass
@@ -19,6 +20,8 @@ class Flash:
     volumes: dict[tuple[str, str], Volume] = field(default_factory=dict)
     mounts: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """(node, path) -> (group, name)."""
+    shared: dict[tuple[str, str], Sharing] = field(default_factory=dict)
+    """Whom the root directories of volumes let in, by those that last mounted them."""
     copies: list[Copy] = field(default_factory=list)
     """The copies that came to their end."""
     offers_raw: bool = True
@@ -60,10 +63,19 @@ class SimulatedMachine:
             raise NodeTrouble(f"{group}/{name} is mounted")
         self._flash.volumes.pop((group, name), None)
 
-    async def mount(self, group: str, name: str, file_system: str, path: str) -> None:
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+    ) -> None:
         if (group, name) not in self._flash.volumes:
             raise NodeTrouble(f"{group}/{name} does not exist")
         self._flash.mounts[self._name, path] = (group, name)
+        if shared is not None:
+            self._flash.shared[group, name] = shared
 
     async def unmount(self, path: str, userid: int = 0) -> None:
         self._flash.mounts.pop((self._name, path), None)

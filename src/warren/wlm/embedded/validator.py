@@ -4,9 +4,10 @@ Everything that Proposal would refuse is refused here, with the place of the
 mistake; and a job that could never fit is not left to wait for ever.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from warren.base.accounts import groups_of
 from warren.base.errors import UserMistake
 from warren.base.placing import Locality
 from warren.directives import rules as directive_rules
@@ -55,6 +56,7 @@ class StorageValidator:
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
         made_by: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
+        groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -72,6 +74,7 @@ class StorageValidator:
         self._persistent = persistent
         self._nodes = nodes
         self._made_by = made_by
+        self._groups = groups
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -97,6 +100,7 @@ class StorageValidator:
             raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
             persistent=self._persistent,
             profiles=self._profiles(),
+            groups=self._groups(userid) if self._by_groups(texts) else (),
             waits=bool(before),
             coming=frozenset(
                 name
@@ -108,6 +112,11 @@ class StorageValidator:
         findings = validation.findings(checked.directives, facts, checked.findings)
         demand_none(findings)
         return [each for each in checked.directives if each is not None]
+
+    def _by_groups(self, texts: Sequence[str]) -> bool:
+        """Return whether it matters which groups the user is in: they are looked up for that."""
+        named = (self._persistent.get(name) for name in persistent.named_in(texts))
+        return any(each is not None and each.sharing.groups for each in named)
 
     def _has_raw(self, texts: Sequence[str]) -> bool:
         named = (self._persistent.get(name) for name in persistent.named_in(texts))
