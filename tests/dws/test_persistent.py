@@ -112,6 +112,15 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
     assert patch == {"metadata": {"finalizers": ["theirs", labels.PERSISTENT_FINALIZER]}}
 
 
+def test_what_its_owner_wants_destroyed_is_deleted_when_no_job_uses_it() -> None:
+    """ADR 057: asked for by a single write, whoever dies after it."""
+    wanted = whole(spec={"state": "Destroying"})
+    assert removed(persistent.decide(wanted), kinds.PERSISTENT) == ["default/pers"]
+    used = whole("Active", USER, spec={"state": "Destroying"})
+    assert removed(persistent.decide(used), kinds.PERSISTENT) == []
+    assert changes(persistent.decide(used), kinds.PERSISTENT)[0]["status"]["state"] == "Destroying"
+
+
 def test_an_instance_makes_its_servers_and_is_being_created() -> None:
     writes = persistent.decide(Instance(object=psi()))
 

@@ -191,6 +191,53 @@ def test_a_user_has_storage_of_his_own(one: User) -> None:
     assert one.output(job) == f"{one.userid}\n"
 
 
+def test_storage_that_a_user_shares_lets_in_those_users_and_no_others(
+    one: User, other: User
+) -> None:
+    """Issue 15, ADR 057: with the owner's consent, without a chmod, and until it is taken back."""
+    use = "#DW persistentdw name=shared"
+
+    def ran(user: User, script: str) -> list[str]:
+        words = f'cd "$DW_PERSISTENT_shared" && {script}'
+        return user.output(user.submit("sh", "-c", words, dw=use)).splitlines()
+
+    def share(**change: Any) -> Any:
+        return one.asked("persistent.share", {"name": "shared", **change})
+
+    def is_refused(user: User) -> bool:
+        signed = user.signed("true", dw=use)
+        return "is another user's" in str(user.asked("job-ingest.submit", {"J": signed}))
+
+    make = "#DW create_persistent type=xfs capacity=64MiB name=shared"
+    over(one.cluster, one.submit("true", dw=make))
+    assert ran(one, "echo text > mine; stat -c %a .") == ["700"]
+    assert is_refused(other)
+    for topic in ("share", "destroy"):
+        number, words = other.asked(f"persistent.{topic}", {"name": "shared"})
+        assert number == errno.EPERM
+        assert "only that user" in words
+    assert other.asked("persistent.list", {}) == {"persistent": []}
+
+    account = pwd.getpwuid(other.userid)
+    for others in ({"users": [other.userid]}, {"groups": [account.pw_gid]}, {"everyone": True}):
+        share(add=others)
+        wait_for(lambda: not is_refused(other))
+        found = ran(other, "cat mine; rm -f mine 2>/dev/null || echo kept; echo a > its && ls")
+        assert found == ["text", "kept", "its", "mine"]
+        # What is made there, the owner of the directory removes.
+        assert ran(one, "rm -f its && ls") == ["mine"]
+        share(remove=others)
+        wait_for(lambda: is_refused(other))
+        assert ran(one, "stat -c %a .") == ["700"]
+
+    def is_gone() -> bool:
+        # Jobs that were accepted above may use it yet.
+        one.asked("persistent.destroy", {"name": "shared"})
+        return bool(one.asked("persistent.list", {}) == {"persistent": []})
+
+    wait_for(is_gone)
+
+
 # What is whose
 
 

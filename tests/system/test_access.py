@@ -35,6 +35,8 @@ JOBS_USERS = (ANSWER, ANSWER, EPERM)
 OWNERS_ALONE = (ANSWER, EPERM, EPERM)
 ILL_FORMED = (EPROTO, EPERM, EPERM)
 """What is the owner's alone, asked in a way that changes nothing."""
+ILL_FORMED_OF_ALL = (EPROTO, EPROTO, EPROTO)
+"""What users may ask about what is theirs, asked in a way that changes nothing."""
 
 GUESTS = config.parse("access.allow-guest-user = true")
 
@@ -103,6 +105,9 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "kvs.namespace-list": EVERYBODY,  # of one's own
     "kvs.namespace-remove": ILL_FORMED,
     "kvs.wait-version": JOBS_USERS,
+    "persistent.destroy": ILL_FORMED_OF_ALL,
+    "persistent.list": EVERYBODY,  # of what one may use
+    "persistent.share": ILL_FORMED_OF_ALL,
     "resource.acquire": OWNERS_ALONE,
     "resource.drain": ILL_FORMED,
     "resource.journal": OWNERS_ALONE,

@@ -47,6 +47,7 @@ from warren.wlm.embedded import health, waits
 from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.manager import EmbeddedJobs
+from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.validator import StorageValidator
 
@@ -83,8 +84,11 @@ class Control:
     instance: Instance
 
 
-def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instance:
-    """Build the instance. What it knows of the storage side, it reads in the API."""
+def instance(site: Site, stands_on: Foundation, informers: Informers, client: Client) -> Instance:
+    """Build the instance. What it knows of the storage side, it reads in the API.
+
+    What users change there of their own, it writes by the client.
+    """
 
     def made_by(job: int, userid: int) -> Sequence[str]:
         with suppress(RpcError):
@@ -100,6 +104,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers) -> Instanc
         validators=lambda graph: [_validator(informers, graph, stands_on.config.storage, made_by)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
+    built.bus.register("persistent", PersistentStorage(client, informers).methods())
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
     return replace(
         built,
@@ -207,7 +212,7 @@ def control(site: Site, ports: Ports) -> Control:
     embedded = apiserver.built(ports.objects, ports.clock)
     local = LocalClient(embedded.store)
     informers = Informers(ports.client(local), indexes=INDEXES)
-    flux = instance(site, ports.instance, informers)
+    flux = instance(site, ports.instance, informers, ports.client(local))
     reconcilers = controllers(
         lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
     )

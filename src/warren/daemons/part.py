@@ -75,7 +75,7 @@ async def instance(state: StateDir, site: Site) -> None:
         with SqliteJournal(state.jobs, RESERVE) as jobs:
             informers = Informers(client, indexes=INDEXES)
             foundation = foundation_of(state, jobs)
-            flux = compose.instance(site, foundation, informers)
+            flux = compose.instance(site, foundation, informers, client)
             access = access_policy(foundation.config)
             system = System(
                 first={"kvs": flux.kvs.run, "informers": informers.run},

@@ -130,6 +130,9 @@ def decide(instance: Instance) -> Sequence[Write]:
         # First of all: without it the instance may be gone before its storage is.
         finalizers = [*obj.metadata.finalizers, labels.PERSISTENT_FINALIZER]
         return [_changed(obj, {"metadata": {"finalizers": finalizers}})]
+    if obj.spec.state == "Destroying" and not obj.spec.consumer_references:
+        # Asked for by its owner; no Workflow becomes its user any more.
+        return [Remove(kind=kinds.PERSISTENT, key=obj.metadata.key)]
     writes: list[Write] = []
     if instance.servers is None:
         writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))

@@ -1,0 +1,211 @@
+"""The service `persistent`: users list, share and destroy their persistent storage.
+
+Users are told of what they may use, and change what is theirs; the owner of the instance is told of
+all, and may change it. Who asks is what the socket says of the other end (ADR 057).
+"""
+
+import errno
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from warren.base.accounts import groups_of, user_name
+from warren.base.objects import Change, Key, Object
+from warren.base.words import plural
+from warren.dws import kinds, persistent, sharing
+from warren.dws.objects import PersistentStorageInstance, Servers, read
+from warren.dws.sharing import Sharing, may_use
+from warren.kube.client import Client, Conflict, NotFound
+from warren.kube.informer import Informers
+from warren.rpc.bus import Method, Methods
+from warren.rpc.message import Cred, Payload, Request, RpcError
+from warren.wlm.codec import BINDING
+
+_MOST: Final = 100
+"""Users and groups with whom one instance is shared: all stand in each access control list."""
+_TRIES: Final = 5
+"""How often a change is decided again because the instance has changed meanwhile."""
+
+
+class _Others(msgspec.Struct, frozen=True):
+    everyone: bool = False
+    users: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+
+    def sharing(self) -> Sharing:
+        found = Sharing(
+            everyone=self.everyone, users=frozenset(self.users), groups=frozenset(self.groups)
+        )
+        if sharing.parse(str(found)) != found:
+            raise RpcError(errno.EINVAL, "Users and groups are numbers that the system has.")
+        return found
+
+
+class _Share(msgspec.Struct, frozen=True):
+    name: str
+    add: _Others = _Others()
+    remove: _Others = _Others()
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class PersistentStorage:
+    """The instances in the namespace of jobs' Workflows, for those who ask over the socket."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        groups: Callable[[int], Collection[int]] = groups_of,
+    ) -> None:
+        self._client = client
+        self._groups = groups
+        self._all = informers.of(kinds.PERSISTENT)
+        self._servers = informers.of(kinds.SERVERS)
+
+    def methods(self) -> Methods:
+        return {
+            "list": Method(self._list, guest=True),
+            "share": Method(self._share, guest=True),
+            "destroy": Method(self._destroy, guest=True),
+        }
+
+    async def _list(self, request: Request) -> Payload:
+        groups: Collection[int] | None = None
+        found = []
+        for raw in self._all.all():
+            if raw["metadata"]["namespace"] != kinds.DEFAULT_NAMESPACE:
+                continue
+            obj = read(raw, PersistentStorageInstance)
+            shared = sharing.of(obj.metadata.annotations)
+            if shared.groups and groups is None:
+                groups = self._groups(request.cred.userid)
+            user = request.cred.userid
+            if request.cred.owner or may_use(obj.spec.user_id, shared, user, groups or ()):
+                servers = self._servers.get(obj.metadata.key)
+                found.append(summary(obj, servers))
+        return {"persistent": sorted(found, key=lambda each: str(each["name"]))}
+
+    async def _share(self, request: Request) -> Payload:
+        message = _read(request, _Share)
+        more, less = message.add.sharing(), message.remove.sharing()
+
+        def decided(obj: PersistentStorageInstance) -> Change | None:
+            before = sharing.of(obj.metadata.annotations)
+            after = (before | more) - less
+            if len(after.users) + len(after.groups) > _MOST:
+                raise RpcError(
+                    errno.EINVAL,
+                    f"{message.name} would be shared with more than {_MOST} users and groups: "
+                    "make a group of them, and share it with that.",
+                )
+            patch = {"metadata": {"annotations": sharing.annotations(after)}}
+            return _change(obj, patch) if after != before else None
+
+        changed = await self._changed(request.cred, message.name, "share it", decided)
+        return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
+
+    async def _destroy(self, request: Request) -> Payload:
+        message = _read(request, _Named)
+
+        def decided(obj: PersistentStorageInstance) -> Change | None:
+            used = _users(obj)
+            if used["count"]:
+                raise RpcError(
+                    errno.EBUSY,
+                    f"The persistent storage {message.name!r} cannot be destroyed while "
+                    f"{plural(used['count'], 'job')} use it: try again when they have ended.",
+                )
+            if obj.metadata.deleting or obj.spec.state == "Destroying":
+                return None
+            # The controller deletes it; no job begins to use it from now on.
+            return _change(obj, {"spec": {"state": "Destroying"}})
+
+        await self._changed(request.cred, message.name, "destroy it", decided)
+        return {}
+
+    async def _changed(
+        self,
+        asker: Cred,
+        name: str,
+        what: str,
+        decided: Callable[[PersistentStorageInstance], Change | None],
+    ) -> PersistentStorageInstance:
+        """Change an instance that the asker may change, and return it. Raises RpcError."""
+        for _ in range(_TRIES):
+            try:
+                raw = await self._client.get(kinds.PERSISTENT, Key(kinds.DEFAULT_NAMESPACE, name))
+                obj = read(raw, PersistentStorageInstance)
+                if not asker.owner and obj.spec.user_id != asker.userid:
+                    raise RpcError(
+                        errno.EPERM,
+                        f"The persistent storage {name!r} is {user_name(obj.spec.user_id)}'s: only "
+                        f"that user, or the owner of the instance, can {what}.",
+                    )
+                change = decided(obj)
+                if change is None:
+                    return obj
+                return read(await self._client.patch(change), PersistentStorageInstance)
+            except NotFound:
+                raise RpcError(
+                    errno.ENOENT, f"There is no persistent storage named {name!r}."
+                ) from None
+            except Conflict:
+                continue
+        raise RpcError(errno.EAGAIN, f"The persistent storage {name!r} keeps changing: try again.")
+
+
+def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str, Any]:
+    """Return what users are told of an instance. Sizes are in bytes."""
+    shared = sharing.of(obj.metadata.annotations)
+    sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
+    shares = [(each.allocation_size, share) for each in sets for share in each.storage]
+    used = _users(obj)
+    error = obj.status.error
+    return {
+        "name": obj.metadata.name,
+        "type": obj.spec.fs_type,
+        "capacity": sum(size * share.allocation_count for size, share in shares),
+        "userid": obj.spec.user_id,
+        "state": "Destroying" if obj.metadata.deleting else obj.status.state or "Creating",
+        "jobs": used["jobs"],
+        "workflows": used["workflows"],
+        "shared": {
+            "everyone": shared.everyone,
+            "users": sorted(shared.users),
+            "groups": sorted(shared.groups),
+        },
+        "rabbits": sorted({share.name for _, share in shares}),
+        "directive": obj.spec.dw_directive,
+        "error": (error.user_message or error.debug_message) if error is not None else "",
+    }
+
+
+def _users(obj: PersistentStorageInstance) -> Mapping[str, Any]:
+    """Return the jobs that use an instance, and the Workflows of other workload managers."""
+    found = {persistent.workflow_of(each) for each in obj.spec.consumer_references}
+    names = sorted(each.name for each in found if each is not None)
+    return {
+        "jobs": [job for name in names if (job := BINDING.job(name)) is not None],
+        "workflows": [name for name in names if BINDING.job(name) is None],
+        "count": len(obj.spec.consumer_references),
+    }
+
+
+def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
+    return Change(
+        kind=kinds.PERSISTENT,
+        key=obj.metadata.key,
+        patch=patch,
+        resource_version=obj.metadata.resource_version,
+    )
+
+
+def _read(request: Request, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(request.payload, kind)
+    except msgspec.ValidationError as error:
+        raise RpcError(errno.EPROTO, f"received malformed request: {error}") from None
