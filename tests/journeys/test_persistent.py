@@ -1,5 +1,7 @@
 """Storage that outlives the jobs which create, use and destroy it: with real file systems."""
 
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +55,52 @@ def test_what_one_job_has_written_another_reads_and_a_third_gives_it_all_back(
     refused = cluster("run", "-N1", read)
     assert refused.returncode == 1
     assert "There is no persistent storage named 'keep'" in refused.stderr
+    cluster.wait_clean()
+
+
+def test_the_command_line_creates_lists_shares_and_destroys(cluster: Cluster) -> None:
+    """Issue 15: `warren persistent`, with and without root."""
+
+    def told(*words: str) -> str:
+        found = cluster("persistent", *words)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    def refused(*words: str) -> str:
+        found = cluster("persistent", *words)
+        assert found.returncode == 1
+        return found.stderr
+
+    made = told("create", "keep", "--type=xfs", f"--capacity={SIZE}", "-N2")
+    assert made.startswith("keep: ")
+    assert made.endswith("of xfs on rabbit-0\n")
+    assert "named 'keep' already" in refused("create", "keep", "--type=xfs", "--capacity=1MiB")
+    other = ("create", "other", "--type=xfs")
+    assert "'1.5MiB' is not a capacity" in refused(*other, "--capacity=1.5MiB")
+    assert "a rabbit has" in refused(*other, "--capacity=900TiB")
+
+    told("share", "keep", "--user=0,4321", "--group=4322")
+    (found,) = json.loads(told("list", "--json"))["persistent"]
+    assert found == json.loads(told("show", "keep", "--json"))
+    assert found["shared"] == {"everyone": False, "users": [0, 4321], "groups": [4322]}
+    assert found["userid"] == os.getuid()
+    row = told("list").splitlines()[1].split()
+    assert row[0] == "keep"
+    assert row[-2:] == ["root,4321,group:4322", "rabbit-0"]
+
+    cluster.kill()
+    cluster.up()
+    use = cluster.script("use.sh", "sleep 600", "#DW persistentdw name=keep")
+    job = cluster.submit("-N1", use)
+    cluster.wait_event(job, "start")
+    assert f"in use by {job}" in refused("destroy", "keep")
+    assert told("list").splitlines()[1].split()[-3] == job
+    assert told("unshare", "keep") == "keep: its owner alone\n"
+    cluster("cancel", job)
+    cluster.wait_event(job, "clean")
+    told("destroy", "keep")
+    assert instances(cluster) == []
+    assert "There is no persistent storage named 'keep'" in refused("destroy", "keep")
     cluster.wait_clean()
 
 

@@ -47,6 +47,11 @@ _COMMANDS: Final = {
     "kvs": ("warren.cli.kvs.group", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
+    "persistent": (
+        "warren.cli.persistent",
+        "persistent",
+        "Create, list, share and destroy persistent storage.",
+    ),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
     "doctor": ("warren.cli.cluster.doctor", "doctor", "Find and remove orphaned resources."),

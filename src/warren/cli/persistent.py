@@ -1,0 +1,364 @@
+"""`warren persistent`: storage that outlives jobs, made, listed, shared and destroyed."""
+
+import asyncio
+import grp
+import pwd
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from warren.base import accounts
+from warren.base.bytesize import human
+from warren.base.errors import UserMistake
+from warren.cli.common import (
+    F,
+    ask_instance,
+    f58,
+    json_option,
+    print_json,
+    print_table,
+    statedir_option,
+)
+from warren.cli.lazy import Group
+from warren.daemons.statedir import StateDir
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+_LOOK: Final = 0.2
+"""Seconds between two looks at what is waited for."""
+_SILENCE: Final = 1.0
+"""Seconds after which it is told what is waited for."""
+
+Instance = Mapping[str, Any]
+"""An instance as `persistent.list` tells of it."""
+
+
+@click.group(cls=Group)
+def persistent() -> None:
+    """Create, list, share and destroy persistent storage.
+
+    It outlives jobs: those that say '#DW persistentdw name=NAME' find it at $DW_PERSISTENT_NAME.
+    """
+
+
+def _name_argument(command: F) -> F:
+    return click.argument("name", metavar="NAME")(command)
+
+
+# Looking
+
+
+@persistent.command("list")
+@statedir_option
+@json_option
+def list_(state: StateDir, as_json: bool) -> None:
+    """List the persistent storage that you may use; the owner of the instance sees all."""
+    found = ask_instance(state, _listed)
+    if as_json:
+        print_json({"persistent": found})
+        return
+    rows = [
+        (
+            each["name"],
+            each["type"],
+            human(each["capacity"]) if each["capacity"] else "",
+            accounts.user_name(each["userid"]),
+            each["state"],
+            ",".join(_users(each)),
+            ",".join(_others(each)),
+            _hosts(each["rabbits"]),
+        )
+        for each in found
+    ]
+    headers = ("NAME", "TYPE", "CAPACITY", "OWNER", "STATE", "USED BY", "SHARED WITH", "RABBITS")
+    print_table(headers, rows, right="CAPACITY")
+
+
+@persistent.command()
+@statedir_option
+@json_option
+@_name_argument
+def show(state: StateDir, as_json: bool, name: str) -> None:
+    """Show all there is to say of persistent storage NAME."""
+    found = ask_instance(state, lambda handle: _one(handle, name))
+    if as_json:
+        print_json(found)
+        return
+    lines = {
+        "Name": found["name"],
+        "Type": found["type"],
+        "Capacity": human(found["capacity"]) if found["capacity"] else "",
+        "Owner": accounts.user_name(found["userid"]),
+        "State": found["state"],
+        "Used by": ", ".join(_users(found)),
+        "Shared with": ", ".join(_others(found)),
+        "Rabbits": _hosts(found["rabbits"]),
+        "Made by": found["directive"],
+        "Error": found["error"],
+    }
+    for label, value in lines.items():
+        if value:
+            click.echo(f"{label + ':':<13}{value}")
+
+
+def _users(each: Instance) -> list[str]:
+    return [*(f58(job) for job in each["jobs"]), *each["workflows"]]
+
+
+def _others(each: Instance) -> list[str]:
+    shared = each["shared"]
+    return [
+        *(["everyone"] if shared["everyone"] else []),
+        *(accounts.user_name(user) for user in shared["users"]),
+        *(f"group:{accounts.group_name(group)}" for group in shared["groups"]),
+    ]
+
+
+def _hosts(names: Sequence[str]) -> str:
+    from warren.rfc import hostlist
+
+    return hostlist.encode(names)
+
+
+# Changing
+
+
+@persistent.command()
+@statedir_option
+@json_option
+@click.option("--type", "kind", required=True, metavar="TYPE", help="xfs, ext4, raw, ...")
+@click.option("--capacity", metavar="SIZE", help="Of each allocation, such as 100GiB.")
+@click.option("--profile", metavar="NAME", help="The storage profile (default: the site's own).")
+@click.option("-N", "--nodes", type=click.IntRange(1), default=1, metavar="N",
+              help="Beside how many compute nodes it lies, a part for each (default: 1).",
+              )  # fmt: skip
+@click.option("--requires", "requirements", multiple=True, metavar="QUERY",
+              help="Which compute nodes, such as 'host:n[1-4]' or 'rabbit:r1'.")  # fmt: skip
+@click.option("-q", "--queue", metavar="NAME", help="The queue of the job that makes it.")
+@click.option("-t", "--time-limit", metavar="DURATION", help="The time limit of that job.")
+@_name_argument
+def create(
+    state: StateDir,
+    as_json: bool,
+    kind: str,
+    capacity: str | None,
+    profile: str | None,
+    nodes: int,
+    name: str,
+    **wishes: Any,
+) -> None:
+    """Create persistent storage NAME, and wait until it is there.
+
+    A job makes it, which takes a core of each node for a moment. Ctrl-C cancels the job.
+    """
+    from warren.cli.job.specs import make_jobspec
+    from warren.cli.job.submit import submitting
+
+    words = {"type": kind, "capacity": capacity, "profile": profile, "name": name}
+    for key, value in words.items():
+        if value is not None and (not value or value.split() != [value]):
+            raise UserMistake(f"{key} {value!r} is not one word.")
+    given = " ".join(f"{key}={value}" for key, value in words.items() if value is not None)
+    spec = make_jobspec(
+        command=("true",),
+        nodes=nodes if nodes > 1 else None,
+        ntasks=nodes,
+        attributes=(f"dw=#DW create_persistent {given}",),
+        job_name=f"create {name}",
+        **wishes,
+    )
+
+    async def work(handle: "Handle") -> Instance:
+        for each in await _listed(handle):
+            if each["name"] == name:
+                owner = accounts.user_name(each["userid"])
+                raise UserMistake(
+                    f"There is persistent storage named {name!r} already, {owner}'s: "
+                    "choose another name."
+                )
+        job = await submitting(state, spec)(handle)
+        try:
+            await _ended(handle, job)
+        except asyncio.CancelledError:
+            request = {"id": job, "type": "cancel", "severity": 0, "note": "interrupted"}
+            await handle.rpc("job-manager.raise", request)
+            raise
+        return await _one(handle, name)
+
+    found = ask_instance(state, work)
+    if as_json:
+        print_json(found)
+    else:
+        size = human(found["capacity"])
+        click.echo(f"{name}: {size} of {found['type']} on {_hosts(found['rabbits'])}")
+
+
+async def _ended(handle: "Handle", job: int) -> None:
+    """Wait until the job that makes storage is over. Raises UserMistake where it has failed."""
+    from warren.cli.job import waits
+    from warren.cli.job.wait import exit_code
+    from warren.lifecycle.states import State
+
+    attrs = ["state", "result", "waitstatus", "exception_severity", "exception_note",
+             "dependencies", "annotations", "priority", "queue"]  # fmt: skip
+    progress = _Progress()
+    while True:
+        answer = await handle.rpc("job-list.list-id", {"id": job, "attrs": attrs})
+        found = {"id": job, **answer["job"]}
+        if found["state"] == State.INACTIVE.bit:
+            break
+        if progress.due:
+            reasons = await waits.reasons(handle, [found])
+            progress.tell(f"job {f58(job)}: {reasons.get(job, 'is being run')}")
+        await asyncio.sleep(_LOOK)
+    if exit_code(found):
+        note = found.get("exception_note") or f"see: warren job eventlog {f58(job)}"
+        raise UserMistake(f"The job {f58(job)} that was to create it has failed: {note}")
+
+
+@persistent.command()
+@statedir_option
+@click.option("--no-wait", is_flag=True, help="Do not wait until it is gone.")
+@_name_argument
+def destroy(state: StateDir, no_wait: bool, name: str) -> None:
+    """Destroy persistent storage NAME with all that is in it.
+
+    Only its owner can, or the owner of the instance, and not while jobs use it.
+    """
+
+    async def work(handle: "Handle") -> None:
+        for each in await _listed(handle):
+            users = _users(each)
+            if each["name"] == name and users:
+                raise UserMistake(
+                    f"The persistent storage {name!r} is in use by {', '.join(users)}: "
+                    "destroy it when they have ended."
+                )
+        await _asked(handle, "persistent.destroy", {"name": name})
+        progress = _Progress()
+        while not no_wait:
+            left = [each for each in await _listed(handle) if each["name"] == name]
+            if not left:
+                return
+            if progress.due:
+                why = f": {left[0]['error']}" if left[0]["error"] else ""
+                progress.tell(f"{name}: its rabbits give it back{why}")
+            await asyncio.sleep(_LOOK)
+
+    ask_instance(state, work)
+
+
+def _sharing_options(command: F) -> F:
+    for option in reversed(
+        [
+            click.option("-u", "--user", "users", multiple=True, metavar="USER,...",
+                         help="Users, by name or number."),
+            click.option("-g", "--group", "groups", multiple=True, metavar="GROUP,...",
+                         help="Groups, by name or number."),
+            click.option("--everyone", is_flag=True, help="All users."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return json_option(statedir_option(_name_argument(command)))
+
+
+@persistent.command()
+@_sharing_options
+def share(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
+    """Let other users use persistent storage NAME in their jobs.
+
+    They find its root directory open, may make files of their own there, and read what its files'
+    modes let them. Jobs that begin from now on have it so.
+    """
+    _shared(state, as_json, {"name": name, "add": _named(**others)})
+
+
+@persistent.command()
+@_sharing_options
+def unshare(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
+    """Let other users no more use persistent storage NAME; without an option, none but its owner.
+
+    Jobs that use it already go on.
+    """
+    if any(others.values()):
+        less = _named(**others)
+    else:
+        less = ask_instance(state, lambda handle: _one(handle, name))["shared"]
+    _shared(state, as_json, {"name": name, "remove": less})
+
+
+def _named(users: tuple[str, ...], groups: tuple[str, ...], everyone: bool) -> dict[str, Any]:
+    if not (users or groups or everyone):
+        raise UserMistake("Say with whom: --user, --group, or --everyone.")
+    return {
+        "everyone": everyone,
+        "users": list(_ids(users, "user", lambda name: pwd.getpwnam(name).pw_uid)),
+        "groups": list(_ids(groups, "group", lambda name: grp.getgrnam(name).gr_gid)),
+    }
+
+
+def _ids(words: Iterable[str], kind: str, by_name: Callable[[str], int]) -> Iterable[int]:
+    for name in (name for word in words for name in word.split(",")):
+        try:
+            yield int(name) if name.isascii() and name.isdecimal() else by_name(name)
+        except KeyError:
+            raise UserMistake(f"There is no {kind} {name!r}.") from None
+
+
+def _shared(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
+    answer = ask_instance(state, lambda handle: _asked(handle, "persistent.share", request))
+    found = answer["persistent"]
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{found['name']}: {', '.join(_others(found)) or 'its owner alone'}")
+
+
+# Asking
+
+
+async def _listed(handle: "Handle") -> list[Instance]:
+    found: list[Instance] = (await _asked(handle, "persistent.list", {}))["persistent"]
+    return found
+
+
+async def _one(handle: "Handle", name: str) -> Instance:
+    from warren.directives.diagnostics import did_you_mean
+
+    found = {str(each["name"]): each for each in await _listed(handle)}
+    if name not in found:
+        hint = did_you_mean(name, sorted(found))
+        raise UserMistake(
+            f"There is no persistent storage named {name!r} that you may use."
+            + (f" {hint}" if hint else "")
+        )
+    return found[name]
+
+
+async def _asked(handle: "Handle", topic: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    from warren.rpc.message import RpcError
+
+    try:
+        return await handle.rpc(topic, dict(payload))
+    except RpcError as error:
+        raise UserMistake(str(error)) from error
+
+
+class _Progress:
+    """What is waited for, told once it takes long, and each time that it changes."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._last = ""
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() - self._begun > _SILENCE
+
+    def tell(self, text: str) -> None:
+        if text != self._last:
+            self._last = text
+            click.echo(text, err=True)
