@@ -18,7 +18,7 @@ Story = Callable[[Api, PersistentController], Awaitable[None]]
 
 def with_controller(story: Story, hidden: Collection[Kind] = ()) -> None:
     async def main(api: Api) -> None:
-        await story(api, PersistentController(api, api.informers))
+        await story(api, PersistentController(api, api.informers, api.clock))
 
     alone(main, hidden=hidden)
 
@@ -149,7 +149,7 @@ def beside(story: Callable[[Api], Awaitable[None]]) -> None:
 
     async def main(api: Api) -> None:
         workflows = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
-        instances = PersistentController(api, api.informers)
+        instances = PersistentController(api, api.informers, api.clock)
         async with running(api, workflows.reconciler.run(), instances.reconciler.run()):
             await story(api)
 

@@ -715,13 +715,13 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     StorageController(nothing, informers, SystemClock())
     for controller in (
         BreakdownController,
-        PersistentController,
         AccessController,
         SystemController,
         GlobalFileSystemController,
         SystemStorageController,
     ):
         controller(nothing, informers)
+    PersistentController(nothing, informers, SystemClock())
 
     actions = told.actions["warren-controllers"]
     single = {action for action in actions if action[0] == "get"}

@@ -401,6 +401,64 @@ def test_an_instance_may_be_shared_with_users_and_groups(
     assert persistent.shared_groups([None, shared]) is text.startswith("gid")
 
 
+MOMENT = "2026-01-31T12:00:00Z"
+EXPIRES = {"annotations": {labels.EXPIRES: MOMENT}}
+
+
+@pytest.mark.parametrize(("late", "may"), [(0.0, False), (-1.0, True)])
+def test_what_has_expired_has_no_more_users(late: float, may: bool) -> None:
+    """ADR 057."""
+    pers = whole(metadata=EXPIRES)
+    snapshot = replace(seen(workflow(USE, state="Setup"), pers), now=NOW + late)
+    assert ("has expired" in str(told(decide(snapshot)))) is not may
+    used = replace(pers, object=psi("Active", USER, metadata=EXPIRES))
+    snapshot = replace(seen(workflow(USE, state="Setup"), used), now=NOW + late)
+    assert "has expired" not in str(told(decide(snapshot)))
+
+
+@pytest.mark.parametrize(
+    ("options", "late", "decided"),
+    [
+        ({}, 0.0, ({"spec": {"state": "Destroying"}}, None)),
+        ({}, -9.0, (None, 9.0)),
+        ({"metadata": {"annotations": {labels.EXPIRES: "soon"}}}, 0.0, (None, None)),
+        ({"metadata": {}}, 0.0, (None, None)),
+        ({"spec": {"state": "Destroying"}}, 0.0, (None, None)),
+        ({"deleting": True}, 0.0, (None, None)),
+        ({"metadata": {**EXPIRES, "labels": labels.of_owner(kinds.BREAKDOWN, psi().metadata)}}, 0.0,
+         (None, None)),
+    ],
+)  # fmt: skip
+def test_an_instance_that_expires_is_destroyed_when_its_time_has_come(
+    options: Any, late: float, decided: Any
+) -> None:
+    obj = psi("Active", **{"metadata": EXPIRES, **options})
+    writes, later = persistent.decide_expiry(obj, NOW + late)
+    assert (next((each.patch for each in writes), None), later) == decided
+    used = psi("Active", USER, **{"metadata": EXPIRES, **options})
+    assert persistent.decide_expiry(used, NOW + 9) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("own", "most", "expires"),
+    [
+        (None, 60.0, "2026-01-31T12:01:00Z"),
+        ("2026-01-31T12:02:00Z", 60.0, "2026-01-31T12:01:00Z"),
+        ("2026-01-31T12:00:30Z", 60.0, None),
+        ("2026-01-31T12:02:00Z", None, None),
+        (None, None, None),
+    ],
+)
+def test_a_site_bounds_for_how_long_an_instance_is_kept(
+    own: str | None, most: float | None, expires: str | None
+) -> None:
+    annotations = {} if own is None else {labels.EXPIRES: own}
+    obj = psi("Active", metadata={"creationTimestamp": MOMENT, "annotations": annotations})
+    writes, _ = persistent.decide_expiry(obj, NOW, most)
+    wanted = [] if expires is None else [{"metadata": {"annotations": {labels.EXPIRES: expires}}}]
+    assert [each.patch for each in writes] == wanted
+
+
 @pytest.mark.parametrize(
     ("annotations", "text"),
     [

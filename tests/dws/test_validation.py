@@ -24,6 +24,7 @@ INSTANCES = {
         Persistent(name="bare", file_system="raw", userid=7),
         Persistent(name="gone", file_system="xfs", userid=7, deleting=True),
         Persistent(name="soon", file_system="xfs", userid=7, made=False),
+        Persistent(name="brief", file_system="xfs", userid=7, expires=60.0),
         Persistent(name="busy", file_system="xfs", userid=7, in_use=True),
         Persistent(name="theirs", file_system="xfs", userid=8),
         Persistent(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
@@ -118,6 +119,16 @@ USE = "#DW container name=ab profile=cd"
                 directive="#DW create_persistent type=xfs capacity=1GiB name=mine")}), 0, "mine",
             "The persistent storage 'mine' exists, and was made by '#DW create_persistent "
             "type=xfs capacity=1GiB name=mine'. Choose another name, or destroy it first.",
+        ),
+        (
+            ["#DW persistentdw name=brief"], facts(now=60.0), 0, "brief",
+            "The persistent storage 'brief' has expired at 1970-01-01T00:01:00Z. Make another.",
+        ),
+        (
+            ["#DW persistentdw name=brief"], facts(now=50.0, duration=11.0), 0, "brief",
+            "The persistent storage 'brief' expires at 1970-01-01T00:01:00Z, before the job's time "
+            "limit. Give the job a shorter one, or ask its user for: warren persistent expire "
+            "brief --for=TIME.",
         ),
         (
             ["#DW persistentdw name=theirs"], None, 0, "theirs",
@@ -347,3 +358,11 @@ def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
         assert told(*directives, known=known), (name, message)
         refused += 1
     assert refused >= 12
+
+
+@pytest.mark.parametrize(("now", "duration"), [(None, 0.0), (59.0, 0.0), (59.0, 1.0)])
+def test_storage_may_be_used_by_jobs_that_end_before_it_expires(
+    now: float | None, duration: float
+) -> None:
+    """A job without a limit keeps what it uses to its end."""
+    assert told("#DW persistentdw name=brief", known=facts(now=now, duration=duration)) == []

@@ -106,6 +106,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "kvs.namespace-remove": ILL_FORMED,
     "kvs.wait-version": JOBS_USERS,
     "persistent.destroy": ILL_FORMED_OF_ALL,
+    "persistent.expire": ILL_FORMED_OF_ALL,
     "persistent.list": EVERYBODY,  # of what one may use
     "persistent.share": ILL_FORMED_OF_ALL,
     "resource.acquire": OWNERS_ALONE,

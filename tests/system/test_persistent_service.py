@@ -13,9 +13,11 @@ from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
 from warren.base.accounts import user_name
 from warren.base.objects import Change, Key
+from warren.base.times import parse_rfc3339
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds, labels
+from warren.dws import expiry, kinds, labels
+from warren.instance.config import Config, Storage
 from warren.instance.simulated import Play
 from warren.kube.client import Conflict, NotFound
 from warren.lifecycle.states import Result
@@ -36,10 +38,12 @@ def told(
     story: Callable[[World, Control], Awaitable[None]],
     play: Callable[..., Play] = lambda *_: Play(),
     owner: int = ALICE,
+    most: float | None = None,
 ) -> None:
     async def main() -> None:
         async with opened(SITE, play) as world:
             workloads = Workloads(world)
+            world.config = Config(storage=Storage(persistent_max=most))
 
             async def life(control: Control) -> None:
                 async with asyncio.timeout(3600):
@@ -85,8 +89,8 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> dict[int, Collection[int]]:
     found: dict[int, Collection[int]] = {}
     whole = persistents.PersistentStorage.__init__
 
-    def made(self: Any, client: Any, informers: Any) -> None:
-        whole(self, client, informers, lambda userid: found.get(userid, ()))
+    def made(self: Any, client: Any, informers: Any, clock: Any, most: Any) -> None:
+        whole(self, client, informers, clock, most, lambda userid: found.get(userid, ()))
 
     monkeypatch.setattr(persistents.PersistentStorage, "__init__", made)
     return found
@@ -214,6 +218,125 @@ def test_what_cannot_be_shared_is_refused_and_changes_nothing(payload: Any, numb
         before = instance(control)
         assert (await refused(control, ALICE, "share", **payload))[0] == number
         assert instance(control) == before
+
+    told(story)
+
+
+# Expiry
+
+
+def expires(control: Control) -> float | None:
+    return expiry.of(instance(control)["metadata"].get("annotations") or {})
+
+
+async def kept_until(control: Control, moment: float | None, userid: int = US) -> Any:
+    return await asked(control, userid, "expire", name="pers", expires=moment)
+
+
+def test_what_no_job_uses_is_destroyed_when_it_expires_and_not_before() -> None:
+    async def story(world: World, control: Control) -> None:
+        moment = world.clock.now() // 1 + 900
+        found = (await kept_until(control, moment))["persistent"]
+        assert found["expires"] == expires(control) == moment
+        await asyncio.sleep(moment - world.clock.now() - 1)
+        assert not is_gone(control)
+        await asyncio.sleep(5)
+        assert is_gone(control)
+        assert all(not flash.volumes for flash in world.flash.values())
+
+    told(story, owner=US)
+
+
+def test_what_jobs_use_is_destroyed_when_the_last_has_ended_and_no_more_begin() -> None:
+    async def story(world: World, control: Control) -> None:
+        job = await world.submit(control, nodes=1, attributes=USE)
+        await world.until(lambda: instance(control)["spec"].get("consumerReferences"))
+        await kept_until(control, world.clock.now() + 100)
+        await asyncio.sleep(500)
+        assert not is_gone(control)
+        assert instance(control)["spec"]["state"] == "Active"
+        with pytest.raises(RpcError, match="The persistent storage 'pers' has expired at"):
+            await world.submit(control, nodes=1, attributes=USE)
+        await world.cancel(control, job)
+        await world.ended(control, job)
+        await asyncio.sleep(5)
+        assert is_gone(control)
+
+    told(story, lambda *_: Play(seconds=100_000), owner=US)
+
+
+def test_an_expiry_is_put_off_and_taken_back() -> None:
+    async def story(world: World, control: Control) -> None:
+        await kept_until(control, world.clock.now() + 100)
+        await kept_until(control, world.clock.now() + 1000)
+        await asyncio.sleep(500)
+        assert not is_gone(control)
+        found = await kept_until(control, None)
+        assert found["persistent"]["expires"] is None
+        await asyncio.sleep(1000)
+        assert not is_gone(control)
+
+    told(story, owner=US)
+
+
+def test_a_job_that_would_go_beyond_the_expiry_is_refused_when_it_is_submitted() -> None:
+    async def story(world: World, control: Control) -> None:
+        await kept_until(control, world.clock.now() + 1000)
+        await world.until(lambda: True)
+        with pytest.raises(RpcError) as caught:
+            await world.submit(control, nodes=1, attributes=USE, duration=2000.0)
+        assert "before the job's time limit" in str(caught.value)
+        assert "^^^^" in str(caught.value)
+        job = await world.submit(control, nodes=1, attributes=USE, duration=500.0)
+        assert (await world.ended(control, job)).job.result is Result.COMPLETED
+
+    told(story, owner=US)
+
+
+def test_a_restart_forgets_no_expiry() -> None:
+    async def main() -> None:
+        async with opened(SITE) as world:
+            workloads = Workloads(world)
+
+            async def before(control: Control) -> None:
+                await workloads.make(control, "maker", CREATE, userid=US)
+                await workloads.finish(control, "maker", NODES)
+                await kept_until(control, world.clock.now() + 1000)
+
+            async def after(control: Control) -> None:
+                await asyncio.sleep(5)
+                assert is_gone(control)
+
+            async with asyncio.timeout(7200):
+                await world.live(before)
+                await asyncio.sleep(2000)
+                await world.live(after)
+
+    virtual.run(main())
+
+
+def test_a_site_keeps_storage_no_longer_than_it_says() -> None:
+    async def story(world: World, control: Control) -> None:
+        made = parse_rfc3339(instance(control)["metadata"]["creationTimestamp"])
+        await world.until(lambda: expires(control) == made + 1000)
+        number, words = await refused(control, US, "expire", name="pers", expires=made + 2000)
+        assert number == errno.EINVAL
+        assert "storage.persistent-max" in words
+        assert (await refused(control, US, "expire", name="pers", expires=None))[0] == errno.EINVAL
+        await kept_until(control, made + 500)
+        await asyncio.sleep(made + 600 - world.clock.now())
+        assert is_gone(control)
+
+    told(story, owner=US, most=1000)
+
+
+@pytest.mark.parametrize("moment", [0, -1, 1e300])
+def test_a_moment_that_is_over_or_none_is_refused(moment: float) -> None:
+    async def story(world: World, control: Control) -> None:
+        number, words = await refused(control, ALICE, "expire", name="pers", expires=moment)
+        assert (number, words) == (errno.EINVAL, "Storage expires at a moment that is to come.")
+        assert (await refused(control, BOB, "expire", name="pers", expires=2e9))[0] == errno.EPERM
+        assert expires(control) is None
 
     told(story)
 

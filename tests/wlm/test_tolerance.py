@@ -20,6 +20,7 @@ def judge(attributes: dict[str, Any]) -> None:
         floor=1,
         persistent={},
         nodes=lambda name: None,
+        now=lambda: 0.0,
     )
     validator(jobspec.make(["true"], nodes=1, attributes=attributes), 1000)
 

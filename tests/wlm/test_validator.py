@@ -28,6 +28,7 @@ def refused(directive: str, *profiles: Any) -> str:
         floor=0,
         persistent={},
         nodes=lambda name: None,
+        now=lambda: 0.0,
     )
     with pytest.raises(UserMistake) as mistake:
         validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)

@@ -1,6 +1,7 @@
 """What directives are held against before they are submitted: a cluster's own words, or ours."""
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,7 @@ def of_cluster(access: Access) -> Measure:
     rules, file_systems, profiles, storages, persistent = run(listed())
     facts = Facts(
         userid=os.getuid(),
+        now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
         raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),

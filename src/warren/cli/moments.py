@@ -20,10 +20,10 @@ _SPAN: Final = re.compile(r"in (an?|[0-9]+(?:\.[0-9]+)?) ?(second|minute|hour|da
 _CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d\d)(?::(\d\d))?)? ?(am|pm)?")
 
 
-def coming(text: str, now: float) -> float:
+def coming(text: str, now: float, option: str = "--begin-time") -> float:
     """Read a moment, as seconds since the epoch; what names no zone is local time.
 
-    Raises UserMistake for what names none.
+    Raises UserMistake for what names none, which an `option` has said.
     """
     try:
         found = _moment(" ".join(text.split()).lower().removeprefix("at "), now)
@@ -34,7 +34,7 @@ def coming(text: str, now: float) -> float:
         return found
     except (BadFormat, ValueError, OverflowError, OSError):
         raise UserMistake(
-            f"--begin-time {text}: say +10m, now, 14:30, tomorrow 8am, in 2 hours, 2027-01-31, "
+            f"{option} {text}: say +10m, now, 14:30, tomorrow 8am, in 2 hours, 2027-01-31, "
             "2027-01-31T14:30, or seconds since 1970."
         ) from None
 

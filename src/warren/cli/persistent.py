@@ -5,6 +5,7 @@ import grp
 import pwd
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -69,11 +70,22 @@ def list_(state: StateDir, as_json: bool) -> None:
             each["state"],
             ",".join(_users(each)),
             ",".join(_others(each)),
+            _moment(each["expires"]),
             _hosts(each["rabbits"]),
         )
         for each in found
     ]
-    headers = ("NAME", "TYPE", "CAPACITY", "OWNER", "STATE", "USED BY", "SHARED WITH", "RABBITS")
+    headers = (
+        "NAME",
+        "TYPE",
+        "CAPACITY",
+        "OWNER",
+        "STATE",
+        "USED BY",
+        "SHARED WITH",
+        "EXPIRES",
+        "RABBITS",
+    )
     print_table(headers, rows, right="CAPACITY")
 
 
@@ -95,6 +107,7 @@ def show(state: StateDir, as_json: bool, name: str) -> None:
         "State": found["state"],
         "Used by": ", ".join(_users(found)),
         "Shared with": ", ".join(_others(found)),
+        "Expires": _moment(found["expires"]),
         "Rabbits": _hosts(found["rabbits"]),
         "Made by": found["directive"],
         "Error": found["error"],
@@ -115,6 +128,10 @@ def _others(each: Instance) -> list[str]:
         *(accounts.user_name(user) for user in shared["users"]),
         *(f"group:{accounts.group_name(group)}" for group in shared["groups"]),
     ]
+
+
+def _moment(moment: float | None) -> str:
+    return "" if moment is None else f"{datetime.fromtimestamp(moment).astimezone():%F %T %z}"
 
 
 def _hosts(names: Sequence[str]) -> str:
@@ -315,6 +332,48 @@ def _shared(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
         print_json(found)
     else:
         click.echo(f"{found['name']}: {', '.join(_others(found)) or 'its owner alone'}")
+
+
+@persistent.command()
+@statedir_option
+@json_option
+@click.option("--until", metavar="WHEN",
+              help="+DURATION, a time, a date, or both, or seconds since 1970.")  # fmt: skip
+@click.option("--for", "span", metavar="DURATION", help="As in 12h or 30d, from now on.")
+@click.option("--never", is_flag=True, help="It is kept until it is destroyed.")
+@_name_argument
+def expire(
+    state: StateDir, as_json: bool, name: str, until: str | None, span: str | None, never: bool
+) -> None:
+    """Say when persistent storage NAME expires.
+
+    It is destroyed then, or when the last job that uses it has ended. No job begins to use it
+    after that moment, nor one whose time limit would go beyond it.
+    """
+    given = [each for each in (until, span, never or None) if each is not None]
+    if len(given) != 1:
+        raise UserMistake("Say one of --until, --for and --never.")
+    request = {"name": name, "expires": expiration(until, span, time.time())}
+    answer = ask_instance(state, lambda handle: _asked(handle, "persistent.expire", request))
+    found = answer["persistent"]
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{name}: {_moment(found['expires']) or 'never expires'}")
+
+
+def expiration(until: str | None, span: str | None, now: float) -> float | None:
+    """Return the moment that --until or --for says; None without either. Raises UserMistake."""
+    from warren.cli import moments
+    from warren.rfc import duration
+    from warren.rfc.errors import BadFormat
+
+    if until is not None:
+        return moments.coming(until, now, "--until")
+    try:
+        return None if span is None else now + duration.parse(span)
+    except BadFormat as error:
+        raise UserMistake(f"--for {span}: {error}.") from None
 
 
 # Asking

@@ -2,6 +2,7 @@
 
 from typing import Final, TypeVar
 
+from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY
 from warren.dws import kinds, persistent
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 PARTS: Final = (kinds.SERVERS, kinds.NNF_STORAGE, kinds.NNF_STORAGE_PROFILE)
 """What has the name of its instance."""
+
+_LONGEST: Final = 3600.0
+"""Seconds after which it is looked at again when an instance expires: clocks are set."""
 
 
 class Instances:
@@ -70,8 +74,13 @@ def _instance(found: dict[Kind, Object | None]) -> Instance | None:
 class PersistentController:
     """Reconciles every PersistentStorageInstance."""
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(
+        self, client: Client, informers: Informers, clock: Clock, most: float | None = None
+    ) -> None:
+        """`most` is for how many seconds an instance is kept at most; None is without end."""
         self._client = client
+        self._clock = clock
+        self._most = most
         self._all = informers.of(kinds.PERSISTENT)
         self._workflows = informers.of(kinds.WORKFLOW)
         self._instances = Instances(client, informers)
@@ -83,7 +92,6 @@ class PersistentController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a PersistentStorageInstance."""
-        again = None
         found = self._instances.seen(key)
         if found is None:
             return None
@@ -91,6 +99,11 @@ class PersistentController:
         if lost:
             await perform(self._client, [persistent.without(found.object, lost)])
             return None
+        expired, later = persistent.decide_expiry(found.object, self._clock.now(), self._most)
+        if expired:
+            await perform(self._client, expired)
+            return None
+        again = None if later is None else min(later, _LONGEST)
         if persistent.leaves(found):
             # About to let go: what was just made may not have been seen yet.
             found = await self._instances.read(key)

@@ -101,10 +101,14 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         stands_on,
         plugins=[DwsPlugin(stands_on.clock, stands_on.config.rabbit.seconds("epilog_timeout"))],
         around=[DaemonCommands(stands_on.config.daemons)],
-        validators=lambda graph: [_validator(informers, graph, stands_on.config.storage, made_by)],
+        validators=lambda graph: [_validator(informers, graph, stands_on, made_by)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
-    built.bus.register("persistent", PersistentStorage(client, informers).methods())
+    settings = stands_on.config.storage
+    built.bus.register(
+        "persistent",
+        PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
+    )
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
     return replace(
         built,
@@ -139,12 +143,13 @@ def timeouts(rabbit: config.Rabbit) -> Timeouts:
 def _validator(
     informers: Informers,
     graph: Graph,
-    storage: config.Storage,
+    stands_on: Foundation,
     made_by: Callable[[int, int], Sequence[str]],
 ) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     instances = Instances(informers)
+    storage, clock = stands_on.config.storage, stands_on.clock
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
@@ -157,6 +162,7 @@ def _validator(
         largest=lambda: graph.largest,
         policy=policy(storage),
         floor=FLOOR,
+        now=clock.now,
         persistent=instances,
         nodes=instances.nodes,
         made_by=made_by,
@@ -164,13 +170,20 @@ def _validator(
 
 
 def controllers(
-    client: Callable[[], Client], informers: Informers, clock: Clock, mount_prefix: str
+    client: Callable[[], Client],
+    informers: Informers,
+    clock: Clock,
+    mount_prefix: str,
+    most_lifetime: float | None = None,
 ) -> list[Reconciler[Key]]:
-    """Build the controllers of the storage side, each with a client from `client`."""
+    """Build the controllers of the storage side, each with a client from `client`.
+
+    `most_lifetime` is for how many seconds persistent storage is kept at most.
+    """
     return [
         WorkflowController(client(), informers, clock, mount_prefix).reconciler,
         BreakdownController(client(), informers).reconciler,
-        PersistentController(client(), informers).reconciler,
+        PersistentController(client(), informers, clock, most_lifetime).reconciler,
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
@@ -214,7 +227,11 @@ def control(site: Site, ports: Ports) -> Control:
     informers = Informers(ports.client(local), indexes=INDEXES)
     flux = instance(site, ports.instance, informers, ports.client(local))
     reconcilers = controllers(
-        lambda: ports.client(local), informers, ports.clock, ports.mount_prefix
+        lambda: ports.client(local),
+        informers,
+        ports.clock,
+        ports.mount_prefix,
+        ports.instance.config.storage.most_lifetime,
     )
     methods, leading = conductor(
         ports.client(local), informers, ports.clock, flux.handle, ports.instance.config

@@ -33,6 +33,8 @@ class Settings:
     """The options of the controllers' process."""
 
     access: Access
+    most_lifetime: float | None = None
+    """For how many seconds persistent storage is kept at most."""
     mount_prefix: str
     """Where jobs find their storage on compute nodes."""
     identity: str | None = None
@@ -131,7 +133,7 @@ class _Controllers:
         """Called when this process becomes the leader, and when it is not any more."""
         self.informers = Informers(client, indexes=INDEXES)
         self.reconcilers = compose.controllers(
-            lambda: client, self.informers, clock, settings.mount_prefix
+            lambda: client, self.informers, clock, settings.mount_prefix, settings.most_lifetime
         )
 
     @property

@@ -58,7 +58,9 @@ async def api(state: StateDir, site: Site, port: int | None = None) -> None:
 async def controllers(state: StateDir, site: Site) -> None:
     """Run the controllers of the storage side."""
     access = kubeconfig.load(state.user(users.CONTROLLERS))
-    await storage.run(storage.Settings(access=access, mount_prefix=str(state.mounts)))
+    most = config.load(state.config).storage.most_lifetime
+    settings = storage.Settings(access=access, mount_prefix=str(state.mounts), most_lifetime=most)
+    await storage.run(settings)
 
 
 async def conductor(state: StateDir, site: Site) -> None:

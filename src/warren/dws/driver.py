@@ -412,7 +412,7 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
 def _usable(snapshot: WorkflowSnapshot, name: str) -> Instance:
     """Return an instance that the Workflow's user may use. Raises Fault."""
     found = snapshot.instances.get(name)
-    return persistent.found(found, name, snapshot.workflow, snapshot.groups)
+    return persistent.found(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

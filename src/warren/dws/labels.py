@@ -39,6 +39,8 @@ ENDED_AT: Final = "warren.cluster/ended-at"
 SHARED_WITH: Final = "warren.cluster/shared-with"
 """Annotates a PersistentStorageInstance with the users and groups that may use it, and what mounts
 it with those that its root directory lets in (`dws.sharing`)."""
+EXPIRES: Final = "warren.cluster/expires"
+"""Annotates a PersistentStorageInstance, and what makes one, with the moment when it expires."""
 SYSTEM_STORAGE: Final = "warren.cluster/system-storage"
 """The UID of the NnfSystemStorage that something is part of."""
 INITIATOR: Final = "dm.cray.hpe.com/initiator"

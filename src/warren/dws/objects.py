@@ -85,6 +85,7 @@ class Meta(_Struct, frozen=True):
     annotations: Mapping[str, str] = {}
     finalizers: tuple[str, ...] = ()
     resource_version: str | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
     @property

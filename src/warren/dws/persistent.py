@@ -12,7 +12,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, kinds, labels, reports, sharing
+from warren.dws import children, expiry, kinds, labels, reports, sharing
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     DirectiveBreakdown,
@@ -137,6 +137,29 @@ def decide(instance: Instance) -> Sequence[Write]:
     if instance.servers is None:
         writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))
     return [*writes, *_reported(instance)]
+
+
+def decide_expiry(
+    obj: PersistentStorageInstance, now: float, most: float | None = None
+) -> tuple[Sequence[Change], float | None]:
+    """Write when an instance expires, or have one destroyed that has; or say when to look again.
+
+    `most` is for how many seconds an instance is kept at most. One that jobs use expires
+    when the last of them has let it go, whose news wakes us.
+    """
+    meta = obj.metadata
+    if meta.deleting or obj.spec.state == "Destroying" or labels.owner_uid(meta):
+        return (), None  # the Workflow that makes it is not done yet
+    moment = expiry.bounded(meta, most)
+    if moment is None:
+        return (), None
+    if (text := expiry.written(moment)) != meta.annotations.get(labels.EXPIRES):
+        return [_changed(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})], None
+    if now < moment:
+        return (), moment - now
+    if obj.spec.consumer_references:
+        return (), None
+    return [_changed(obj, {"spec": {"state": "Destroying"}})], None
 
 
 def leaves(instance: Instance) -> bool:
@@ -276,7 +299,7 @@ def demand_shared(
 
 
 def found(
-    instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int]
+    instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int], now: float
 ) -> Instance:
     """Return the instance that a directive names. Raises Fault where it cannot be used.
 
@@ -287,6 +310,9 @@ def found(
     demand_shared(instance.object, workflow, groups)
     if instance.going:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
+    is_user = workflow.metadata.key in map(workflow_of, instance.object.spec.consumer_references)
+    if expiry.has_expired(instance.object.metadata.annotations, now) and not is_user:
+        raise Fault(f"persistent storage {name!r} has expired", type="User")
     return instance
 
 

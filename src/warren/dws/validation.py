@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import breakdown, profiles, sharing, staging
+from warren.dws import breakdown, expiry, profiles, sharing, staging
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
@@ -32,6 +32,8 @@ class Persistent:
     made: bool = True
     """Whether its file systems are there."""
     deleting: bool = False
+    expires: float | None = None
+    """In seconds since the epoch; None is never."""
     in_use: bool = False
     directive: str | None = None
     """What has made it."""
@@ -46,6 +48,7 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
         userid=spec.get("userID", 0),
         sharing=sharing.of(metadata.get("annotations") or {}),
         made=(obj.get("status") or {}).get("state") in USABLE,
+        expires=expiry.of(metadata.get("annotations") or {}),
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
         directive=spec.get("dwDirective"),
@@ -73,6 +76,10 @@ class Facts:
     """The types of file systems that its rabbits make."""
     containers: bool | None = False
     """Whether it runs containers."""
+    now: float | None = None
+    """In seconds since the epoch."""
+    duration: float = 0.0
+    """For how many seconds the job may run; 0 is without end."""
     waits: bool = False
     """Whether the job begins after others: what is in use now may not be then."""
     coming: frozenset[str] = frozenset()
@@ -253,6 +260,22 @@ def _his(found: Persistent, facts: Facts) -> bool:
     return facts.userid is None or found.userid == facts.userid
 
 
+def _expired(found: Persistent, facts: Facts) -> tuple[str, str] | None:
+    """Return what is wrong with storage that does not last as long as the job, and what helps."""
+    if found.expires is None or facts.now is None:
+        return None
+    when = expiry.written(found.expires)
+    if found.expires <= facts.now:
+        return f"The persistent storage {found.name!r} has expired at {when}.", "Make another."
+    if facts.now + facts.duration <= found.expires:
+        return None
+    return (
+        f"The persistent storage {found.name!r} expires at {when}, before the job's time limit.",
+        f"Give the job a shorter one, or ask its user for: warren persistent expire {found.name} "
+        "--for=TIME.",
+    )
+
+
 def _may_use(found: Persistent, facts: Facts) -> bool:
     return facts.userid is None or may_use(found.userid, found.sharing, facts.userid, facts.groups)
 
@@ -364,6 +387,8 @@ def _usable(
             f"The persistent storage {name.text!r} is another user's.",
             f"Its user may share it: warren persistent share {name.text} --user=YOU.",
         )
+    elif (ended := _expired(found, facts)) is not None:
+        yield directive.mistake(name, *ended)
     elif not found.made:
         yield directive.mistake(
             name,

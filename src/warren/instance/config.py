@@ -252,8 +252,13 @@ class Storage(Table, frozen=True):
     """Whether storage that nodes reach over the network is on rabbits of the job's own nodes
     alone, or on any where those have no room."""
 
+    persistent_max: Duration | None = None
+    """FSD or seconds for which persistent storage is kept at most; None is without end."""
+
     def __post_init__(self) -> None:
         demand_durations(self, "busy_timeout")
+        if self.persistent_max is not None:
+            demand_durations(self, "persistent_max")
         if self.scale is not None and not 1 <= self.scale <= 10:
             raise ValueError(f"scale: {self.scale} is not from 1 to 10")
         for label, most in self.most_allocations.items():
@@ -263,6 +268,11 @@ class Storage(Table, frozen=True):
             raise ValueError(
                 f"flash-quantum: {self.flash_quantum!r} is not a whole number of GiB: write 4GiB"
             )
+
+    @property
+    def most_lifetime(self) -> float | None:
+        """Seconds for which persistent storage is kept at most."""
+        return None if self.persistent_max is None else tables.seconds(self.persistent_max)
 
     @property
     def quantum_gib(self) -> int | None:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from warren.base.accounts import groups_of, user_name
+from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Object
 from warren.base.words import plural
-from warren.dws import kinds, persistent, sharing
+from warren.dws import expiry, kinds, labels, persistent, sharing
 from warren.dws.objects import PersistentStorageInstance, Servers, read
 from warren.dws.sharing import Sharing, may_use
 from warren.kube.client import Client, Conflict, NotFound
@@ -48,6 +50,11 @@ class _Share(msgspec.Struct, frozen=True):
     remove: _Others = _Others()
 
 
+class _Expire(msgspec.Struct, frozen=True):
+    name: str
+    expires: float | None
+
+
 class _Named(msgspec.Struct, frozen=True):
     name: str
 
@@ -59,8 +66,13 @@ class PersistentStorage:
         self,
         client: Client,
         informers: Informers,
+        clock: Clock,
+        most: float | None = None,
         groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
+        """`most` is for how many seconds an instance is kept at most; None is without end."""
+        self._clock = clock
+        self._most = most
         self._client = client
         self._groups = groups
         self._all = informers.of(kinds.PERSISTENT)
@@ -70,6 +82,7 @@ class PersistentStorage:
         return {
             "list": Method(self._list, guest=True),
             "share": Method(self._share, guest=True),
+            "expire": Method(self._expire, guest=True),
             "destroy": Method(self._destroy, guest=True),
         }
 
@@ -106,6 +119,27 @@ class PersistentStorage:
             return _change(obj, patch) if after != before else None
 
         changed = await self._changed(request.cred, message.name, "share it", decided)
+        return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
+
+    async def _expire(self, request: Request) -> Payload:
+        message = _read(request, _Expire)
+        if message.expires is not None and not self._clock.now() < message.expires <= expiry.LAST:
+            raise RpcError(errno.EINVAL, "Storage expires at a moment that is to come.")
+
+        def decided(obj: PersistentStorageInstance) -> Change | None:
+            meta = obj.metadata
+            text = None if message.expires is None else expiry.written(message.expires)
+            wanted = replace(meta, annotations={labels.EXPIRES: text} if text else {})
+            if (last := expiry.bounded(wanted, self._most)) != expiry.of(wanted.annotations):
+                assert last is not None
+                raise RpcError(
+                    errno.EINVAL,
+                    f"The persistent storage {message.name!r} is kept until {expiry.written(last)} "
+                    "at most (storage.persistent-max).",
+                )
+            return _change(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
+
+        changed = await self._changed(request.cred, message.name, "say when it expires", decided)
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
 
     async def _destroy(self, request: Request) -> Payload:
@@ -178,6 +212,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
             "users": sorted(shared.users),
             "groups": sorted(shared.groups),
         },
+        "expires": expiry.of(obj.metadata.annotations),
         "rabbits": sorted({share.name for _, share in shares}),
         "directive": obj.spec.dw_directive,
         "error": (error.user_message or error.debug_message) if error is not None else "",

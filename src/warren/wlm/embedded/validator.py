@@ -28,6 +28,7 @@ from warren.dws import (
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
 from warren.dws.validation import Persistent
+from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
@@ -55,6 +56,7 @@ class StorageValidator:
         floor: int,
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
+        now: Callable[[], float],
         made_by: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
         groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
@@ -74,6 +76,7 @@ class StorageValidator:
         self._persistent = persistent
         self._nodes = nodes
         self._made_by = made_by
+        self._now = now
         self._groups = groups
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
@@ -101,6 +104,8 @@ class StorageValidator:
             persistent=self._persistent,
             profiles=self._profiles(),
             groups=self._groups(userid) if self._by_groups(texts) else (),
+            now=self._now(),
+            duration=jobspecs.system(spec).get("duration") or 0.0,
             waits=bool(before),
             coming=frozenset(
                 name

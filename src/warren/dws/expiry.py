@@ -1,0 +1,44 @@
+"""When persistent storage expires: from then on no job begins to use it, and it goes (ADR 057)."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from warren.base.times import parse_rfc3339, rfc3339
+from warren.dws import labels
+from warren.dws.objects import Meta
+
+LAST: Final = 253402300799.0
+"""The last moment that can be written: the end of the year 9999."""
+
+
+def of(annotations: Mapping[str, str]) -> float | None:
+    """Return when an instance expires, in seconds since the epoch; None for never.
+
+    What cannot be read is never: storage is not destroyed by a mistake in writing.
+    """
+    with suppress(ValueError, OverflowError):
+        return parse_rfc3339(annotations.get(labels.EXPIRES, ""))
+    return None
+
+
+def written(moment: float) -> str:
+    """Return what `of` reads, to the second. Raises ValueError for what cannot be written."""
+    if not 0 <= moment <= LAST:
+        raise ValueError(f"{moment} is no moment that can be written")
+    return rfc3339(moment)
+
+
+def bounded(meta: Meta, most: float | None) -> float | None:
+    """Return when an instance expires that may be kept for so many seconds at `most`."""
+    own = of(meta.annotations)
+    if most is None or meta.creation_timestamp is None:
+        return own
+    last = parse_rfc3339(meta.creation_timestamp) + most
+    return last if own is None else min(own, last)
+
+
+def has_expired(annotations: Mapping[str, str], now: float) -> bool:
+    """Return whether an instance has expired."""
+    moment = of(annotations)
+    return moment is not None and moment <= now
