@@ -293,6 +293,22 @@ def test_a_job_that_would_go_beyond_the_expiry_is_refused_when_it_is_submitted()
     told(story, owner=US)
 
 
+def test_what_a_job_creates_expires_when_its_author_says() -> None:
+    """By an attribute of the job: nothing is left without an expiry if the author goes away."""
+
+    async def story(world: World, control: Control) -> None:
+        await asked(control, US, "destroy", name="pers")
+        await world.until(lambda: is_gone(control))
+        moment = world.clock.now() // 1 + 1000
+        job = await world.submit(control, nodes=1, attributes={"dw": CREATE, "dw_expires": moment})
+        await world.ended(control, job)
+        assert expires(control) == moment
+        await asyncio.sleep(1010)
+        assert is_gone(control)
+
+    told(story, owner=US)
+
+
 def test_a_restart_forgets_no_expiry() -> None:
     async def main() -> None:
         async with opened(SITE) as world:

@@ -20,7 +20,8 @@ def judge(attributes: dict[str, Any]) -> None:
         floor=1,
         persistent={},
         nodes=lambda name: None,
-        now=lambda: 0.0,
+        now=lambda: 1000.0,
+        most_lifetime=500.0,
     )
     validator(jobspec.make(["true"], nodes=1, attributes=attributes), 1000)
 
@@ -36,3 +37,23 @@ def test_a_failure_tolerance_that_is_no_number_of_nodes_is_refused(tolerance: An
 )
 def test_a_failure_tolerance_may_be_any_number_of_nodes(attributes: dict[str, Any]) -> None:
     judge(attributes)
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        ("tomorrow", 'dw_expires="tomorrow" is no moment'),
+        (True, "dw_expires=true is no moment"),
+        (-1, "is no moment"),
+        (1e300, "is no moment"),
+        (1000, "would expire before it is created"),
+        (1501, r"kept until 1970-01-01T00:25:00Z at most \(storage.persistent-max\)"),
+    ],
+)
+def test_storage_that_a_job_creates_expires_at_a_moment_that_is_to_come(
+    moment: Any, words: str
+) -> None:
+    """ADR 057."""
+    with pytest.raises(UserMistake, match=words):
+        judge({"dw_expires": moment})
+    judge({"dw_expires": 1500})

@@ -118,3 +118,12 @@ def test_storage_of_earlier_jobs_is_not_asked_for_before_these_have_done_their_p
     assert view.of(held, spec, None, 0).phase is Phase.HELD
     waiting = after(2, Event(1.0, "dependency-add", {"description": "after-success=1"}))
     assert view.of(waiting, spec, None, 0).phase is phase
+
+
+@pytest.mark.parametrize(("given", "seen"), [(None, None), (5, 5.0), ("never", None), (-1, None)])
+def test_when_storage_expires_is_read_of_a_job_that_was_not_looked_at(
+    given: object, seen: float | None
+) -> None:
+    attributes = {"dw": "#DW create_persistent"} | ({} if given is None else {"dw_expires": given})
+    spec = jobspec.make(["true"], nodes=1, attributes=attributes)
+    assert view.of(after(1), spec, None, 0).expires == seen

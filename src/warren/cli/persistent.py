@@ -45,6 +45,14 @@ def persistent() -> None:
     """
 
 
+def _expiring_options(command: F) -> F:
+    command = click.option("--for", "span", metavar="DURATION",
+                           help="It expires so long from now, as 12h or 30d.")(command)  # fmt: skip
+    return click.option("--until", metavar="WHEN",
+                        help="It expires then: +DURATION, a time, a date, or both, or seconds "
+                        "since 1970.")(command)  # fmt: skip
+
+
 def _name_argument(command: F) -> F:
     return click.argument("name", metavar="NAME")(command)
 
@@ -154,6 +162,7 @@ def _hosts(names: Sequence[str]) -> str:
               )  # fmt: skip
 @click.option("--requires", "requirements", multiple=True, metavar="QUERY",
               help="Which compute nodes, such as 'host:n[1-4]' or 'rabbit:r1'.")  # fmt: skip
+@_expiring_options
 @click.option("-q", "--queue", metavar="NAME", help="The queue of the job that makes it.")
 @click.option("-t", "--time-limit", metavar="DURATION", help="The time limit of that job.")
 @_name_argument
@@ -164,6 +173,8 @@ def create(
     capacity: str | None,
     profile: str | None,
     nodes: int,
+    until: str | None,
+    span: str | None,
     name: str,
     **wishes: Any,
 ) -> None:
@@ -187,6 +198,9 @@ def create(
         job_name=f"create {name}",
         **wishes,
     )
+    moment = expiration(until, span, time.time())
+    if moment is not None:
+        spec["attributes"]["system"]["dw_expires"] = moment
 
     async def work(handle: "Handle") -> Instance:
         for each in await _listed(handle):
@@ -337,9 +351,7 @@ def _shared(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
 @persistent.command()
 @statedir_option
 @json_option
-@click.option("--until", metavar="WHEN",
-              help="+DURATION, a time, a date, or both, or seconds since 1970.")  # fmt: skip
-@click.option("--for", "span", metavar="DURATION", help="As in 12h or 30d, from now on.")
+@_expiring_options
 @click.option("--never", is_flag=True, help="It is kept until it is destroyed.")
 @_name_argument
 def expire(
@@ -350,8 +362,7 @@ def expire(
     It is destroyed then, or when the last job that uses it has ended. No job begins to use it
     after that moment, nor one whose time limit would go beyond it.
     """
-    given = [each for each in (until, span, never or None) if each is not None]
-    if len(given) != 1:
+    if (until is None and span is None) is not never:
         raise UserMistake("Say one of --until, --for and --never.")
     request = {"name": name, "expires": expiration(until, span, time.time())}
     answer = ask_instance(state, lambda handle: _asked(handle, "persistent.expire", request))
@@ -364,6 +375,8 @@ def expire(
 
 def expiration(until: str | None, span: str | None, now: float) -> float | None:
     """Return the moment that --until or --for says; None without either. Raises UserMistake."""
+    if until is not None and span is not None:
+        raise UserMistake("--until and --for: one of them is enough.")
     from warren.cli import moments
     from warren.rfc import duration
     from warren.rfc.errors import BadFormat

@@ -163,6 +163,7 @@ def _validator(
         policy=policy(storage),
         floor=FLOOR,
         now=clock.now,
+        most_lifetime=storage.most_lifetime,
         persistent=instances,
         nodes=instances.nodes,
         made_by=made_by,

@@ -22,6 +22,7 @@ from warren.dws.objects import (
     DirectiveBreakdown,
     FileSystemProfile,
     LustreTarget,
+    Meta,
     NnfStorageProfile,
     PersistentStorageInstance,
     Servers,
@@ -90,12 +91,21 @@ class BreakdownSnapshot:
 def child(workflow: Workflow, index: int) -> Object:
     """Make the DirectiveBreakdown of one directive of a Workflow."""
     return {
-        "metadata": children.metadata(workflow, children.name(workflow, index), index),
+        "metadata": {
+            **children.metadata(workflow, children.name(workflow, index), index),
+            **_expiring(workflow.metadata),
+        },
         "spec": {
             "directive": workflow.spec.dw_directives[index],
             "userID": workflow.spec.user_id,
         },
     }
+
+
+def _expiring(maker: Meta) -> Object:
+    """Return the metadata by which what makes an instance says when that expires."""
+    found = {key: value for key, value in maker.annotations.items() if key == labels.EXPIRES}
+    return {"annotations": found} if found else {}
 
 
 def instance_of(obj: Object) -> tuple[str, ...]:
@@ -284,6 +294,7 @@ def _instance(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
             "labels": labels.of_owner(kinds.BREAKDOWN, meta) | of_pool,
             "ownerReferences": labels.controller(kinds.BREAKDOWN, meta),
             "finalizers": [labels.PERSISTENT_FINALIZER],
+            **_expiring(meta),
         },
         "spec": {
             "name": values["name"],

@@ -15,6 +15,7 @@ from warren.base.placing import Held, Locality
 from warren.base.times import rfc3339_micro
 from warren.dws import (
     daemons,
+    expiry,
     kinds,
     labels,
     location,
@@ -56,6 +57,8 @@ class Job:
     label: str = ""
     """How the workload manager spells the id."""
     directives: tuple[str, ...] = ()
+    expires: float | None = None
+    """When the persistent storage that it creates expires; None where it does not say."""
     resources: Sequence[Mapping[str, Any]] = ()
     nodes: tuple[str, ...] = ()
     """Host names, once there are some."""
@@ -316,11 +319,13 @@ def _named(message: str, directives: Sequence[str]) -> str:
 
 def new_workflow(job: Job) -> Object:
     """Make the Workflow of a job."""
+    expires = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
     return {
         "metadata": {
             "name": job.workflow.name,
             "namespace": job.workflow.namespace,
             "finalizers": [job.binding.finalizer],
+            **({"annotations": expires} if expires else {}),
         },
         "spec": {
             "desiredState": State.PROPOSAL,

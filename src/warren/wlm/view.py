@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives.parse import split
-from warren.dws import persistent
+from warren.dws import expiry, persistent
 from warren.dws.binding import Phase
 from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
@@ -42,6 +42,22 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
     return given
 
 
+def expires(spec: Mapping[str, Any]) -> float | None:
+    """Return when the storage expires that a job creates, in seconds since the epoch.
+
+    None where its attributes do not say. Raises UserMistake.
+    """
+    given = jobspecs.system(spec).get("dw_expires")
+    if given is None:
+        return None
+    if type(given) not in (int, float) or not 0 <= given <= expiry.LAST:
+        raise UserMistake(
+            f"dw_expires={json.dumps(given)} is no moment: it is when the storage expires that the "
+            "job creates, in seconds since 1970."
+        )
+    return float(given)
+
+
 def awaited(spec: Mapping[str, Any]) -> list[int]:
     """Return the jobs after which a job may begin (RFC 26)."""
     found: list[int] = []
@@ -70,6 +86,9 @@ def of(
     where = phase(job)
     if where is Phase.HELD and len(job.dependencies) > 1 and persistent.named_in(texts, _LATE):
         where = Phase.NEW  # until then
+    moment = None
+    with suppress(UserMistake):  # it was submitted without being looked at
+        moment = expires(spec)
     return Job(
         id=job.id,
         phase=where,
@@ -78,6 +97,7 @@ def of(
         groupid=groupid,
         label=fluid.f58plain(job.id),
         directives=texts,
+        expires=moment,
         resources=spec["resources"],
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
         ran=job.started,

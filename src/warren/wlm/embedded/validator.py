@@ -16,6 +16,7 @@ from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import (
     breakdown,
+    expiry,
     location,
     nodelocal,
     persistent,
@@ -57,6 +58,7 @@ class StorageValidator:
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
         now: Callable[[], float],
+        most_lifetime: float | None = None,
         made_by: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
         groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
@@ -77,6 +79,7 @@ class StorageValidator:
         self._nodes = nodes
         self._made_by = made_by
         self._now = now
+        self._most = most_lifetime
         self._groups = groups
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
@@ -86,10 +89,22 @@ class StorageValidator:
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
+        self._check_expiry(spec)
         directives = self._checked(texts, spec, userid) if texts else ()
         refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))
         if refusal is not None:
             raise UserMistake(refusal.reason)
+
+    def _check_expiry(self, spec: Mapping[str, Any]) -> None:
+        """Raise UserMistake for a moment at which storage that is created cannot expire."""
+        moment, now = view.expires(spec), self._now()
+        if moment is not None and moment <= now:
+            raise UserMistake("The storage would expire before it is created.")
+        if moment is not None and self._most is not None and moment > now + self._most:
+            raise UserMistake(
+                f"Persistent storage is kept until {expiry.written(now + self._most)} at most "
+                "(storage.persistent-max)."
+            )
 
     def _checked(
         self, texts: Sequence[str], spec: Mapping[str, Any], userid: int
