@@ -1,16 +1,20 @@
 """The rabbits of the configuration: made, kept what they say of themselves, and said to be done."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from tests.controllers.alone import Api, alone, informed, running
+from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import RABBITS, meta
 from warren.base.objects import Key
+from warren.controllers import heartbeats
 from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
 from warren.dws.rabbits import NODE_NAME
+from warren.kube.client import Forbidden, Unavailable
+from warren.kube.leader import LEASE
 
 CONFIGURATION = Key("default", "default")
 Story = Callable[[Api, SystemController], Awaitable[None]]
@@ -365,5 +369,133 @@ def test_a_configuration_of_another_name_says_that_it_has_no_effect() -> None:
         found = api.find(kinds.SYSTEM_CONFIGURATION, Key("default", "other"))
         assert "has no effect" in found["status"]["error"]["userMessage"]
         assert api.keys(kinds.STORAGE) == []
+
+    with_controller(story)
+
+
+# Rabbits whose agents are gone
+
+
+async def lease(api: Api, rabbit: str, holder: str, moment: float = 0.0) -> None:
+    """Renew or release the Lease of a rabbit, as its agent or who has seen that one end."""
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 40, "renewTime": str(moment)}
+    await api.change(LEASE, heartbeats.key(rabbit), {"spec": spec})
+
+
+async def two_ready(api: Api) -> None:
+    await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+    for rabbit in RABBITS:
+        await api.add(kinds.NNF_NODE, node(rabbit))
+
+
+def statuses(api: Api) -> list[str]:
+    return [told(api, rabbit)["status"] for rabbit in ("r0", "r1")]
+
+
+def test_a_rabbit_is_offline_when_its_lease_is_not_renewed_and_ready_when_it_is_again() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            assert statuses(api) == ["Ready", "Ready"]  # of agents that know of no Lease
+            for second in range(0, 70, 10):
+                await lease(api, "r0", "r0", second)
+                if second < 20:
+                    await lease(api, "r1", "r1", second)
+                await asyncio.sleep(9.0 if second >= 20 else 8.0)
+                expected = "Ready" if second < 50 else "Offline"
+                assert statuses(api) == ["Ready", expected], second
+            assert "Lease" in told(api, "r1")["message"]
+            # Nothing is known of its links, which are not said to be lost with it.
+            assert {each["status"] for each in told(api, "r1")["access"]["computes"]} == {"Ready"}
+
+            await lease(api, "r1", "r1", 100)
+            assert statuses(api) == ["Ready", "Ready"]
+            assert not told(api, "r1").get("message")
+
+    with_controller(story)
+
+
+def test_a_rabbit_is_offline_at_once_when_its_agent_was_seen_to_end() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            await lease(api, "r0", "r0")
+            await heartbeats.release(api, api.clock, "r0")
+            await caught_up()
+            assert statuses(api) == ["Offline", "Ready"]
+
+            await api.change(kinds.STORAGE, Key("default", "r0"), {"spec": {"state": "Disabled"}})
+            assert statuses(api) == ["Disabled", "Ready"]  # what an admin has said comes first
+            await api.change(kinds.STORAGE, Key("default", "r0"), {"spec": {"state": "Enabled"}})
+            fenced = {"status": {"fenced": True}}
+            await api.change(kinds.NNF_NODE, Key("r0", NODE_NAME), fenced, status=True)
+            assert statuses(api) == ["Degraded", "Ready"]
+
+    with_controller(story)
+
+
+def test_controllers_that_are_started_count_the_time_of_a_lease_anew() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            await lease(api, "r0", "r0")
+        await asyncio.sleep(1000.0)
+        again = SystemController(api, api.informers)
+        async with running(api, again.reconciler.run()):
+            await asyncio.sleep(30.0)
+            assert statuses(api) == ["Ready", "Ready"]
+            await asyncio.sleep(20.0)
+            assert statuses(api) == ["Offline", "Ready"]
+
+    with_controller(story)
+
+
+def test_an_agent_renews_its_lease_through_refusals_and_what_is_gone() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async def renewing() -> None:
+            await heartbeats.renew(api, api.clock, "r0")
+
+        agent = asyncio.ensure_future(renewing())
+        await asyncio.sleep(5.0)  # there is no Lease yet
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            await asyncio.sleep(5.0)
+            assert api.find(LEASE, heartbeats.key("r0"))["spec"]["holderIdentity"] == "r0"
+            await api.remove(LEASE, heartbeats.key("r0"))
+            for error in (Unavailable("away"), Forbidden("no role")):
+                api.refusals[("patch", LEASE)] = error
+                await asyncio.sleep(15.0)
+                assert not api.refusals
+            await asyncio.sleep(100.0)
+            assert statuses(api) == ["Ready", "Ready"]
+            renewed = [key for verb, kind, key in api.written if (verb, kind) == ("patch", LEASE)]
+            assert 10 < len(renewed) < 30
+
+            agent.cancel()
+            await asyncio.sleep(45.0)
+            assert statuses(api) == ["Offline", "Ready"]
+
+    with_controller(story)
+
+
+def test_the_lease_of_a_rabbit_leaves_with_it() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            assert api.keys(LEASE) == ["warren-node-lease/r0", "warren-node-lease/r1"]
+            left = {"spec": configuration({"r0": ()})["spec"]}
+            await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, left)
+            assert api.keys(LEASE) == ["warren-node-lease/r0"]
+
+    with_controller(story)
+
+
+def test_other_leases_are_not_looked_at() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            other = {"metadata": {"name": "r0", "namespace": "kube-node-lease"}}
+            await api.add(LEASE, {**other, "spec": {"holderIdentity": "", "renewTime": "0"}})
+            assert statuses(api) == ["Ready", "Ready"]
 
     with_controller(story)

@@ -23,6 +23,7 @@ from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.conductor.conductor import Conductor
 from warren.conductor.port import WorkloadManager
+from warren.controllers import heartbeats
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.globalfs import GlobalFileSystemController
@@ -40,6 +41,7 @@ from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
+from warren.kube.leader import LEASE
 from warren.kube.server.builtin import CRD
 from warren.kube.server.resources import Resource
 from warren.kube.server.schemas import schema
@@ -86,7 +88,10 @@ class Overheard:
     def _heard(self, verb: str, kind: Kind, namespace: str, part: str = "") -> None:
         context = structlog.contextvars.get_contextvars()
         reconciler = context.get("reconciler")
-        if reconciler in REPORTERS:
+        if kind == LEASE:
+            # Of rabbits: by roles of their own, in their own namespace.
+            role = "lease of agent" if reconciler is None and verb == "patch" else "leases"
+        elif reconciler in REPORTERS:
             role = "warren-controllers"
         elif reconciler == "conductor":
             role = "dws-workload-manager"
@@ -666,7 +671,8 @@ def granted(name: str) -> Actions:
 
 
 def watching(*looked_at: Kind) -> Actions:
-    return {(verb, kind.plural) for kind in looked_at for verb in ("list", "watch")}
+    kinds = [kind for kind in looked_at if kind != LEASE]
+    return {(verb, kind.plural) for kind in kinds for verb in ("list", "watch")}
 
 
 def needed(name: str) -> Actions:
@@ -786,6 +792,37 @@ def test_each_may_lead_by_its_own_lease_alone() -> None:
             (["create"], None),
             (["get", "patch"], [f"warren-{who}"]),
         ]
+
+
+def test_the_controllers_make_leases_and_each_rabbits_agent_renews_its_own_alone(
+    told: Told,
+) -> None:
+    objects = list(roles.objects(Site(rabbits=2)))
+    allowed = {
+        obj["metadata"]["name"]: [(each["verbs"], each.get("resourceNames")) for each in found]
+        for obj in objects
+        if obj["kind"] == "Role" and obj["metadata"]["namespace"] == heartbeats.NAMESPACE
+        for found in [obj["rules"]]
+    }
+    bound = {
+        obj["roleRef"]["name"]: obj["subjects"][0]["name"]
+        for obj in objects
+        if obj["kind"] == "RoleBinding" and obj["metadata"]["namespace"] == heartbeats.NAMESPACE
+    }
+
+    assert allowed == {
+        "warren-node-leases": [(["create", "delete", "list", "watch"], None)],
+        "warren-node-rabbit-0": [(["patch"], ["rabbit-0"])],
+        "warren-node-rabbit-1": [(["patch"], ["rabbit-1"])],
+    }
+    assert bound == {
+        "warren-node-leases": users.CONTROLLERS,
+        "warren-node-rabbit-0": users.node_user("rabbit-0"),
+        "warren-node-rabbit-1": users.node_user("rabbit-1"),
+    }
+    assert told.actions["lease of agent"] == {("patch", "leases")}
+    verbs = ("create", "delete", "list", "watch")
+    assert told.actions["leases"] == {(verb, "leases") for verb in verbs}
 
 
 def test_every_node_has_the_role_of_its_sort_in_its_own_namespace() -> None:

@@ -327,9 +327,9 @@ def test_news_of_one_rabbit_costs_no_look_at_the_others(monkeypatch: pytest.Monk
     looked_at = []
     decide = rabbits.decide
 
-    def counted(configuration: Any, rabbit: Any, *others: Any) -> Any:
+    def counted(configuration: Any, rabbit: Any, *others: Any, **known: Any) -> Any:
         looked_at.append(rabbit.name)
-        return decide(configuration, rabbit, *others)
+        return decide(configuration, rabbit, *others, **known)
 
     async def life(world: World, control: Control) -> None:
         await opening(world, control)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.access import CONFIGURATION
+from warren.controllers.heartbeats import Heartbeats, orphans
 from warren.dws import configuration, kinds, rabbits
 from warren.dws.objects import NnfNode, Storage, StorageNode, SystemConfiguration, read
 from warren.kube.client import Client
@@ -30,6 +31,7 @@ class SystemController:
         self._rabbits: Mapping[Key, StorageNode] = {}
         """Those of the configuration, by the keys of their NnfNodes."""
         self._nodes_known: Mapping[str, None] = {}
+        self._heartbeats = Heartbeats(informers, self._heard)
         self._homeless: set[str] = set()
         """The nodes that were seen to have no namespace."""
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
@@ -46,10 +48,12 @@ class SystemController:
             await self._settle(key)
         elif self._configuration is not None and key in self._rabbits:
             writes = self._decided(self._configuration, key)
-            await perform(self._client, writes)
+            await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
             known = self._configuration.status
             if not (writes or known.ready or known.error):
                 self.reconciler.add(CONFIGURATION)
+            # No news tells that its Lease was not renewed.
+            return self._heartbeats.left(key.namespace) or None
         else:
             raw = self._configurations.get(key)
             if raw is not None:
@@ -75,7 +79,8 @@ class SystemController:
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {CONFIGURATION}"
         own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
-        dismissed = rabbits.dismissed(found, own)
+        storages = rabbits.dismissed(found, own)
+        dismissed = [*orphans(storages), *storages]
         at_work = not found.status.ready and (
             bool(self._homeless) or any(self._decided(found, key) for key in self._rabbits)
         )
@@ -109,8 +114,13 @@ class SystemController:
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
                 read(node, NnfNode) if node is not None else None,
+                alive=self._heartbeats.left(rabbit.name) != 0.0,
             )
         )
+
+    def _heard(self, rabbit: str) -> None:
+        if _key(rabbit) in self._rabbits:
+            self.reconciler.add(_key(rabbit))
 
     def _storage_changed(self, obj: Object) -> None:
         key = _key(key_of(obj).name)

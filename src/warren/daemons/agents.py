@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warren.base.clock import Clock
+from warren.controllers import heartbeats
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
@@ -34,6 +35,7 @@ def agent(client: Client, clock: Clock, node: str, machine: Machine, *, rabbit: 
         movements = MovementReconciler(client, informers, machine, clock)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
         parts[f"{node} copies"] = movements.copies.run
+        parts[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
     for name, part in synced(informers, reconcilers).items():
         parts[f"{node} {name}"] = part
     return Agent(parts=parts, mount_again=mounts.mount_again)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from warren.base.objects import Object
+from warren.controllers import heartbeats
 from warren.daemons.cluster import manifests
 from warren.daemons.site import Site
 from warren.daemons.users import node_user
@@ -26,6 +27,7 @@ def objects(site: Site) -> Iterator[Object]:
     yield from manifests("rbac")
     for chassis in site.chassis():
         yield _binding(chassis.rabbit, RABBIT_ROLE)
+        yield from _lease(chassis.rabbit)
         for host in chassis.hosts:
             yield _binding(host, COMPUTE_ROLE)
 
@@ -37,4 +39,29 @@ def _binding(node: str, role: str) -> Object:
         "metadata": {"name": role, "namespace": node},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": node_user(node)}],
+    }
+
+
+def _lease(rabbit: str) -> Iterator[Object]:
+    """Let the agent of a rabbit renew that rabbit's Lease, and no other."""
+    meta = {"name": f"warren-node-{rabbit}", "namespace": heartbeats.NAMESPACE}
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": meta,
+        "rules": [
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "resourceNames": [rabbit],
+                "verbs": ["patch"],
+            }
+        ],
+    }
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": meta["name"]},
+        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": node_user(rabbit)}],
     }

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,15 @@ class Child:
     """What it has in its environment besides ours."""
 
 
-async def keep(child: Child) -> None:
-    """Keep a child running until cancelled, then end it."""
+async def _ignore() -> None:
+    """Need not be told."""
+
+
+async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> None:
+    """Keep a child running until cancelled, then end it.
+
+    `ended` is told at once that it has ended by itself; it is not to raise.
+    """
     while True:
         try:
             code = await _run_once(child)
@@ -47,6 +54,7 @@ async def keep(child: Child) -> None:
             await asyncio.sleep(_AGAIN)
             continue
         log.warning("child has ended", child=child.name, code=code)
+        await ended()
         await asyncio.sleep(_AGAIN)
 
 

@@ -9,13 +9,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
+from warren.controllers import heartbeats
 from warren.daemons import apiserver, diskspace, rundir, supervisor
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
@@ -185,7 +188,7 @@ async def _live_together(
             # The whole graph stays, too: none of it need be gone over again.
             gc.freeze()
             gc.enable()
-            async with _children(_agents(state, cluster)):
+            async with _children(_agents(state, cluster, LocalClient(built.api.store))):
                 await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
                 await _announced(state, cluster, endpoint.admin.server, ready, stopped)
             running.cancel()
@@ -205,9 +208,11 @@ async def _live_separate(
         access = await _answering(state)
         without = {"apiserver"} | (set() if cluster.site.conductor else {"conductor"})
         others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
-        async with _children([*others, *_agents(state, cluster)]):
-            async with http.connect(access) as client:
-                await _rabbits_ready(client, cluster.site.rabbits)
+        async with (
+            http.connect(access) as client,
+            _children([*others, *_agents(state, cluster, client)]),
+        ):
+            await _rabbits_ready(client, cluster.site.rabbits)
             await _instance_ready(state, "dws.status" if cluster.site.conductor else "config.get")
             await _announced(state, cluster, access.server, ready, stopped)
 
@@ -306,8 +311,13 @@ def _part(state: StateDir, name: str, port: int | None = None) -> Child:
     )
 
 
-def _agents(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None, None]]:
-    """Return what keeps the nodes' agents running, and the parent of the shells."""
+def _agents(
+    state: StateDir, cluster: Cluster, client: Client
+) -> Iterator[Coroutine[None, None, None]]:
+    """Return what keeps the nodes' agents running, and the parent of the shells.
+
+    The end of a rabbit's agent is told to the API at once.
+    """
     how = "isolated" if cluster.isolated else "linked"
 
     def child(name: str, module: str, *nodes: str) -> Child:
@@ -320,11 +330,13 @@ def _agents(state: StateDir, cluster: Cluster) -> Iterator[Coroutine[None, None,
         )
 
     for chassis in cluster.site.chassis():
-        for name, nodes in (
-            (chassis.rabbit, [chassis.rabbit]),
-            (f"{chassis.rabbit}-computes", list(chassis.hosts)),
-        ):
-            yield supervisor.keep(child(name, "warren.daemons.agent", *nodes))
+        rabbit = chassis.rabbit
+        yield supervisor.keep(
+            child(rabbit, "warren.daemons.agent", rabbit),
+            partial(heartbeats.release, client, SystemClock(), rabbit),
+        )
+        computes = f"{rabbit}-computes"
+        yield supervisor.keep(child(computes, "warren.daemons.agent", *chassis.hosts))
     yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 

@@ -31,6 +31,7 @@ _STATUSES: Final = frozenset(
 """What a Storage and its links may be."""
 
 _DISABLED: Final = "Storage node manually disabled"
+_OFFLINE: Final = "The agent of the rabbit has ended, or does not renew its Lease: start it again."
 
 
 def decide(
@@ -38,8 +39,13 @@ def decide(
     rabbit: StorageNode,
     storage: Storage | None,
     node: NnfNode | None,
+    *,
+    alive: bool = True,
 ) -> Sequence[Write]:
-    """Make the Storage of one rabbit, and keep its status what the rabbit says."""
+    """Make the Storage of one rabbit, and keep its status what the rabbit says.
+
+    Where its agent is not `alive`, what the rabbit said last is not true any more.
+    """
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
     if node is not None and _raw_volumes(node.metadata) != _raw_volumes(storage.metadata):
@@ -53,7 +59,7 @@ def decide(
                 resource_version=storage.metadata.resource_version,
             )
         ]
-    status = _status(rabbit, storage, node)
+    status = _status(rabbit, storage, node, alive=alive)
     if _same(storage, status):
         return []
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
@@ -161,7 +167,9 @@ def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
     }
 
 
-def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict[str, Any]:
+def _status(
+    rabbit: StorageNode, storage: Storage, node: NnfNode | None, *, alive: bool
+) -> dict[str, Any]:
     """Return what a Storage is to say: of the rabbit, and apart from that of each of its links."""
     disabled = storage.spec.state == "Disabled"
     if storage.spec.mode == "Testing":
@@ -172,8 +180,12 @@ def _status(rabbit: StorageNode, storage: Storage, node: NnfNode | None) -> dict
         state, message = "Disabled", _DISABLED
     elif node is None:
         state = "Starting"
+    elif node.status.fenced:
+        state = "Degraded"
+    elif not alive:
+        state, message = "Offline", _OFFLINE
     else:
-        state = "Degraded" if node.status.fenced else _known(node.status.status)
+        state = _known(node.status.status)
     status: dict[str, Any] = {
         "type": "NVMe",
         "status": state,

@@ -310,10 +310,14 @@ class Informers:
         self._indexes = indexes
         self._informers: dict[Kind, Informer] = {}
 
-    def of(self, kind: Kind) -> Informer:
-        """Return the informer of a kind."""
+    def of(self, kind: Kind, namespace: str | None = None) -> Informer:
+        """Return the informer of a kind: of all that it has, or of those in a namespace.
+
+        The namespace is that of who asks first, and the same for all.
+        """
         if kind not in self._informers:
-            self._informers[kind] = Informer(self._client, kind, self._namespace, self._indexes)
+            within = self._namespace if namespace is None else namespace
+            self._informers[kind] = Informer(self._client, kind, within, self._indexes)
         return self._informers[kind]
 
     def known(self) -> list[Informer]:

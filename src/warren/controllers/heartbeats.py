@@ -1,0 +1,151 @@
+"""Which rabbits' agents are alive: by the Lease that each of them renews.
+
+As Kubernetes has it for its nodes, there is a namespace with a Lease for each rabbit, of the
+rabbit's name. What counts is how long a Lease has not changed, by the clock of the one who looks:
+the moments in it are for people to read, and no two machines' clocks are compared. After a
+restart of the controllers the time begins anew, so that no rabbit is given up for that.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.errors import WarrenError
+from warren.base.objects import Change, Create, Key, Object, Remove, key_of
+from warren.base.times import rfc3339_micro
+from warren.kube.client import Client, Refused
+from warren.kube.informer import Informers
+from warren.kube.leader import LEASE
+from warren.kube.telling import Refusals
+
+log = structlog.get_logger()
+
+NAMESPACE: Final = "warren-node-lease"
+"""Where the Leases are. Other Leases of a cluster, which may be many, are not looked at."""
+
+_AGAIN: Final = 1.0
+"""Seconds after which an agent tries again to renew its Lease."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """For how long a Lease counts, in seconds: as kubelets have it."""
+
+    lease_duration: int = 40
+    renew_period: float = 10.0
+
+
+DEFAULT_TIMING: Final = Timing()
+
+
+def key(rabbit: str) -> Key:
+    """Return the key of the Lease of a rabbit."""
+    return Key(NAMESPACE, rabbit)
+
+
+def orphans(storages: Iterable[Remove]) -> list[Remove]:
+    """Return the removals of the Leases of rabbits whose Storages are removed."""
+    return [Remove(kind=LEASE, key=key(each.key.name)) for each in storages]
+
+
+async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFAULT_TIMING) -> None:
+    """Renew the Lease of a rabbit until cancelled.
+
+    It is not released then: an agent that is started again has lost nothing.
+    """
+    refusals = Refusals()
+    while True:
+        spec = {
+            "holderIdentity": rabbit,
+            "leaseDurationSeconds": timing.lease_duration,
+            "renewTime": rfc3339_micro(clock.now()),
+        }
+        try:
+            async with asyncio.timeout(timing.renew_period):
+                await client.patch(Change(kind=LEASE, key=key(rabbit), patch={"spec": spec}))
+        except Refused as error:
+            refusals.hear(rabbit, str(error))
+        except (WarrenError, TimeoutError) as error:
+            # The controllers make it, and may not be there yet.
+            log.info("lease not renewed", rabbit=rabbit, reason=str(error))
+        else:
+            refusals.over(rabbit)
+            await asyncio.sleep(timing.renew_period)
+            continue
+        await asyncio.sleep(_AGAIN)
+
+
+async def release(client: Client, clock: Clock, rabbit: str) -> None:
+    """Say of a rabbit that its agent has ended, for those who have seen it end."""
+    spec = {"holderIdentity": "", "renewTime": rfc3339_micro(clock.now())}
+    try:
+        await client.patch(Change(kind=LEASE, key=key(rabbit), patch={"spec": spec}))
+    except WarrenError as error:
+        # It runs out by itself.
+        log.info("lease not released", rabbit=rabbit, reason=str(error))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A Lease, and when it was first seen as it is."""
+
+    spec: Object
+    since: float
+
+
+class Heartbeats:
+    """What the Leases of all rabbits say."""
+
+    def __init__(self, informers: Informers, changed: Callable[[str], None]) -> None:
+        """`changed` is told of rabbits whose agent has come or gone, and whose Lease is new."""
+        self._leases = informers.of(LEASE, NAMESPACE)
+        self._changed = changed
+        self._seen: dict[str, _Seen] = {}
+        self._leases.listen(self._told)
+
+    def missing(self, rabbit: str) -> list[Create]:
+        """Return the Lease that is to be made for a rabbit, if it has none."""
+        if self._leases.get(key(rabbit)) is not None:
+            return []
+        # Nobody holds it yet: its agent will.
+        return [
+            Create(
+                kind=LEASE,
+                object={"metadata": {"name": rabbit, "namespace": NAMESPACE}, "spec": {}},
+            )
+        ]
+
+    def left(self, rabbit: str) -> float | None:
+        """Return in how many seconds a rabbit counts as Offline; 0 if it does.
+
+        None where that is not known: no agent has ever renewed its Lease, as that of an
+        older version does not.
+        """
+        seen = self._seen.get(rabbit)
+        if seen is None or "renewTime" not in seen.spec:
+            return None
+        if not seen.spec.get("holderIdentity"):
+            return 0.0
+        lasts = seen.spec.get("leaseDurationSeconds") or DEFAULT_TIMING.lease_duration
+        return max(0.0, seen.since + lasts - asyncio.get_running_loop().time())
+
+    def _told(self, obj: Object) -> None:
+        rabbit = key_of(obj).name
+        known: Any = self._leases.get(key(rabbit))
+        if known is None:
+            self._seen.pop(rabbit, None)
+            self._changed(rabbit)
+            return
+        spec = known.get("spec") or {}
+        before = self._seen.get(rabbit)
+        if before is not None and before.spec == spec:
+            return
+        was = self.left(rabbit)
+        self._seen[rabbit] = _Seen(spec, asyncio.get_running_loop().time())
+        if not was or not self.left(rabbit):
+            # A renewal in time is no news: that is looked at when the time is over.
+            self._changed(rabbit)
