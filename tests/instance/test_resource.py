@@ -554,3 +554,38 @@ async def test_a_log_that_somebody_has_removed_says_nothing_any_more() -> None:
         assert await desk.states() == ["free"] * 4
         await desk.drain("1")
         assert await desk.states() == ["free", "drained", "free", "free"]
+
+
+# Nodes that are drained for one reason
+
+
+@virtually
+async def test_what_was_drained_for_a_reason_is_undrained_and_what_an_admin_drained_is_not() -> (
+    None
+):
+    async with opened() as desk:
+        await desk.drain("0", reason="bad disk")
+        await desk.resources.keep_drained(["node0", "node1", "elsewhere"], "lost")
+        reasons = [node.get("reason") for node in await desk.nodes()]
+        assert reasons == ["bad disk", "lost", None, None]
+        before = desk.events()
+        await desk.resources.keep_drained(["node0", "node1"], "lost")
+        assert desk.events() == before
+
+        await desk.drain("2", reason="other")
+        await desk.resources.keep_drained([], "lost", among=["node2", "node3"])
+        assert desk.kept_back == [0, 1, 2]
+        await desk.resources.keep_drained([], "lost", among=["node0", "node1"])
+        assert desk.kept_back == [0, 2]
+
+        await desk.resources.keep_drained(["node3"], "lost")
+        await desk.drain("3", reason="mine now", mode="overwrite")
+        await desk.resources.keep_drained([], "lost")
+        assert desk.kept_back == [0, 2, 3]
+
+
+@virtually
+async def test_an_excluded_node_is_not_drained_for_what_it_has_lost() -> None:
+    async with opened(config=Config(resource=Resource(exclude="node3"))) as desk:
+        await desk.resources.keep_drained(["node2", "node3"], "lost")
+        assert desk.kept_back == [2]

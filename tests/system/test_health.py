@@ -226,13 +226,19 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
 
         def set_external(self, *storage: object) -> None: ...
 
+        def set_tagged(self, source: str, hosts: Iterable[str]) -> None: ...
+
+        async def keep_drained(self, *nodes: object) -> None: ...
+
     async def life(world: World, control: Control) -> None:
         client = LocalClient(control.api.store)
         rabbits, taken = Informer(client, kinds.STORAGE), Informer(client, kinds.NNF_STORAGE)
         health.withhold([R0, "elsewhere"], Scheduler())
         assert told == [(R0, False), ("elsewhere", False)]
-        parts = [rabbits.run(), health.follow(rabbits, taken, BINDING, Scheduler())]
-        following = asyncio.gather(*parts)
+        scheduler = Scheduler()
+        following = health.follow(rabbits, taken, BINDING, scheduler, scheduler)
+        parts = [rabbits.run(), following]
+        working = asyncio.gather(*parts)
         await opening(world, control)
         # Until it is known what is taken, nothing is free.
         assert told == [(R0, False), ("elsewhere", False)]
@@ -246,7 +252,7 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
         await asyncio.sleep(5.0)
         assert (R0, False) in told
         assert told[-1] == (R0, True)  # it is made again
-        following.cancel()
+        working.cancel()
         watching.cancel()
 
     lived(life)

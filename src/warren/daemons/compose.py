@@ -114,7 +114,9 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         built,
         parts={
             **built.parts,
-            "flash": lambda: health.follow(storages, taken, BINDING, built.scheduler),
+            "flash": lambda: health.follow(
+                storages, taken, BINDING, built.scheduler, built.resources
+            ),
         },
     )
 

@@ -64,6 +64,7 @@ class Instance:
     kvs: Kvs
     manager: JobManager
     scheduler: JobScheduler
+    resources: Resources
     parts: dict[str, Part]
 
 
@@ -132,6 +133,7 @@ def assemble(
         kvs=kvs,
         manager=manager,
         scheduler=scheduler,
+        resources=resources,
         parts={
             "job manager": manager.run,
             "scheduler": scheduler.run,

@@ -85,6 +85,7 @@ class Resources:
         self._graph = graph
         self._scheduler = scheduler
         self._hosts = graph.hosts
+        self._ranks = {host: rank for rank, host in self._hosts.items()}
         self._queues = {
             name: idset.encode(graph.meeting(requiring({}, held.properties)))
             for name, held in queue_limits.items()
@@ -115,6 +116,37 @@ class Resources:
     async def set_up(self, hosts: Iterable[str]) -> None:
         """Mark nodes as up again."""
         await self._move("online", lambda rank: rank in self._offline, hosts)
+
+    # Nodes that are drained for one reason
+
+    async def keep_drained(
+        self, lost: Iterable[str], reason: str, among: Iterable[str] | None = None
+    ) -> None:
+        """Keep nodes drained that have lost something; undrain the others among some, or all.
+
+        Undrained is what was drained for the very same reason: what admins drain stays. Nodes
+        that are excluded, or none of the system, are left alone. May be repeated.
+        """
+        lost = frozenset(lost)
+        nodes = self._ranks.keys() if among is None else {*among, *lost}
+        async with self._turn:
+            self._tell()
+            excluded = self._graph.excluded
+            ranks = {host: rank for host in nodes if (rank := self._ranks.get(host)) is not None}
+            gone, back = [], []
+            for host, rank in ranks.items():
+                known = self._drains.get(rank)
+                if host not in lost:
+                    if known is not None and known.reason == reason:
+                        back.append(rank)
+                elif known is None and rank not in excluded:
+                    gone.append(rank)
+            if gone:
+                context = drains.drain(self._drains, self._hosts, sorted(gone), reason, None)
+                await self._commit("drain", context)
+            if back:
+                context = drains.undrain(self._drains, self._hosts, sorted(back), "", None)
+                await self._commit("undrain", context)
 
     async def _move(self, name: str, moves: Callable[[int], bool], hosts: Iterable[str]) -> None:
         meant = set(hosts)

@@ -194,6 +194,11 @@ class JobScheduler:
         if taken:
             self._news.set()
 
+    def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
+        """Set which nodes one source has tagged, in place of those that it had before."""
+        self._graph.set_tagged(source, hosts)
+        self._news.set()
+
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before."""
         self._graph.set_drained(ranks)

@@ -53,6 +53,8 @@ class Graph:
         self._excluded = self._places(excluded)
         self._drained = 0
         self._offline = 0
+        self._tagged: dict[str, int] = {}
+        """The nodes that are tagged, by who says so."""
         self._everything = (1 << self.nodes) - 1
         self._ended = self._whole.copy()
         """What there is when all jobs have ended."""
@@ -146,6 +148,16 @@ class Graph:
     def set_offline(self, ranks: Iterable[int]) -> None:
         """Set which nodes are down, in place of those set before."""
         self._offline = self._places(ranks)
+
+    def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
+        """Set which nodes are tagged, as one source has it, in place of what that has said before.
+
+        Requests that want no tagged nodes do not get them, and wait. Unknown nodes are ignored.
+        """
+        known = self._inventory.by_host
+        nodes = bits(known[host] for host in hosts if host in known)
+        others = {name: held for name, held in self._tagged.items() if name != source}
+        self._tagged = {**others, source: nodes} if nodes else others
 
     def reserve(self, request: Request) -> None:
         """Keep from all others whatever a request could ever get."""
@@ -292,10 +304,17 @@ class Graph:
             excluded=self._excluded,
             drained=self._drained,
             offline=self._offline,
+            tagged=self._all_tagged() if request.untagged else 0,
             states=self._states,
             external=self._external,
             capacity=self._capacity,
         )
+
+    def _all_tagged(self) -> int:
+        tagged = 0
+        for nodes in self._tagged.values():
+            tagged |= nodes
+        return tagged
 
     def _meeting(self, constraint: str) -> int:
         if not constraint:

@@ -151,6 +151,7 @@ class Inventory:
             node.cores, node.gpus = bits(rank.cores), bits(rank.gpus)
         self.nodes = [known[rank] for rank in sorted(known)]
         self.places = {node.rank: place for place, node in enumerate(self.nodes)}
+        self.by_host = {node.host: place for place, node in enumerate(self.nodes)}
         self.rabbits: dict[str, list[int]] = {}
         """The numbers of the chassis by the names of their rabbits."""
         self._paths = {chassis.path: index for index, chassis in enumerate(self.chassis)}

@@ -13,6 +13,7 @@ from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Inventory, ids
 from warren.scheduling.request import Request
+from warren.scheduling.tags import TAG
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class View:
     excluded: int
     drained: int
     offline: int
+    tagged: int
+    """The nodes that the request does not want, for they are tagged."""
     states: Mapping[str, str]
     """What rabbits are, by their names."""
     external: Mapping[str, int]
@@ -50,7 +53,7 @@ class View:
 
     @property
     def usable(self) -> int:
-        return self.offered & ~self.drained & ~self.offline
+        return self.offered & ~self.drained & ~self.offline & ~self.tagged
 
 
 def never(request: Request, view: View) -> str:
@@ -286,13 +289,18 @@ def _kept_back(request: Request, view: View) -> str:
     They do if a request would fit at once with them, or would not fit without them however
     long it waited. Otherwise it waits for other jobs, and to give them back would not help.
     """
-    if not (view.drained or view.offline):
+    if not (view.drained or view.offline or view.tagged):
         return ""
     needless = view.whole.fits(request, view.usable)
     useless = not view.free.fits(request, view.offered)
     if needless and useless:
         return ""
-    kept = (("drained", view.drained), ("offline", view.offline & ~view.drained))
+    away = view.drained | view.offline
+    kept = (
+        ("drained", view.drained),
+        ("offline", view.offline & ~view.drained),
+        (f"tagged {TAG}", view.tagged & ~away),
+    )
     return "".join(f"; {word}: {_hosts(view.inventory, nodes)}" for word, nodes in kept if nodes)
 
 

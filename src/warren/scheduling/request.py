@@ -20,6 +20,7 @@ from warren.base.placing import Locality, Shared
 from warren.rfc import constraint, counts, ranges
 from warren.rfc.counts import Count
 from warren.rfc.errors import BadFormat
+from warren.scheduling import tags
 
 Part = Literal["nodes", "slots", "cores", "gpus"]
 Vertex = Mapping[str, Any]
@@ -54,6 +55,8 @@ class Request:
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, where flash is beside the nodes."""
     constraint: str = ""
+    untagged: bool = False
+    """Whether nodes that are tagged are not wanted (`tags`)."""
     """What the nodes have to meet (RFC 31), as JSON text."""
     more: tuple[tuple[Part, Count], ...] = ()
     """Which of the numbers above are but the least, from the outside in, and what may be
@@ -121,7 +124,7 @@ class _Reader:
         self._label = spec["tasks"][0]["slot"]
         self._more: list[tuple[Part, Count]] = []
         system = (spec["attributes"] or {}).get("system") or {}
-        self._constraint = _constraint(system.get("constraints"))
+        self._constraint, self._untagged = _constraint(system.get("constraints"))
 
     def request(self, top: Vertex) -> Request:
         path = "resources[0]"
@@ -206,7 +209,12 @@ class _Reader:
         )
 
     def _made(self, **counted: Any) -> Request:
-        return Request(**counted, constraint=self._constraint, more=tuple(self._more))
+        return Request(
+            **counted,
+            constraint=self._constraint,
+            untagged=self._untagged,
+            more=tuple(self._more),
+        )
 
     def _check_label(self, slot: Vertex, path: str) -> None:
         if slot.get("label") != self._label:
@@ -340,11 +348,13 @@ def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tupl
     return found
 
 
-def _constraint(given: Any) -> str:
+def _constraint(given: Any) -> tuple[str, bool]:
     if not given:
-        return ""
+        return "", False
     try:
         constraint.check(given, "attributes.system.constraints")
     except BadFormat as error:
         raise BadFormat(f"jobspec: {error}") from None
-    return orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
+    rest, untagged = tags.split(given)
+    text = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS).decode() if rest else ""
+    return text, untagged

@@ -1,10 +1,12 @@
 """Which flash the scheduler may give to jobs: that of rabbits whose Storages are Ready.
 
 And how much of it: what a rabbit says that it has, without what storage that is in no job's R
-takes of it. Both are told rabbit by rabbit, when there is news of one.
+takes of it. Nodes that have lost the link to their rabbit are drained or tagged (`dws.health`).
+All of it is told rabbit by rabbit, when there is news of one, and of all when it begins.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from warren.base.bytesize import GIB
@@ -12,6 +14,7 @@ from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.binding import Binding
 from warren.dws.breakdown import RABBIT
+from warren.dws.health import REASON, Policy, Verdict, verdict
 from warren.dws.objects import NnfStorage, Storage, read
 from warren.dws.rabbits import placeable, standing, usable
 from warren.dws.storage import flash_by_rabbit
@@ -36,6 +39,16 @@ class Scheduler(Protocol):
         self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
     ) -> None: ...
 
+    def set_tagged(self, source: str, hosts: Iterable[str]) -> None: ...
+
+
+class Nodes(Protocol):
+    """Drains nodes for a reason, and undrains those that it has drained for it."""
+
+    async def keep_drained(
+        self, lost: Iterable[str], reason: str, among: Iterable[str] | None = None
+    ) -> None: ...
+
 
 def withhold(rabbits: Iterable[str], scheduler: Scheduler) -> None:
     """Tell the scheduler to give out nothing of which nothing is known yet."""
@@ -44,19 +57,37 @@ def withhold(rabbits: Iterable[str], scheduler: Scheduler) -> None:
 
 
 async def follow(
-    storages: Informer, taken: Informer, binding: Binding, scheduler: Scheduler
+    storages: Informer,
+    taken: Informer,
+    binding: Binding,
+    scheduler: Scheduler,
+    nodes: Nodes,
+    policy: Callable[[], Policy] = Policy,
 ) -> None:
-    """Tell the scheduler what it may give out, from now on.
+    """Tell the scheduler what it may give out, and drain nodes, until cancelled.
 
     `storages` are the rabbits, and `taken` the NnfStorages, which are there for as long as
     there is flash that is theirs. `binding` tells whose jobs have made them.
     """
+
+    known: dict[str, Verdict] = {}
+    news: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
+
+    def judge(name: str, storage: Storage | None) -> None:
+        before, now = known.pop(name, Verdict()), verdict(storage, policy())
+        if storage is not None:
+            known[name] = now
+        if now.tagged != before.tagged:
+            scheduler.set_tagged(name, now.tagged)
+        if now.drained or before.drained:
+            news.put_nowait((now.drained, before.nodes | now.nodes))
 
     def rabbit_changed(obj: Object) -> None:
         key = key_of(obj)
         if key.namespace != kinds.DEFAULT_NAMESPACE:
             return
         raw = storages.get(key)
+        judge(key.name, None if raw is None else read(raw, Storage))
         if raw is None:
             scheduler.set_ssds(key.name, up=False)
             return
@@ -86,6 +117,12 @@ async def follow(
     taken.listen(storage_changed)
     await storages.wait_synced()
     storages.listen(rabbit_changed)
+    # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
+    lost = frozenset[str]().union(*(each.drained for each in known.values()))
+    await nodes.keep_drained(lost, REASON)
+    while True:
+        lost, among = await news.get()
+        await nodes.keep_drained(lost, REASON, among)
 
 
 def _maker(storage: NnfStorage, binding: Binding) -> JobId | None:

@@ -32,6 +32,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 from warren.scheduling.held import held
+from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, view
 
 log = structlog.get_logger()
@@ -170,11 +171,13 @@ class EmbeddedJobs:
         daemons: Sequence[str] = (),
     ) -> None:
         # What flux-coral2 calls `exclude` is a constraint, which the plugin adds to the job's own.
-        wired = None if nodes is None else {"hostlist": [hostlist.encode(nodes)]}
+        exclude: Mapping[str, Any] = UNTAGGED
+        if nodes is not None:
+            exclude = {"and": [UNTAGGED, {"hostlist": [hostlist.encode(nodes)]}]}
         message = codec.ResourceUpdate(
             id=job.id,
             resources=resources,
-            exclude=wired,
+            exclude=exclude,
             dw_constraints=constraints or msgspec.UNSET,
             requires=daemons or msgspec.UNSET,
         )

@@ -1,0 +1,56 @@
+"""What becomes of a rabbit's compute nodes when it, or a link of theirs to it, is lost.
+
+Whether the rabbit's flash is given out is another matter (`rabbits.usable`): that a rabbit is
+not Ready drains none of its nodes, which jobs without storage may go on using.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from warren.dws.objects import Storage
+
+REASON: Final = "rabbit lost PCIe connection"
+"""Why nodes are drained. Those that are drained for this, and no others, are undrained again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a site wants of nodes that have lost their rabbit (coral2-spec section 8)."""
+
+    drain_compute_nodes: bool = True
+    soft_drain: bool = True
+    """Whether nodes that are not drained are kept from jobs with storage, by a tag."""
+    drainable: Collection[str] | None = None
+    """The nodes that may be drained; None is all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is to be of the nodes of one rabbit. Nothing else about them is meant to change."""
+
+    nodes: frozenset[str] = frozenset()
+    drained: frozenset[str] = frozenset()
+    tagged: frozenset[str] = frozenset()
+
+
+def verdict(storage: Storage | None, policy: Policy) -> Verdict:
+    """Return what is to be of the nodes of a rabbit, by what its Storage says now.
+
+    A node is drained while its link is lost, whatever the rabbit is itself. One whose link is
+    lost and that is not to be drained is tagged, while the rabbit is Ready: of one that is not,
+    no flash is given out. Of a rabbit that is gone nothing is left.
+    """
+    if storage is None:
+        return Verdict()
+    links = storage.status.access.computes
+    lost = frozenset(each.name for each in links if each.status != "Ready")
+    drained = frozenset[str]()
+    if policy.drain_compute_nodes:
+        drained = lost if policy.drainable is None else lost & frozenset(policy.drainable)
+    softly = policy.soft_drain and storage.status.status == "Ready"
+    return Verdict(
+        nodes=frozenset(each.name for each in links),
+        drained=drained,
+        tagged=lost - drained if softly else frozenset(),
+    )

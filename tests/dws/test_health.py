@@ -1,0 +1,87 @@
+"""What becomes of a rabbit's nodes: a table of states and links, and what holds of all of them."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.dws.health import Policy, Verdict, verdict
+from warren.dws.objects import ComputeLink, Meta, Storage, StorageAccess, StorageSpec, StorageStatus
+
+STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
+DRAIN = Policy()
+SOFT = Policy(drain_compute_nodes=False)
+NOTHING = Policy(drain_compute_nodes=False, soft_drain=False)
+SOME = Policy(drainable=("n0",))
+NOBODY: frozenset[str] = frozenset()
+
+
+def rabbit(status: str, links: Mapping[str, str]) -> Storage:
+    told = tuple(ComputeLink(name=name, status=link) for name, link in links.items())
+    return Storage(
+        metadata=Meta(name="r0"),
+        spec=StorageSpec(),
+        status=StorageStatus(status=status, access=StorageAccess(computes=told)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "policy", "drained", "tagged"),
+    [
+        ("Ready", DRAIN, {"n0", "n1"}, set()),
+        ("Ready", SOFT, set(), {"n0", "n1"}),
+        ("Ready", NOTHING, set(), set()),
+        ("Ready", SOME, {"n0"}, {"n1"}),
+        *((state, DRAIN, {"n0", "n1"}, set()) for state in STATES if state != "Ready"),
+        *((state, SOFT, set(), set()) for state in STATES if state != "Ready"),
+        *((state, NOTHING, set(), set()) for state in STATES if state != "Ready"),
+        *((state, SOME, {"n0"}, set()) for state in STATES if state != "Ready"),
+    ],
+)
+def test_nodes_that_have_lost_their_link_are_drained_or_tagged_by_policy(
+    status: str, policy: Policy, drained: set[str], tagged: set[str]
+) -> None:
+    links = {"n0": "Offline", "n1": "Failed", "n2": "Ready"}
+    assert verdict(rabbit(status, links), policy) == Verdict(
+        nodes=frozenset(links), drained=frozenset(drained), tagged=frozenset(tagged)
+    )
+
+
+policies = st.builds(
+    Policy,
+    drain_compute_nodes=st.booleans(),
+    soft_drain=st.booleans(),
+    drainable=st.none() | st.frozensets(st.sampled_from(["n0", "n1", "n2", "other"])),
+)
+rabbits = st.builds(
+    rabbit,
+    st.sampled_from(STATES),
+    st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.sampled_from(STATES)),
+)
+
+
+@given(rabbits, policies)
+def test_no_node_with_a_good_link_and_none_of_another_rabbit_is_touched(
+    storage: Storage, policy: Policy
+) -> None:
+    found = verdict(storage, policy)
+    lost = {each.name for each in storage.status.access.computes if each.status != "Ready"}
+
+    assert found.nodes == {each.name for each in storage.status.access.computes}
+    assert found.drained | found.tagged <= lost
+    assert not found.drained & found.tagged
+    assert found.drained <= set(policy.drainable if policy.drainable is not None else lost)
+    assert policy.drain_compute_nodes or not found.drained
+    assert policy.soft_drain or not found.tagged
+
+
+@given(rabbits, policies)
+def test_of_a_rabbit_whose_links_are_back_or_that_is_gone_nothing_is_left(
+    storage: Storage, policy: Policy
+) -> None:
+    links = {each.name: "Ready" for each in storage.status.access.computes}
+    back = verdict(rabbit("Ready", links), policy)
+
+    assert (back.drained, back.tagged) == (NOBODY, NOBODY)
+    assert verdict(None, policy) == Verdict()

@@ -1,0 +1,193 @@
+"""Nodes that lose the link to their rabbit, by what the rabbit says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.harness import virtual
+from tests.harness.world import World, opened
+from tests.system.test_health import DW, OF_R0, R0, ends, opening, patch, storage, waits
+from warren.base.objects import Change, Key
+from warren.daemons.compose import Control
+from warren.dws import kinds
+from warren.dws.health import REASON, Policy
+from warren.dws.rabbits import NODE_NAME
+from warren.instance.simulated import Play
+from warren.kube.server.local import LocalClient
+from warren.scheduling.tags import UNTAGGED
+from warren.wlm.embedded import health
+
+SOFTLY = Policy(drain_compute_nodes=False)
+Life = Callable[[World, Control], Awaitable[None]]
+
+
+def lived(*lives: Life, policy: Policy | None = None) -> None:
+    """Live once or more often on the same cluster, by what a site wants."""
+
+    async def main() -> None:
+        async with opened(play=lambda command, environment: Play(seconds=1.0)) as world:
+            for life in lives:
+                await world.live(lambda control, life=life: life(world, control))  # type: ignore[misc]
+
+    with pytest.MonkeyPatch.context() as patched:
+        if policy is not None:
+            follow: Any = health.follow
+            patched.setattr(health, "follow", lambda *parts: follow(*parts, lambda: policy))
+        virtual.run(main())
+
+
+async def link(control: Control, **links: str) -> None:
+    """Have the rabbit say what its links are; those of which nothing is said are Ready."""
+    servers = [
+        {"id": str(number), "name": name, "hostname": name, "status": status, "health": "OK"}
+        for number, (name, status) in enumerate(
+            {name.replace("_", "-"): status for name, status in links.items()}.items()
+        )
+    ]
+    change = Change(
+        kind=kinds.NNF_NODE,
+        key=Key(R0, NODE_NAME),
+        patch={"status": {"servers": servers}},
+        status=True,
+    )
+    await LocalClient(control.api.store).patch(change)
+    await asyncio.sleep(0.5)
+
+
+async def drained(control: Control) -> Mapping[str, str]:
+    """Return why which nodes are drained."""
+    told = (await control.instance.bus.handle().rpc("resource.status"))["nodes"]
+    return {node["name"]: node["reason"] for node in told if node["state"].startswith("drain")}
+
+
+async def drain(control: Control, node: str, reason: str) -> None:
+    request = {"targets": node, "reason": reason}
+    await control.instance.bus.handle().rpc("resource.drain", request)
+
+
+def test_a_node_without_its_link_is_drained_within_a_second_and_undrained_when_it_is_back() -> None:
+    """Statement 000.52: the Storages are watched, and lost links drain nodes."""
+
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        await drain(control, "compute-02", "bad disk")
+        await link(control, compute_01="Offline", compute_02="Offline")
+        assert storage(control, R0)["status"]["status"] == "Ready"
+        assert await drained(control) == {"compute-01": REASON, "compute-02": "bad disk"}
+        held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
+        assert (await waits(control, held)).endswith("; drained: compute-[01-02]")
+
+        await link(control)
+        assert await drained(control) == {"compute-02": "bad disk"}
+        await control.instance.bus.handle().rpc("resource.undrain", {"targets": "compute-02"})
+        assert await ends(world, control, held) == "compute-[00-03]"
+
+    lived(life)
+
+
+def test_every_job_with_storage_excludes_the_nodes_that_are_tagged() -> None:
+    """Statement 000.17: as today, by the property, and not by the names of the nodes."""
+
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        for given, made in (
+            ({}, UNTAGGED),
+            ({"constraints": OF_R0}, {"and": [OF_R0, UNTAGGED]}),
+        ):
+            job = await world.submit(control, attributes={**DW, **given})
+            await ends(world, control, job)
+            (update,) = [
+                event for event in world.eventlog(control, job) if event.name == "jobspec-update"
+            ]
+            assert update.context["attributes.system.constraints"] == made
+
+    lived(life)
+
+
+def test_a_node_is_only_tagged_where_the_site_wants_so_and_jobs_without_storage_get_it() -> None:
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        await link(control, compute_01="Offline")
+        assert await drained(control) == {}
+        held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
+        assert (await waits(control, held)).endswith("; tagged badrabbit: compute-01")
+        small = await world.submit(control, nodes=3, attributes={**DW, "constraints": OF_R0})
+        await asyncio.sleep(60.0)
+        found = control.instance.manager.find(small)
+        assert found is not None
+        assert found.r is not None
+        assert found.r["execution"]["nodelist"] == ["compute-[00,02-03]"]
+        plain = await world.submit(control, attributes={"constraints": OF_R0})
+        await asyncio.sleep(60.0)
+        other = control.instance.manager.find(plain)
+        assert other is not None
+        assert other.r is not None
+        assert other.r["execution"]["nodelist"] == ["compute-[00-03]"]
+
+        await link(control)
+        assert await ends(world, control, held) == "compute-[00-03]"
+
+    lived(life, policy=SOFTLY)
+
+
+def test_tags_and_drains_of_a_link_that_came_back_meanwhile_do_not_outlive_a_restart() -> None:
+    async def before(world: World, control: Control) -> None:
+        await opening(world, control)
+        await link(control, compute_01="Offline")
+        assert await drained(control) == {"compute-01": REASON}
+        await drain(control, "compute-02", "bad disk")
+        # It comes back while the instance hears of nothing.
+        await patch(control, R0, {"spec": {"mode": "Testing"}})
+        links = [
+            {**each, "status": "Ready"}
+            for each in storage(control, R0)["status"]["access"]["computes"]
+        ]
+        resources: Any = control.instance.resources
+        resources.keep_drained = _deaf
+        await patch(control, R0, {"status": {"access": {"computes": links}}})
+        assert await drained(control) == {"compute-01": REASON, "compute-02": "bad disk"}
+
+    async def after(world: World, control: Control) -> None:
+        await asyncio.sleep(1.0)
+        assert await drained(control) == {"compute-02": "bad disk"}
+
+    lived(before, after)
+
+
+async def _deaf(*heard: object) -> None:
+    """Does nothing, as an instance that is not there."""
+
+
+def test_a_tag_is_there_again_after_a_restart_and_none_without_its_rabbit() -> None:
+    held = []
+
+    async def before(world: World, control: Control) -> None:
+        await opening(world, control)
+        await link(control, compute_01="Offline")
+
+    async def after(world: World, control: Control) -> None:
+        held.append(await world.submit(control, attributes={**DW, "constraints": OF_R0}))
+        assert (await waits(control, held[0])).endswith("; tagged badrabbit: compute-01")
+        graph = control.instance.scheduler._graph
+        assert list(graph._tagged) == [R0]
+        key = Key("default", "default")
+        nodes: Any = {"spec": {"storageNodes": []}}
+        await LocalClient(control.api.store).patch(
+            Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=nodes)
+        )
+        await asyncio.sleep(1.0)
+        assert list(graph._tagged) == []
+
+    lived(before, after, policy=SOFTLY)
+
+
+def test_a_rabbit_that_is_offline_itself_drains_none_of_its_nodes() -> None:
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        await patch(control, R0, {"spec": {"state": "Disabled"}})
+        await asyncio.sleep(1.0)
+        assert await drained(control) == {}
+
+    lived(life)
