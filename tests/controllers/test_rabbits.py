@@ -499,3 +499,26 @@ def test_other_leases_are_not_looked_at() -> None:
             assert statuses(api) == ["Ready", "Ready"]
 
     with_controller(story)
+
+
+def test_a_rabbit_is_drained_while_it_is_annotated_and_says_who_has_done_it() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        async with running(api, controller.reconciler.run()):
+            await two_ready(api)
+            key = Key("default", "r0")
+            note = '{"by":"ann","since":"2026-01-31T12:00:00Z","reason":"bad disk"}'
+            carried: Any = {"metadata": {"annotations": {labels.DRAINED: note}}}
+            await api.change(kinds.STORAGE, key, carried)
+            assert statuses(api) == ["Drained", "Ready"]
+            why = "by ann since 2026-01-31T12:00:00Z: bad disk"
+            assert told(api, "r0")["message"] == f"Drained {why}"
+            # Its agent goes away and comes back: it is drained still.
+            await lease(api, "r0", "")
+            assert statuses(api) == ["Offline", "Ready"]
+            await lease(api, "r0", "r0")
+            assert statuses(api) == ["Drained", "Ready"]
+            carried = {"metadata": {"annotations": {labels.DRAINED: None}}}
+            await api.change(kinds.STORAGE, key, carried)
+            assert statuses(api) == ["Ready", "Ready"]
+
+    with_controller(story)

@@ -430,7 +430,7 @@ def test_servers_that_are_filled_in_wrongly_are_the_workload_managers_fault(
     ("late", "word"),
     [
         (rabbit("r1", {"state": "Disabled"}), "Disabled"),
-        *((rabbit("r1", status=each), each) for each in ("Drained", "Failed", "Offline")),
+        *((rabbit("r1", status=each), each) for each in ("Degraded", "Failed", "Starting")),
     ],
 )
 def test_flash_of_a_rabbit_that_is_not_ready_is_not_taken_for_new_storage(
@@ -443,6 +443,13 @@ def test_flash_of_a_rabbit_that_is_not_ready_is_not_taken_for_new_storage(
         check([need()], servers(share_of(r0=1, r1=1)), rabbits)
     assert (told.value.type, told.value.severity) == ("WLM", "Fatal")
     check([need()], servers(share_of(r0=1)), rabbits)
+
+
+@pytest.mark.parametrize("status", ["Drained", "Offline"])
+def test_flash_that_a_job_was_given_is_made_by_a_drained_rabbit_and_waited_for_of_an_offline_one(
+    status: str,
+) -> None:
+    check([need()], servers(share_of(r0=1)), {"r0": rabbit("r0", status=status)})
 
 
 def test_nodes_are_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:

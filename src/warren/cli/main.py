@@ -46,12 +46,12 @@ _COMMANDS: Final = {
     "config": ("warren.cli.config", "config", "Show the configuration of the instance."),
     "kvs": ("warren.cli.kvs.group", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
-    "rabbits": ("warren.cli.storage", "rabbits", "List rabbits."),
     "persistent": (
         "warren.cli.persistent",
         "persistent",
         "Create, list, share and destroy persistent storage.",
     ),
+    "rabbits": ("warren.cli.rabbits", "rabbits", "List, drain and disable rabbits."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
     "doctor": ("warren.cli.cluster.doctor", "doctor", "Find and remove orphaned resources."),

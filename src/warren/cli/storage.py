@@ -53,11 +53,8 @@ def workflows(state: StateDir, as_json: bool) -> None:
     print_table(headers, rows, right="AGE")
 
 
-@click.command()
-@statedir_option
-@json_option
-def rabbits(state: StateDir, as_json: bool) -> None:
-    """List rabbits: their flash, and who has it."""
+def list_rabbits(state: StateDir, as_json: bool) -> None:
+    """Print the rabbits: their flash, and who has it."""
     storages, shares, blocks, configurations = _listed(
         state,
         kinds.STORAGE,
@@ -82,11 +79,12 @@ def rabbits(state: StateDir, as_json: bool) -> None:
             ",".join(each["workflows"]),
             ",".join(each["persistent"]),
             ",".join(each["system"]),
+            each["message"],
         )
         for each in found
     ]
     who = ("WORKFLOWS", "PERSISTENT", "SYSTEM")
-    headers = ("NAME", "STATUS", "CAPACITY", "ALLOCATED", "FREE", "COMPUTES", *who)
+    headers = ("NAME", "STATUS", "CAPACITY", "ALLOCATED", "FREE", "COMPUTES", *who, "MESSAGE")
     print_table(headers, rows, right="CAPACITY ALLOCATED FREE")
 
 
@@ -153,6 +151,7 @@ def _rabbit(
         "name": name,
         "state": storage["spec"].get("state", ""),
         "status": status.get("status", "Starting"),
+        "message": status.get("message") or "",
         "capacity": status.get("capacity", 0),
         "allocated": flash.get(name, 0),
         "computes": computes.get(name, []),

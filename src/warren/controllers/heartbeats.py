@@ -105,13 +105,13 @@ class Heartbeats:
         self._leases = informers.of(LEASE, NAMESPACE)
         self._changed = changed
         self._seen: dict[str, _Seen] = {}
-        self._leases.listen(self._told)
+        self._leases.listen(self._lease_changed)
 
     def missing(self, rabbit: str) -> list[Create]:
         """Return the Lease that is to be made for a rabbit, if it has none."""
         if self._leases.get(key(rabbit)) is not None:
             return []
-        # Nobody holds it yet: its agent will.
+        # Its agent will hold it.
         return [
             Create(
                 kind=LEASE,
@@ -133,7 +133,7 @@ class Heartbeats:
         lasts = seen.spec.get("leaseDurationSeconds") or DEFAULT_TIMING.lease_duration
         return max(0.0, seen.since + lasts - asyncio.get_running_loop().time())
 
-    def _told(self, obj: Object) -> None:
+    def _lease_changed(self, obj: Object) -> None:
         rabbit = key_of(obj).name
         known: Any = self._leases.get(key(rabbit))
         if known is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Remove, Write
-from warren.dws import kinds, labels, reports
+from warren.dws import kinds, labels, outofservice, reports
 from warren.dws.node import RawVolumes
 from warren.dws.objects import (
     ComputeLink,
@@ -122,7 +122,18 @@ def usable(storage: Storage) -> bool:
 
     What an administrator has asked for counts before it shows in the status.
     """
-    return storage.spec.state != "Disabled" and storage.status.status == "Ready"
+    ready = storage.spec.state != "Disabled" and storage.status.status == "Ready"
+    return ready and not _drained(storage)
+
+
+def serves(storage: Storage) -> bool:
+    """Return whether a rabbit makes storage of flash that was given to a job before.
+
+    One that is drained does, and one whose agent is gone does when that is back.
+    """
+    return storage.spec.state != "Disabled" and storage.status.status in (
+        "Ready", "Drained", "Offline",
+    )  # fmt: skip
 
 
 def placeable(storage: Storage) -> list[str]:
@@ -137,7 +148,14 @@ def placeable(storage: Storage) -> list[str]:
 
 def standing(storage: Storage) -> str:
     """Return in a word what a rabbit is."""
-    return "Disabled" if storage.spec.state == "Disabled" else storage.status.status
+    if storage.spec.state == "Disabled":
+        return "Disabled"
+    state = storage.status.status
+    return "Drained" if state == "Ready" and _drained(storage) else state
+
+
+def _drained(storage: Storage) -> bool:
+    return labels.DRAINED in storage.metadata.annotations
 
 
 def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
@@ -174,16 +192,18 @@ def _status(
     disabled = storage.spec.state == "Disabled"
     if storage.spec.mode == "Testing":
         # All of it is the tester's, but that what is disabled is not tested.
-        return {"status": "Disabled", "message": _DISABLED} if disabled else {}
+        return {"status": "Disabled", "message": _disabled(storage)} if disabled else {}
     message = None
     if disabled:
-        state, message = "Disabled", _DISABLED
+        state, message = "Disabled", _disabled(storage)
     elif node is None:
         state = "Starting"
     elif node.status.fenced:
         state = "Degraded"
     elif not alive:
         state, message = "Offline", _OFFLINE
+    elif _drained(storage):
+        state, message = "Drained", f"Drained{outofservice.said(storage, labels.DRAINED)}"
     else:
         state = _known(node.status.status)
     status: dict[str, Any] = {
@@ -204,6 +224,10 @@ def _status(
             "computes": [_link(each.name, states) for each in rabbit.computes_access],
         }
     return status
+
+
+def _disabled(storage: Storage) -> str:
+    return f"{_DISABLED}{outofservice.said(storage, labels.DISABLED)}"
 
 
 def _device(drive: Drive | StorageDevice) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from warren.dws import kinds, reports
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
-from warren.dws.rabbits import standing, usable
+from warren.dws.rabbits import serves, standing
 
 
 def check(
@@ -100,7 +100,7 @@ def _wrong_rabbits(
     for name, rabbit in found.items():
         if rabbit is None:
             yield f"there is no Storage {name}"
-        elif not usable(rabbit):
+        elif not serves(rabbit):
             yield (
                 f"{name} is {standing(rabbit)}, and only rabbits that are Ready take new storage: "
                 "submit the job again"

@@ -1,0 +1,176 @@
+"""`warren rabbits`: what rabbits there are, and taking them out of service and back."""
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Change, Object, key_of
+from warren.cli.common import (
+    json_option,
+    print_json,
+    print_table,
+    require_running,
+    run,
+    statedir_option,
+)
+from warren.cli.lazy import Group
+from warren.cli.storage import list_rabbits
+from warren.daemons.statedir import StateDir
+from warren.dws import kinds, labels, outofservice
+from warren.dws.objects import Storage, read
+from warren.dws.outofservice import Action
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@statedir_option
+@json_option
+@click.pass_context
+def rabbits(context: click.Context, state: StateDir, as_json: bool) -> None:
+    """List rabbits, or take them out of service and back."""
+    if context.invoked_subcommand is None:
+        list_rabbits(state, as_json)
+
+
+@rabbits.command("status")
+@statedir_option
+@json_option
+@click.argument("targets", metavar="[RABBIT]", required=False)
+def status(state: StateDir, as_json: bool, targets: str | None) -> None:
+    """Show what rabbits are, who has taken them out of service, when and why."""
+    found = [summary(each) for each in _demanded(_storages(state), targets)]
+    if as_json:
+        print_json({"rabbits": found})
+        return
+    from warren.rfc import hostlist
+
+    rows = [
+        (
+            each["name"],
+            each["status"],
+            each["since"],
+            each["by"],
+            each["reason"],
+            hostlist.encode(each["lost"]),
+            each["message"],
+        )
+        for each in found
+    ]
+    print_table(("NAME", "STATUS", "SINCE", "BY", "REASON", "LOST", "MESSAGE"), rows)
+
+
+def summary(obj: Object) -> dict[str, Any]:
+    """Return what there is to say of the service of a rabbit."""
+    storage = read(obj, Storage)
+    carried = storage.metadata.annotations
+    disabled = storage.spec.state == "Disabled"
+    known = outofservice.note(carried, labels.DISABLED if disabled else labels.DRAINED)
+    links = storage.status.access.computes
+    return {
+        "name": storage.metadata.name,
+        "state": storage.spec.state,
+        "status": storage.status.status,
+        "drained": labels.DRAINED in carried,
+        "since": known.get("since", ""),
+        "by": known.get("by", ""),
+        "reason": known.get("reason", ""),
+        "lost": [each.name for each in links if each.status != "Ready"],
+        "message": storage.status.message,
+    }
+
+
+_HELP = {
+    Action.DRAIN: "Give out no more flash of a rabbit. Jobs keep what they have of it.",
+    Action.UNDRAIN: "Return a drained rabbit to service.",
+    Action.DISABLE: "Disable a rabbit: it makes no storage for any job.",
+    Action.ENABLE: "Return a disabled rabbit to service.",
+}
+
+
+def _command(action: Action) -> None:
+    """Make the command of an action."""
+    takes = action in (Action.DRAIN, Action.DISABLE)
+
+    def work(
+        state: StateDir, targets: str, reason: tuple[str, ...] = (), force: bool = False
+    ) -> None:
+        # Everything is refused before anything is changed.
+        changes = [
+            outofservice.change(
+                read(each, Storage),
+                action,
+                by=_user(),
+                now=time.time(),
+                reason=" ".join(reason),
+                force=force,
+            )
+            for each in _demanded(_storages(state), targets)
+        ]
+        _write(state, changes)
+
+    if takes:  # the last one first, as decorators go
+        work = click.argument("reason", nargs=-1)(work)
+        again = "Give a new reason where it is so already."
+        work = click.option("-f", "--force", is_flag=True, help=again)(work)
+    work = click.argument("targets", metavar="RABBIT")(statedir_option(work))
+    made: Callable[[Any], click.Command] = rabbits.command(action.value, help=_HELP[action])
+    made(work)
+
+
+for _action in Action:
+    _command(_action)
+
+
+def _user() -> str:
+    """Return who asks, by name where there is one."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _demanded(storages: Sequence[Object], targets: str | None) -> Sequence[Object]:
+    """Return the rabbits that are named, as a hostlist, or all. Raises UserMistake."""
+    if targets is None:
+        return storages
+    from warren.rfc import hostlist
+
+    known = {key_of(each).name: each for each in storages}
+    names = dict.fromkeys(hostlist.decode(targets))
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        there = f"name some of {hostlist.encode(known)}." if known else "there are none yet."
+        named = hostlist.encode(unknown) or repr(targets)
+        raise UserMistake(f"There is no rabbit {named}: {there}")
+    return [known[name] for name in names]
+
+
+def _storages(state: StateDir) -> list[Object]:
+    from warren.kube import kubeconfig
+    from warren.kube.http import connect
+
+    require_running(state)
+    state.demand_owner()
+
+    async def work() -> list[Object]:
+        async with connect(kubeconfig.load(state.kubeconfig)) as client:
+            found = await client.list(kinds.STORAGE, kinds.DEFAULT_NAMESPACE)
+            return sorted(found.items, key=lambda obj: str(key_of(obj)))
+
+    return run(work())
+
+
+def _write(state: StateDir, changes: Sequence[Change]) -> None:
+    from warren.kube import kubeconfig
+    from warren.kube.http import connect
+
+    async def work() -> None:
+        async with connect(kubeconfig.load(state.kubeconfig)) as client:
+            for change in changes:
+                await client.patch(change)
+
+    run(work())

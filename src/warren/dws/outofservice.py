@@ -1,0 +1,97 @@
+"""Rabbits that admins take out of service, and put back: who has done it, when and why.
+
+It stands in annotations of the Storage. A drained rabbit takes no new allocations, and jobs
+that have some of its flash use it to their end. A disabled one (`spec.state`) makes nothing for
+any job.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Change
+from warren.base.times import rfc3339
+from warren.dws import kinds, labels
+from warren.dws.objects import Storage
+
+
+class Action(StrEnum):
+    """What admins do."""
+
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    DISABLE = "disable"
+    ENABLE = "enable"
+
+
+_ABOUT: Final = {
+    Action.DRAIN: labels.DRAINED,
+    Action.UNDRAIN: labels.DRAINED,
+    Action.DISABLE: labels.DISABLED,
+    Action.ENABLE: labels.DISABLED,
+}
+
+
+def change(
+    storage: Storage, action: Action, *, by: str, now: float, reason: str, force: bool = False
+) -> Change:
+    """Return what an action changes of a Storage.
+
+    Raises UserMistake where the rabbit is already what it is to become, but to give the reason
+    anew with `force`.
+    """
+    name, about = storage.metadata.name, _ABOUT[action]
+    disabling = about == labels.DISABLED
+    word = "disabled" if disabling else "drained"
+    is_so = storage.spec.state == "Disabled" if disabling else about in storage.metadata.annotations
+    patch: dict[str, Any]
+    if action in (Action.DRAIN, Action.DISABLE):
+        if is_so and not force:
+            raise UserMistake(
+                f"{name} is {word} already{said(storage, about)}: --force gives a new reason."
+            )
+        note = {"by": by, "since": rfc3339(now), "reason": reason}
+        patch = {"metadata": {"annotations": {about: orjson.dumps(note).decode()}}}
+        if disabling:
+            patch["spec"] = {"state": "Disabled"}
+    else:
+        if not is_so:
+            raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
+        patch = {"metadata": {"annotations": {about: None}}}
+        if disabling:
+            patch["spec"] = {"state": "Enabled"}
+    return Change(
+        kind=kinds.STORAGE,
+        key=storage.metadata.key,
+        patch=patch,
+        resource_version=storage.metadata.resource_version,
+    )
+
+
+def note(annotations: Mapping[str, str], about: str) -> Mapping[str, str]:
+    """Return who has taken a rabbit out of service, since when and why, as far as that is told.
+
+    An annotation that was written by hand, in other words, is the reason.
+    """
+    text = annotations.get(about)
+    if text is None:
+        return {}
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        return {"reason": text} if text else {}
+    return {key: str(found[key]) for key in ("by", "since", "reason") if found.get(key)}
+
+
+def said(storage: Storage, about: str) -> str:
+    """Write who, when and why, to follow on what was done: ` by root since ...: bad disk`."""
+    known = note(storage.metadata.annotations, about)
+    by = f" by {known['by']}" if "by" in known else ""
+    since = f" since {known['since']}" if "since" in known else ""
+    why = f": {known['reason']}" if "reason" in known else ""
+    return f"{by}{since}{why}"

@@ -1,0 +1,100 @@
+"""Rabbits that admins take out of service: who, when and why, and what that changes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warren.base.errors import UserMistake
+from warren.dws import labels, outofservice
+from warren.dws.objects import Meta, Storage, StorageSpec, StorageStatus
+from warren.dws.outofservice import Action
+from warren.dws.rabbits import serves, standing, usable
+
+NOW = 1_790_000_000.0
+SINCE = "2026-09-21T14:13:20Z"
+
+
+def rabbit(state: str = "Enabled", status: str = "Ready", **annotations: str) -> Storage:
+    carried = {f"warren.cluster/{name}": text for name, text in annotations.items()}
+    return Storage(
+        metadata=Meta(name="r0", namespace="default", annotations=carried, resource_version="7"),
+        spec=StorageSpec(state=state),
+        status=StorageStatus(status=status),
+    )
+
+
+def changed(storage: Storage, action: Action, force: bool = False) -> Storage:
+    """Return a rabbit as it is after an action, with its status as it was."""
+    change = outofservice.change(storage, action, by="ann", now=NOW, reason="bad disk", force=force)
+    assert change.resource_version == "7"
+    patch: Any = change.patch
+    carried: dict[str, Any] = {**storage.metadata.annotations, **patch["metadata"]["annotations"]}
+    annotations = {
+        key.removeprefix("warren.cluster/"): text for key, text in carried.items() if text
+    }
+    state = patch.get("spec", {}).get("state", storage.spec.state)
+    return rabbit(state, storage.status.status, **annotations)
+
+
+def test_a_drained_rabbit_takes_no_new_allocations_and_serves_those_that_there_are() -> None:
+    drained = changed(rabbit(), Action.DRAIN)
+    assert (usable(drained), serves(drained), standing(drained)) == (False, True, "Drained")
+    assert outofservice.said(drained, labels.DRAINED) == f" by ann since {SINCE}: bad disk"
+    assert changed(drained, Action.UNDRAIN) == rabbit()
+
+
+def test_a_disabled_rabbit_does_neither() -> None:
+    disabled = changed(rabbit(), Action.DISABLE)
+    assert (usable(disabled), serves(disabled), standing(disabled)) == (False, False, "Disabled")
+    assert outofservice.note(disabled.metadata.annotations, labels.DISABLED) == {
+        "by": "ann", "since": SINCE, "reason": "bad disk",
+    }  # fmt: skip
+    assert changed(disabled, Action.ENABLE) == rabbit()
+
+
+def test_what_is_so_already_is_refused_but_for_a_new_reason() -> None:
+    for action, undo, word in (
+        (Action.DRAIN, Action.UNDRAIN, "drained"),
+        (Action.DISABLE, Action.ENABLE, "disabled"),
+    ):
+        out = changed(rabbit(), action)
+        with pytest.raises(UserMistake, match=f"r0 is {word} already by ann since .*: bad disk"):
+            changed(out, action)
+        assert changed(out, action, force=True) == out
+        with pytest.raises(UserMistake, match=f"r0 is not {word}"):
+            changed(rabbit(), undo)
+
+
+def test_an_annotation_that_was_written_by_hand_is_the_reason() -> None:
+    assert outofservice.said(rabbit(drained="bad disk"), labels.DRAINED) == ": bad disk"
+    assert outofservice.said(rabbit(drained='["x"]'), labels.DRAINED) == ': ["x"]'
+    assert outofservice.said(rabbit(drained=""), labels.DRAINED) == ""
+    assert not usable(rabbit(drained=""))
+
+
+@given(st.lists(st.sampled_from(Action), max_size=8))
+def test_draining_and_disabling_do_not_undo_each_other(actions: list[Action]) -> None:
+    storage, drained, disabled = rabbit(), False, False
+    for action in actions:
+        try:
+            storage = changed(storage, action)
+        except UserMistake:
+            continue
+        drained = {Action.DRAIN: True, Action.UNDRAIN: False}.get(action, drained)
+        disabled = {Action.DISABLE: True, Action.ENABLE: False}.get(action, disabled)
+    assert usable(storage) == (not drained and not disabled)
+    assert serves(storage) == (not disabled)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_usable", "does_serve"),
+    [("Ready", True, True), ("Offline", False, True), ("Drained", False, True),
+     ("Failed", False, False), ("Degraded", False, False), ("Starting", False, False)],
+)  # fmt: skip
+def test_only_rabbits_that_will_be_back_are_waited_for(
+    status: str, is_usable: bool, does_serve: bool
+) -> None:
+    assert usable(rabbit(status=status)) == is_usable
+    assert serves(rabbit(status=status)) == does_serve
