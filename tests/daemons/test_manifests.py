@@ -88,7 +88,9 @@ class Overheard:
     def _heard(self, verb: str, kind: Kind, namespace: str, part: str = "") -> None:
         context = structlog.contextvars.get_contextvars()
         reconciler = context.get("reconciler")
-        if kind == LEASE:
+        if kind == kinds.SYSTEM_STATUS:
+            role = "nnf-workload-manager"
+        elif kind == LEASE:
             # Of rabbits: by roles of their own, in their own namespace.
             role = "lease of agent" if reconciler is None and verb == "patch" else "leases"
         elif reconciler in REPORTERS:
@@ -712,6 +714,7 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     copies = granted("warren-copies-viewer")
     assert copies == {(verb, "nnfdatamovements") for verb in READ}
     assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= table | copies
+    assert granted("nnf-workload-manager") == told.actions["nnf-workload-manager"]
 
 
 def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:

@@ -1,5 +1,6 @@
 """The process dies after every single write, while nodes are drained and jobs come and go."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,9 @@ from tests.harness import virtual
 from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, opened
+from warren.base.objects import Key
 from warren.daemons.compose import Control
+from warren.dws import kinds
 from warren.lifecycle.states import Result
 from warren.rfc import resource_set
 
@@ -61,3 +64,25 @@ def test_a_drain_that_was_answered_holds_after_a_stop_after_any_write() -> None:
         write += 1 if write < 40 else LATER
 
     assert write > 200
+
+
+def test_a_node_that_is_away_is_disabled_in_the_system_status() -> None:
+    async def main() -> None:
+        async with opened() as world:
+            await world.live(lambda control: life(control))
+
+    async def life(control: Control) -> None:
+        def told() -> dict[str, str]:
+            found = control.api.store.get(kinds.SYSTEM_STATUS, Key("default", "default"))
+            return dict(found["data"]["nodes"])
+
+        await asyncio.sleep(1.0)
+        assert told() == {f"compute-{number:02d}": "Enabled" for number in range(8)}
+        await control.instance.resources.set_down(["compute-03"])
+        await asyncio.sleep(1.0)
+        assert told()["compute-03"] == "Disabled"
+        await control.instance.resources.set_up(["compute-03"])
+        await asyncio.sleep(1.0)
+        assert set(told().values()) == {"Enabled"}
+
+    virtual.run(main())

@@ -1,11 +1,22 @@
 """The interface between the conductor and a workload manager, as a protocol."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from warren.base.placing import Held
 from warren.dws.binding import Binding
 from warren.dws.conduct import Job
+
+
+class Nodes(Protocol):
+    """The compute nodes of a workload manager."""
+
+    def follow(self) -> AsyncIterator[Mapping[str, bool]]:
+        """Return all nodes with whether each is there, now and at each change.
+
+        Raises a Retryable where the workload manager does not answer.
+        """
+        ...
 
 
 class WorkloadManager(Protocol):

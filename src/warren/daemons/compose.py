@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from warren.base.clock import Clock
 from warren.base.objects import Key
 from warren.conductor.conductor import Conductor
+from warren.conductor.systemstatus import SystemStatus
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.globalfs import GlobalFileSystemController
@@ -48,6 +49,7 @@ from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.persistents import PersistentStorage
+from warren.wlm.embedded.online import OnlineNodes
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.validator import StorageValidator
 
@@ -220,7 +222,8 @@ def conductor(
     )
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
-    return methods, {"jobs": jobs.run, "conductor": leading.run}
+    nodes = SystemStatus(client, OnlineNodes(handle))
+    return methods, {"jobs": jobs.run, "conductor": leading.run, "system status": nodes.run}
 
 
 def control(site: Site, ports: Ports) -> Control:

@@ -36,6 +36,9 @@ SYSTEM_STORAGE: Final = Kind(*_NNF, "NnfSystemStorage", "nnfsystemstorages", sta
 
 LUSTRE: Final = Kind(*_LUS, "LustreFileSystem", "lustrefilesystems", status=True)
 
+SYSTEM_STATUS: Final = Kind(*_DWS, "SystemStatus", "systemstatuses")
+"""The workload manager's word of its nodes. It is of no Workflow, and none of the kinds here."""
+
 NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, status=True)
 """What each node has of its own. It is Kubernetes', and none of the kinds here."""
 

@@ -1,0 +1,67 @@
+"""The SystemStatus: which compute nodes the workload manager has, and which are out of reach.
+
+Drivers do not wait for a node that is Disabled there (dws-spec section 6).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+import structlog
+
+from warren.base.errors import Retryable
+from warren.base.objects import Change, Key
+from warren.conductor.port import Nodes
+from warren.dws import kinds
+from warren.dws.systemstatus import changes
+from warren.kube.client import AlreadyExists, Client, NotFound
+
+log = structlog.get_logger()
+
+KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
+
+_AGAIN: Final = 5.0
+"""Seconds before the whole is looked at again, where either side did not answer."""
+
+
+class SystemStatus:
+    """Keeps the SystemStatus what the workload manager's nodes are."""
+
+    def __init__(self, client: Client, nodes: Nodes) -> None:
+        self._client = client
+        self._nodes = nodes
+
+    async def run(self) -> None:
+        """Keep it until cancelled. Of what changes, only that is written."""
+        while True:
+            try:
+                known = await self._found()
+                async with aclosing(self._nodes.follow()) as news:  # type: ignore[type-var]
+                    async for online in news:
+                        patch = changes(known, online)
+                        if patch:
+                            await self._write(patch)
+                            known = {**known, **patch}
+                            known = {node: word for node, word in known.items() if word}
+            except Retryable as error:
+                log.info("system status is not written", reason=str(error))
+            except NotFound:
+                log.info("system status was removed")
+            await asyncio.sleep(_AGAIN)
+
+    async def _found(self) -> Mapping[str, Any]:
+        """Return what is said of which node; first make the object, where it is not there."""
+        try:
+            obj = await self._client.get(kinds.SYSTEM_STATUS, KEY)
+        except NotFound:
+            made = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "data": {}}
+            try:
+                obj = await self._client.create(kinds.SYSTEM_STATUS, made)
+            except AlreadyExists:
+                obj = await self._client.get(kinds.SYSTEM_STATUS, KEY)
+        return dict((obj.get("data") or {}).get("nodes") or {})
+
+    async def _write(self, nodes: Mapping[str, Any]) -> None:
+        change = Change(kind=kinds.SYSTEM_STATUS, key=KEY, patch={"data": {"nodes": nodes}})
+        await self._client.patch(change)

@@ -1,0 +1,18 @@
+"""What a SystemStatus says of the compute nodes (dws-spec section 6)."""
+
+from collections.abc import Mapping
+
+ENABLED = "Enabled"
+DISABLED = "Disabled"
+
+
+def changes(known: Mapping[str, str], online: Mapping[str, bool]) -> dict[str, str | None]:
+    """Return what is to be changed of what is said; None for nodes that are none any more.
+
+    `online` has all nodes, and whether each of them is there.
+    """
+    wanted = {node: ENABLED if there else DISABLED for node, there in online.items()}
+    changed: dict[str, str | None] = {
+        node: word for node, word in wanted.items() if known.get(node) != word
+    }
+    return changed | dict.fromkeys(known.keys() - wanted.keys())
