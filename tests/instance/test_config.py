@@ -200,3 +200,12 @@ def test_a_bad_file_is_not_kept(tmp_path: Path) -> None:
         config.keep(given, kept)
 
     assert config.load(kept).exec.kill_timeout == "1s"
+
+
+def test_queues_whose_nodes_may_be_drained_are_there() -> None:
+    text = "[queues.a]\nhosts = 'n1'\n[rabbit]\ndrain_queues = ['a', 'b']\n"
+    with pytest.raises(UserMistake, match=r"rabbit\.drain_queues\[1\]: there is no queue 'b'"):
+        config.parse(text)
+    assert config.parse(text.replace(", 'b'", "")).rabbit.drain_queues == ("a",)
+    with pytest.raises(UserMistake, match="soft-drain"):
+        config.parse("[rabbit]\nsoft-drain = true\n")

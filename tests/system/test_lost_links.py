@@ -4,38 +4,34 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import pytest
-
 from tests.harness import virtual
 from tests.harness.world import World, opened
 from tests.system.test_health import DW, OF_R0, R0, ends, opening, patch, storage, waits
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.dws.health import REASON, Policy
+from warren.dws.health import REASON
 from warren.dws.rabbits import NODE_NAME
+from warren.instance.config import Config, Rabbit
 from warren.instance.simulated import Play
 from warren.kube.server.local import LocalClient
+from warren.lifecycle.policy import Queue
 from warren.scheduling.tags import UNTAGGED
-from warren.wlm.embedded import health
 
-SOFTLY = Policy(drain_compute_nodes=False)
+SOFTLY = Config(rabbit=Rabbit(drain_compute_nodes=False))
 Life = Callable[[World, Control], Awaitable[None]]
 
 
-def lived(*lives: Life, policy: Policy | None = None) -> None:
+def lived(*lives: Life, config: Config | None = None) -> None:
     """Live once or more often on the same cluster, by what a site wants."""
 
     async def main() -> None:
         async with opened(play=lambda command, environment: Play(seconds=1.0)) as world:
+            world.config = config or Config()
             for life in lives:
                 await world.live(lambda control, life=life: life(world, control))  # type: ignore[misc]
 
-    with pytest.MonkeyPatch.context() as patched:
-        if policy is not None:
-            follow: Any = health.follow
-            patched.setattr(health, "follow", lambda *parts: follow(*parts, lambda: policy))
-        virtual.run(main())
+    virtual.run(main())
 
 
 async def link(control: Control, **links: str) -> None:
@@ -129,7 +125,7 @@ def test_a_node_is_only_tagged_where_the_site_wants_so_and_jobs_without_storage_
         await link(control)
         assert await ends(world, control, held) == "compute-[00-03]"
 
-    lived(life, policy=SOFTLY)
+    lived(life, config=SOFTLY)
 
 
 def test_tags_and_drains_of_a_link_that_came_back_meanwhile_do_not_outlive_a_restart() -> None:
@@ -180,7 +176,7 @@ def test_a_tag_is_there_again_after_a_restart_and_none_without_its_rabbit() -> N
         await asyncio.sleep(1.0)
         assert list(graph._tagged) == []
 
-    lived(before, after, policy=SOFTLY)
+    lived(before, after, config=SOFTLY)
 
 
 def test_a_rabbit_that_is_offline_itself_drains_none_of_its_nodes() -> None:
@@ -191,3 +187,22 @@ def test_a_rabbit_that_is_offline_itself_drains_none_of_its_nodes() -> None:
         assert await drained(control) == {}
 
     lived(life)
+
+
+def test_a_site_may_want_nothing_of_it_or_drain_nodes_of_some_queues_alone() -> None:
+    async def nothing(world: World, control: Control) -> None:
+        await opening(world, control)
+        await link(control, compute_00="Offline", compute_01="Offline")
+        assert await drained(control) == {}
+        assert control.instance.scheduler._graph._tagged == {}
+
+    async def few(world: World, control: Control) -> None:
+        await opening(world, control)
+        await link(control, compute_00="Offline", compute_01="Offline", compute_02="Offline")
+        assert await drained(control) == {"compute-00": REASON, "compute-02": REASON}
+        graph = control.instance.scheduler._graph
+        assert graph._tagged == {R0: 0b10}
+
+    lived(nothing, config=Config(rabbit=Rabbit(drain_compute_nodes=False, soft_drain=False)))
+    queues = {"a": Queue(hosts="compute-00"), "b": Queue(hosts="compute-[02-03]"), "c": Queue()}
+    lived(few, config=Config(queues=queues, rabbit=Rabbit(drain_queues=("a", "b"))))

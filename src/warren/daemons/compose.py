@@ -28,10 +28,12 @@ from warren.daemons.site import Site
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
+from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
 from warren.dws.timeouts import Timeouts
 from warren.instance import config
+from warren.instance.resource import Resources
 from warren.journal import Journal
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -112,14 +114,25 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
     )
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
+    drains = drain_policy(stands_on.config.rabbit, built.resources)
     return replace(
         built,
         parts={
             **built.parts,
             "flash": lambda: health.follow(
-                storages, taken, BINDING, built.scheduler, built.resources
+                storages, taken, BINDING, built.scheduler, built.resources, lambda: drains
             ),
         },
+    )
+
+
+def drain_policy(rabbit: config.Rabbit, resources: Resources) -> DrainPolicy:
+    """Return what a site wants of nodes that have lost their rabbit."""
+    queues = rabbit.drain_queues
+    return DrainPolicy(
+        drain_compute_nodes=rabbit.drain_compute_nodes,
+        soft_drain=rabbit.soft_drain,
+        drainable=resources.of_queues(queues) if queues else None,
     )
 
 

@@ -309,10 +309,18 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """FSD or seconds for both, however well copies go on; 0 is ten times `teardown_after`."""
     epilog_timeout: Duration = 0.0
     """FSD or seconds after which a job is let go before its storage."""
+    drain_compute_nodes: bool = True
+    """Whether nodes that lose the link to their rabbit are drained."""
+    soft_drain: bool = True
+    """Whether those that are not drained are kept from jobs with storage."""
+    drain_queues: tuple[str, ...] = ()
+    """The queues of whose nodes some may be drained; none are all nodes."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
-            tables.demand(field, tables.seconds, getattr(self, field))
+            value = getattr(self, field)
+            if not isinstance(value, bool | tuple):
+                tables.demand(field, tables.seconds, value)
 
     def seconds(self, key: str) -> float | None:
         """Return a limit in seconds; None for no limit."""
@@ -365,11 +373,21 @@ def parse(text: str, name: str = "the configuration") -> Config:
     try:
         config = msgspec.convert(decoded, Config)
         policy.check(config.queues, config.policy)
+        _demand_queues(config)
     except msgspec.ValidationError as error:
         raise UserMistake(f"{name}: {_explained(error, decoded)}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
+
+
+def _demand_queues(config: Config) -> None:
+    for number, queue in enumerate(config.rabbit.drain_queues):
+        if queue not in config.queues:
+            there = f"name some of {', '.join(config.queues)}" if config.queues else "there is none"
+            raise UserMistake(
+                f"rabbit.drain_queues[{number}]: there is no queue {queue!r}: {there}."
+            )
 
 
 def unknown_names(config: Config) -> Iterator[tuple[str, str]]:

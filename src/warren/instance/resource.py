@@ -117,6 +117,11 @@ class Resources:
         """Mark nodes as up again."""
         await self._move("online", lambda rank: rank in self._offline, hosts)
 
+    def of_queues(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the nodes that any of some queues has."""
+        ranks = {rank for name in names for rank in idset.decode(self._queues[name])}
+        return frozenset(self._hosts[rank] for rank in ranks)
+
     # Nodes that are drained for one reason
 
     async def keep_drained(
