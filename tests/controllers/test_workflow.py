@@ -199,7 +199,7 @@ def test_a_rabbit_is_asked_after_itself_before_it_is_blamed() -> None:
     with_controller(story, hidden=[kinds.STORAGE])
 
 
-@pytest.mark.parametrize("state", ["Offline", None])
+@pytest.mark.parametrize("state", ["Failed", None])
 def test_a_rabbit_that_is_not_there_indeed_is_blamed(state: str | None) -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         await in_setup(api, "r0")

@@ -49,7 +49,7 @@ def test_rabbits_become_ready_by_their_own_word() -> None:
 
 def test_establishing_a_cluster_again_changes_nothing() -> None:
     async def look(control: Control) -> None:
-        await asyncio.sleep(1)  # until the rabbits have said that they are there
+        await asyncio.sleep(5)  # until the rabbits are there, and no Lease is about to be renewed
         before = control.api.store.version
         await cluster.establish(
             LocalClient(control.api.store), Site(global_file_systems=("/global",))
