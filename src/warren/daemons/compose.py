@@ -50,8 +50,8 @@ from warren.wlm.embedded import health, waits
 from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.manager import EmbeddedJobs
-from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.online import OnlineNodes
+from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.validator import StorageValidator
 
