@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.base.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from tests.harness import stuck
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
-from tests.instance.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from warren.base.processes import marked, parents, status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import Refused, RemoteLauncher

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from tests.base.test_fuse import USER as SERVED
+from tests.base.test_fuse import Silent, silent  # noqa: F401 - a fixture
 from tests.harness import users
 from tests.node.conftest import User
 from tests.node.processes import alive, eventually
@@ -760,6 +762,31 @@ def test_a_copier_that_is_stopped_and_says_nothing_is_ended_all_the_same(copy: C
     asyncio.run(main())
 
     assert not copier_at(copy.place)
+
+
+def test_a_copier_that_waits_for_a_silent_server_of_its_users_is_ended_all_the_same(
+    silent: Silent,  # noqa: F811 - a fixture
+) -> None:
+    work = Copy(
+        source=f"{silent.place}/in",
+        destination=f"{silent.place}/out",
+        index=None,
+        userid=SERVED,
+        groupid=SERVED,
+    )
+
+    async def main() -> None:
+        lines = copiers.run(work)
+        copying = asyncio.ensure_future(anext(lines))
+        assert await asyncio.to_thread(silent.asked.wait, 60)
+        (process,) = copier_at(silent.place)
+        copying.cancel()
+        # Without an end of its own, the test would wait as long as the copier.
+        ended, _ = await asyncio.wait({copying}, timeout=60)
+        assert ended
+        assert process not in alive()
+
+    asyncio.run(main())
 
 
 def test_a_copier_that_is_killed_says_nothing_of_what_it_copied(copy: Copier) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
@@ -20,6 +20,9 @@ SECONDS: Final = 20.0
 
 _KEPT: Final = 4000
 """Characters of a command's words that are passed on."""
+
+_DYING: Final = 2.0
+"""Seconds that a command has to die before something is done about it, and done again."""
 
 _PIPE: Final = 2**16
 """Bytes that a pipe holds on Linux, and that one reading takes."""
@@ -62,13 +65,15 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
     return _words(said)
 
 
-async def lines(argv: Sequence[str]) -> AsyncIterator[str]:
+async def lines(
+    argv: Sequence[str], free: Callable[[int], object] = lambda process: None
+) -> AsyncIterator[str]:
     """Run a command for as long as it takes and return its lines as they come.
 
     Raises Failed, with the last of its complaints, if it fails. Closing the iterator
-    ends the command.
+    ends the command: `free` is called in a thread, with its process, while that does not die.
     """
-    async with _started(argv) as process:
+    async with _started(argv, free=free) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         complaints = asyncio.create_task(_last(process.stderr))
@@ -164,6 +169,7 @@ async def _started(
     complaints: int = PIPE,
     environment: Mapping[str, str] | None = None,
     output: int = PIPE,
+    free: Callable[[int], object] = lambda process: None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command in a process group of its own, which does not outlive the block."""
     starting = asyncio.ensure_future(
@@ -182,12 +188,12 @@ async def _started(
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
     except asyncio.CancelledError:
         # asyncio waits for ever for a process whose start is cut short: it may come to its end.
-        await _surely(_end_started(starting))
+        await _surely(_end_started(starting, free))
         raise
     try:
         yield process
     finally:
-        await _surely(_end(process))
+        await _surely(_end(process, free))
 
 
 _endings: Final[set["asyncio.Task[None]"]] = set()
@@ -202,17 +208,21 @@ async def _surely(ending: Coroutine[None, None, None]) -> None:
     await asyncio.shield(task)
 
 
-async def _end_started(starting: "asyncio.Future[asyncio.subprocess.Process]") -> None:
+async def _end_started(
+    starting: "asyncio.Future[asyncio.subprocess.Process]", free: Callable[[int], object]
+) -> None:
     await asyncio.wait({starting})
     if starting.exception() is None:
-        await _end(starting.result())
+        await _end(starting.result(), free)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, free: Callable[[int], object]) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        waiting = asyncio.ensure_future(process.wait())
+        while not (await asyncio.wait({waiting}, timeout=_DYING))[0]:
+            await asyncio.to_thread(free, process.pid)
 
 
 def _words(output: bytes) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
+from warren.base import fuse
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.node import commands, copying
 
@@ -11,9 +12,14 @@ async def run(copy: Copy, enter: Sequence[str] = ()) -> AsyncIterator[Progress]:
     """Copy, and return the progress as the copier tells it; `enter` leads to where paths are known.
 
     Raises CopyFailed with what the copier could not copy, and NodeTrouble for a copier that has
-    ended in any other way. Closing the iterator ends the copier, also one that is stopped.
+    ended in any other way. Closing the iterator ends the copier, also one that is stopped, or that
+    waits for a file server of its user's.
     """
-    lines = commands.lines([*enter, *copying.command(copy)])
+
+    def free(process: int) -> None:
+        fuse.give_up([process], copy.userid)
+
+    lines = commands.lines([*enter, *copying.command(copy)], free)
     try:
         async with aclosing(lines) as output:  # type: ignore[type-var]
             async for line in output:

@@ -27,9 +27,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from warren.base import fuse
 from warren.base.errors import WarrenError
 from warren.base.processes import adopt_orphans, descendants, end, kill
-from warren.instance.shell import cgroups, fuse
+from warren.instance.shell import cgroups
 from warren.instance.shell.cgroups import Cgroup
 from warren.instance.shell.signals import HELD
 from warren.rpc import message, sockets

@@ -1,4 +1,4 @@
-"""FUSE file systems whose server does not answer, for which processes of a job do not die.
+"""FUSE file systems whose server does not answer, for which processes do not die.
 
 A process that waits for a request which the server has read cannot be killed until it is
 answered. FUSE's control file system lets root give up such a server: all that waits for it fails
@@ -26,10 +26,10 @@ _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
 
 
 def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
-    """Abort the servers that processes of a user's job may wait for; return their devices.
+    """Abort the servers that processes may wait for which work for a user; return their devices.
 
     Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
-    what it waits for may be mounted nowhere any more; and those of others that only the job sees,
+    what it waits for may be mounted nowhere any more; and those of others that only they see,
     as they are in user namespaces with subordinate ids. Root's are left alone. Without the right
     to do so, none are aborted. It takes a second where a thread does not answer.
     """

@@ -14,8 +14,7 @@ import pytest
 
 from tests.harness import stuck
 from tests.node.processes import eventually
-from warren.base import processes
-from warren.instance.shell import fuse
+from warren.base import fuse, processes
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _FORCE, _DETACH = 1, 2
@@ -40,7 +39,7 @@ def silent() -> Iterator[Silent]:
         pytest.skip(f"no FUSE server can be here: {error}")
     place = Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
     place.chmod(0o755)
-    options = f"fd={server},rootmode=40000,user_id={USER},group_id={USER}".encode()
+    options = f"fd={server},rootmode=40000,user_id={USER},group_id={USER},allow_other".encode()
     if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options) != 0:
         os.close(server)
         place.rmdir()
