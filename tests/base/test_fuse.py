@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +34,20 @@ class Silent:
 @pytest.fixture
 def silent() -> Iterator[Silent]:
     """A file system of a user's whose server answers nothing after the start."""
+    with silent_of(USER) as found:
+        yield found
+
+
+@contextmanager
+def silent_of(userid: int) -> Iterator[Silent]:
+    """Have such a file system of any user's."""
     try:
         server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         pytest.skip(f"no FUSE server can be here: {error}")
     place = Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
     place.chmod(0o755)
-    options = f"fd={server},rootmode=40000,user_id={USER},group_id={USER},allow_other".encode()
+    options = f"fd={server},rootmode=40000,user_id={userid},group_id={userid},allow_other".encode()
     if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options) != 0:
         os.close(server)
         place.rmdir()
@@ -125,6 +133,77 @@ def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
         finally:
             _libc.umount2(os.fsencode(silent.place), _FORCE)  # it ends in any case
             process.kill()
+
+
+LOOKS_LATER = "import os, sys; print(flush=True); sys.stdin.readline(); os.listdir(sys.argv[1])"
+
+
+@contextmanager
+def looking_later(place: Path, *start: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Have a process that tells when it is there, and looks at a place once it is told to."""
+    with subprocess.Popen(
+        [*start, "/usr/bin/env", "python3", "-c", LOOKS_LATER, str(place)],
+        env={"PATH": "/usr/bin:/bin"},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield process
+        finally:
+            _libc.umount2(os.fsencode(place), _FORCE)  # it ends in any case
+            process.kill()
+
+
+def let_look(process: "subprocess.Popen[bytes]", at: Silent) -> None:
+    """Let it look and be killed, which it does not die of."""
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert at.asked.wait(60)
+    process.kill()
+    eventually(lambda: "D" in states(process.pid))
+
+
+def test_servers_of_another_user_that_only_the_same_node_sees_go_on() -> None:
+    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    node = ["unshare", "--mount", "--propagation", "private"]
+    with (
+        silent_of(USER) as mine,
+        silent_of(USER + 1) as others,
+        looking_later(mine.place, *node, *become) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        _libc.umount2(os.fsencode(others.place), _DETACH)  # only the process sees it now
+        let_look(process, mine)
+
+        assert len(fuse.give_up([process.pid], USER)) == 1
+        assert process.wait(60) == -9
+
+
+def test_servers_of_the_subordinate_ids_of_a_user_namespace_are_given_up() -> None:
+    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    subordinate = 7 * 2**20
+    maps = 'read line; exec "$@"'
+    with (
+        silent_of(subordinate + 3) as mine,
+        silent_of(USER + 1),
+        looking_later(mine.place, *become, "unshare", "--user", "sh", "-c", maps, "-") as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        own = Path("/proc/self/ns/user").readlink()
+        eventually(lambda: Path(f"/proc/{process.pid}/ns/user").readlink() != own)
+        Path(f"/proc/{process.pid}/uid_map").write_text(f"0 {USER} 1\n1 {subordinate} 10\n")
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"\n"
+        let_look(process, mine)
+
+        assert len(fuse.give_up([process.pid], USER)) == 1
+        assert process.wait(60) == -9
 
 
 def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is_given_up() -> None:

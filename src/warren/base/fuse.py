@@ -8,7 +8,7 @@ answered. FUSE's control file system lets root give up such a server: all that w
 import ctypes
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -29,9 +29,10 @@ def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -
     """Abort the servers that processes may wait for which work for a user; return their devices.
 
     Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
-    what it waits for may be mounted nowhere any more; and those of others that only they see,
-    as they are in user namespaces with subordinate ids. Root's are left alone. Without the right
-    to do so, none are aborted. It takes a second where a thread does not answer.
+    what it waits for may be mounted nowhere any more; and those of the subordinate ids of its
+    user namespace. Those of root and of other users are left alone, also where the thread sees
+    them. Without the right to do so, none are aborted. It takes a second where a thread does
+    not answer.
     """
     threads = [
         str(thread)
@@ -48,11 +49,13 @@ def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -
     ]
     if not stuck or userid == 0:
         return []
-    inside = {device for thread in stuck for device in _devices(thread)}
-    inside -= set(_devices(proc / "self"))
+    users = [range(userid, userid + 1)]
+    own = _users(proc / "self")
+    # A user namespace that has other ids than ours was made with those that its user may have.
+    users += [each for thread in stuck if (found := _users(thread)) != own for each in found]
     with suppress(OSError), _control() as control:
         known = sorted(int(each) for each in os.listdir(control))
-        return [each for each in known if _abort(control, each, userid, each in inside)]
+        return [each for each in known if _abort(control, each, users)]
     return []
 
 
@@ -80,17 +83,14 @@ def waits_for(thread: str) -> str:
         return ""
 
 
-def _devices(thread: Path) -> Iterator[int]:
-    """Return the devices of the FUSE file systems that a thread sees (proc(5), mountinfo)."""
+def _users(thread: Path) -> list[range]:
+    """Return the ids that a thread's user namespace has, as they are here (user_namespaces(7))."""
     try:
-        mounts = (thread / "mountinfo").read_text(errors="replace").splitlines()
+        lines = (thread / "uid_map").read_text().splitlines()
     except OSError:
-        return
-    for mount in mounts:
-        place, _, kind = mount.partition(" - ")
-        if kind.split(" ", 1)[0].split(".")[0] in ("fuse", "fuseblk"):
-            major, _, minor = place.split(" ")[2].partition(":")
-            yield os.makedev(int(major), int(minor))
+        return []
+    ids = (line.split() for line in lines)
+    return [range(int(first), int(first) + int(count)) for _, first, count in ids]
 
 
 @contextmanager
@@ -112,14 +112,14 @@ def _control() -> Iterator[int]:
         os.close(root)
 
 
-def _abort(control: int, device: int, userid: int, inside: bool) -> bool:
+def _abort(control: int, device: int, users: Sequence[range]) -> bool:
     try:
         file = os.open(f"{device}/abort", os.O_WRONLY | os.O_CLOEXEC, dir_fd=control)
     except OSError:
         return False  # it is gone
     try:
         status = os.fstat(file)
-        wanted = status.st_uid == userid or (inside and status.st_uid != 0)
+        wanted = status.st_uid != 0 and any(status.st_uid in each for each in users)
         if not wanted or not stat.S_ISREG(status.st_mode):
             return False
         os.write(file, b"1")
