@@ -199,3 +199,54 @@ def test_a_descriptor_is_no_strangers_once_another_connection_has_it(
             monkeypatch.setattr(connections, "user_of", lambda _, user=user: user)
             assert shares.admit(connection)
             assert shares.guest(connection.fileno()) == known
+
+
+def refusing(asked: asyncio.Event) -> web.Application:
+    """Refuse requests whatever their bodies are."""
+
+    async def refused(_: web.Request) -> web.Response:
+        asked.set()
+        return web.Response(status=403)
+
+    app = web.Application()
+    app.router.add_post("/", refused)
+    return app
+
+
+def posted(length: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % length
+
+
+async def send(writer: asyncio.StreamWriter, length: int) -> None:
+    for _ in range(0, length, 2**17):
+        writer.write(bytes(2**17))
+        await writer.drain()
+
+
+@really
+async def test_the_endless_body_of_a_refused_request_is_not_read(listener: socket.socket) -> None:
+    async with alongside(serving.serve(refusing(asyncio.Event()), listener)):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(posted(2**40))
+        with pytest.raises(ConnectionError):
+            await send(writer, 2**28)  # less than this fits into the sockets' buffers
+        writer.transport.abort()
+
+
+@really
+async def test_a_refused_request_with_a_body_does_not_cost_the_connection(
+    listener: socket.socket,
+) -> None:
+    asked = asyncio.Event()
+    async with alongside(serving.serve(refusing(asked), listener)):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        for _ in range(2):
+            writer.write(posted(2**17))
+            await asyncio.wait_for(asked.wait(), 60)
+            asked.clear()
+            await send(writer, 2**17)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 403 ")
+            length = int(answer.lower().partition(b"content-length: ")[2].split()[0])
+            await reader.readexactly(length)
+        writer.close()

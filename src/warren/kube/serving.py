@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from os import PathLike
 from typing import Final
 
@@ -22,6 +23,15 @@ _GRACE: Final = 1.0
 _BACKLOG: Final = 128
 _PAUSE: Final = 1.0
 """Seconds until it is tried again to accept a connection, where there was no room."""
+
+_REST: Final = 2**18
+"""Bytes of a body that are read although its request has been answered without them.
+
+The client of a refused request is to read why, and not that its connection was reset; but a
+body may be endless, and to decrypt it takes the time of all others.
+"""
+_LINGERS: Final = 1.0
+"""Seconds in which they are to come."""
 
 _FAIR: Final = Fairness(rest=4.0)
 """Of the time that a request takes much goes by before and after its handler."""
@@ -59,8 +69,8 @@ async def serve(
     to agree upon TLS. Where there is no room for a connection, it is tried again after `pause`.
     """
     shares = shares or Shares()
-    app.middlewares.insert(0, _in_turns(shares))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace)
+    app.middlewares[:0] = [_without_rest, _in_turns(shares)]
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace, lingering_time=0.0)
     await runner.setup()
     listener.setblocking(False)
     listener.listen(_BACKLOG)
@@ -97,6 +107,19 @@ async def _accepted(listener: socket.socket, pause: float) -> socket.socket:
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _without_rest(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Read a little of a body that the handler has left; the connection ends where more comes."""
+    answer = await handler(request)
+    left = _REST
+    # What is wrong with the body changes nothing about the answer.
+    with suppress(Exception):
+        async with asyncio.timeout(_LINGERS):
+            while left > 0 and not request.content.at_eof():
+                left -= len(await request.content.readany())
+    return answer
 
 
 def _in_turns(shares: Shares) -> Middleware:
