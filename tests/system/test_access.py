@@ -55,6 +55,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "dws.status": OWNERS_ALONE,
     "dws.teardown": ILL_FORMED,
     "dws.waits": EVERYBODY,  # of his own jobs
+    "dws.watch_test": OWNERS_ALONE,
     "feasibility.check": EVERYBODY,
     "groups.get": EVERYBODY,
     "job-exec.exited": OWNERS_ALONE,

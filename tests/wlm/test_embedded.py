@@ -48,6 +48,15 @@ def test_requests_that_are_repeated_change_nothing() -> None:
     in_a_world(action)
 
 
+def test_a_client_that_asks_for_a_poll_is_answered_at_once() -> None:
+    """coral2-spec section 3: dws.watch_test has an empty reply."""
+
+    async def action(world: World, control: Control) -> None:
+        assert await control.instance.bus.handle().rpc("dws.watch_test", {}) == {}
+
+    in_a_world(action)
+
+
 def test_a_request_that_is_malformed_is_refused_with_its_path() -> None:
     async def action(world: World, control: Control) -> None:
         handle = control.instance.bus.handle()

@@ -251,6 +251,7 @@ class EmbeddedJobs:
             "teardown": Method(self._teardown),
             "abort": Method(self._teardown),
             "status": Method(self._status),
+            "watch_test": Method(self._watch_test),
         }
 
     async def _create(self, request: Request) -> Payload:
@@ -271,6 +272,10 @@ class EmbeddedJobs:
 
     async def _status(self, request: Request) -> Payload:
         return {"success": True, "workflows": sorted(self._known)}
+
+    async def _watch_test(self, request: Request) -> Payload:
+        # Clients ask for a poll, and go on once it is made: what is watched needs none.
+        return {}
 
     async def _settled(self, job: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
