@@ -101,6 +101,28 @@ def test_a_copy_is_begun_and_its_end_is_told() -> None:
     with_rabbit(story)
 
 
+class Hanging(Noting):
+    """A rabbit whose copy says again and again that it is where it was."""
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        async for progress in super().copy(copy):
+            for _ in range(100):
+                yield progress
+                await asyncio.sleep(1)
+
+
+def test_a_copy_that_hangs_does_not_go_on_by_saying_so() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        began = api.clock.now()
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(90)
+            moved = parse_rfc3339(status(api)["commandStatus"]["lastMessageTime"])
+        assert moved - began < 10
+
+    with_rabbit(story, Hanging("r0"))
+
+
 def test_while_it_lasts_the_copy_is_running_without_an_end() -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         await api.add(KIND, movement({"state": "Starting", "restarts": 1}))

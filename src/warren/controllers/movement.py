@@ -146,13 +146,18 @@ class MovementReconciler:
     async def _copied(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
         """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
         progress = None
+        most, moved = (-1, -1), 0.0
         showing: asyncio.Task[None] | None = None
         try:
             async with aclosing(self._machine.copy(_work(current))) as copying:  # type: ignore[type-var]
                 async for progress in copying:
+                    # A copy that hangs tells how far it is all the same: it has not gone on.
+                    if (progress.files, progress.bytes) > most:
+                        most = (progress.files, progress.bytes)
+                        moved = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
                     if showing is None or showing.done():
-                        showing = asyncio.create_task(self._show(key, progress))
+                        showing = asyncio.create_task(self._show(key, progress, moved))
         finally:
             if showing is not None:
                 showing.cancel()
@@ -184,10 +189,10 @@ class MovementReconciler:
     def _finished(self, how: Object) -> Object:
         return {**how, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
 
-    async def _show(self, key: Key, progress: Progress) -> None:
-        """Report how far a copy is. If it is not heard, the next word comes soon."""
+    async def _show(self, key: Key, progress: Progress, moved: float) -> None:
+        """Report how far a copy is, and when it last went on. If it is not heard, the next word comes soon."""
         with suppress(Retryable):
-            shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(self._clock.now())}
+            shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
             await self._report(key, {"commandStatus": shown})
 
     async def _insist(self, key: Key, status: Object) -> None:
