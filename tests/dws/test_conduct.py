@@ -502,10 +502,7 @@ def test_a_workflow_is_let_go_of_in_the_request_for_its_teardown() -> None:
         assert changes(actions, kinds.WORKFLOW) == [
             {
                 "spec": {"desiredState": "Teardown"},
-                "metadata": {
-                    "finalizers": [labels.WORKFLOW_FINALIZER],
-                    "annotations": {labels.ASKED_AT: rfc3339_micro(NOON)},
-                },
+                "metadata": {"finalizers": [labels.WORKFLOW_FINALIZER]},
             }
         ]
 
@@ -731,12 +728,11 @@ def test_a_workflow_is_only_ever_asked_for_the_next_state_or_the_last(
 
 
 def overdue(state: str, seconds: float, phase: Phase = Phase.STARTING, **others: Any) -> list[Any]:
-    """Decide on a job whose Workflow was asked for a state so many seconds ago."""
+    """Decide on a job whose Workflow has been in a state for so many seconds."""
     moment = rfc3339_micro(NOON - seconds)
-    known = {labels.ASKED_AT: moment, labels.ENDED_AT: moment}
-    wf = workflow(
-        JOBDW, state=state, status=others.pop("status", {}), metadata={"annotations": known}
-    )
+    status = {"desiredStateChange": moment, **others.pop("status", {})}
+    known = {"annotations": {labels.ENDED_AT: moment}}
+    wf = workflow(JOBDW, state=state, status=status, metadata=known)
     about = {"ran": True} if phase is Phase.ENDING else {}
     timeouts = Timeouts(setup=10, prerun=10, postrun=10, teardown_after=100)
     view = {"timeouts": timeouts, **others.pop("view", {})}
@@ -790,9 +786,7 @@ def test_a_job_that_is_told_already_is_not_told_again() -> None:
     assert [each.type for each in error] == ["exception"]
 
 
-def test_postrun_is_where_the_time_after_the_tasks_begins() -> None:
-    (patch,) = changes(decide(seen(job(Phase.ENDING, ran=True), at("PreRun"))), kinds.WORKFLOW)
-    moment = rfc3339_micro(NOON)
-    assert patch["metadata"]["annotations"] == {labels.ASKED_AT: moment, labels.ENDED_AT: moment}
-    (patch,) = changes(decide(seen(job(Phase.STARTING), at("DataIn"))), kinds.WORKFLOW)
-    assert patch["metadata"]["annotations"] == {labels.ASKED_AT: moment}
+def test_dataout_is_asked_for_with_the_moment_at_which_postrun_began() -> None:
+    wf = at("PostRun", desiredStateChange=rfc3339_micro(NOON - 5))
+    (patch,) = changes(decide(seen(job(Phase.ENDING, ran=True), wf)), kinds.WORKFLOW)
+    assert patch["metadata"]["annotations"] == {labels.ENDED_AT: rfc3339_micro(NOON - 5)}

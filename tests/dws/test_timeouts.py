@@ -11,17 +11,17 @@ from warren.base.times import rfc3339_micro
 from warren.dws import labels
 from warren.dws.binding import Phase
 from warren.dws.objects import State, Workflow
-from warren.dws.timeouts import NO_TIMEOUTS, Deadline, Timeouts, deadline
+from warren.dws.timeouts import NO_TIMEOUTS, Timeouts, deadline
 
 NOON = 1_790_000_000.0
 ALL = Timeouts(setup=10, prerun=20, postrun=30, teardown_after=100, teardown_latest=400)
 
 
-def asked(state: str, ready: bool = False, **annotations: float) -> Workflow:
-    """Return a Workflow that was asked for a state at noon, which it has taken up."""
-    moments = {"asked-at": NOON, **{key.replace("_", "-"): at for key, at in annotations.items()}}
-    known = {f"warren.cluster/{key}": rfc3339_micro(at) for key, at in moments.items()}
-    return workflow(JOBDW, state=state, ready=ready, metadata={"annotations": known})
+def asked(state: str, ready: bool = False, ended: float | None = None) -> Workflow:
+    """Return a Workflow whose state was taken up at noon."""
+    known = {} if ended is None else {labels.ENDED_AT: rfc3339_micro(ended)}
+    began = {"desiredStateChange": rfc3339_micro(NOON)}
+    return workflow(JOBDW, state=state, ready=ready, status=began, metadata={"annotations": known})
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def asked(state: str, ready: bool = False, **annotations: float) -> Workflow:
         (Phase.ENDING, "PostRun", 30, "rabbit-timeout", 0),
     ],
 )
-def test_a_state_has_its_own_limit_from_when_it_was_asked_for(
+def test_a_state_has_its_own_limit_from_when_it_began(
     phase: Phase, state: str, seconds: float, type: str, severity: int
 ) -> None:
     found = deadline(phase, asked(state), ALL, None)
@@ -43,30 +43,30 @@ def test_a_state_has_its_own_limit_from_when_it_was_asked_for(
 
 @pytest.mark.parametrize("phase", [*Phase])
 @pytest.mark.parametrize("state", [*State])
-def test_a_state_that_is_ready_or_was_not_asked_for_by_us_has_no_limit(
+def test_a_state_that_is_ready_or_of_which_no_beginning_is_known_has_no_limit(
     phase: Phase, state: State
 ) -> None:
-    assert deadline(phase, asked(state, ready=True, ended_at=NOON), ALL, None) is None
-    assert deadline(phase, workflow(JOBDW, state=state), ALL, None) is None
+    assert deadline(phase, asked(state, ready=True, ended=NOON), ALL, None) is None
+    unknown = workflow(JOBDW, state=state, status={"desiredStateChange": None})
+    assert deadline(phase, unknown, ALL, None) is None
 
 
-def test_a_state_that_no_controller_has_taken_up_has_the_same_limit() -> None:
-    """One that is ready is the state before it."""
-    known = {"annotations": {labels.ASKED_AT: rfc3339_micro(NOON)}}
-    wf = workflow(JOBDW, state="Proposal", desired="Setup", ready=True, metadata=known)
-    assert deadline(Phase.STARTING, wf, ALL, None) == Deadline(
-        NOON + 10, "dws-timeout", "File system creation took too long"
-    )
+def test_the_clock_does_not_run_while_no_controller_takes_the_state_up() -> None:
+    began = {"desiredStateChange": rfc3339_micro(NOON)}
+    for ready in (True, False):
+        wf = workflow(JOBDW, state="Proposal", desired="Setup", ready=ready, status=began)
+        assert deadline(Phase.STARTING, wf, ALL, None) is None
 
 
 def test_what_users_have_written_there_is_no_moment() -> None:
-    odd = {"annotations": {labels.ASKED_AT: "noon", labels.ENDED_AT: "\n"}}
-    wf = workflow(JOBDW, state="DataOut", metadata=odd)
+    odd = {"annotations": {labels.ENDED_AT: "noon"}}
+    began = {"desiredStateChange": rfc3339_micro(NOON)}
+    wf = workflow(JOBDW, state="DataOut", status=began, metadata=odd)
     assert deadline(Phase.ENDING, wf, ALL, None) is None
 
 
 def data_out(timeouts: Timeouts = ALL, moved: float | None = None) -> Any:
-    wf = asked("DataOut", ended_at=NOON)
+    wf = asked("DataOut", ended=NOON)
     found = deadline(Phase.ENDING, wf, timeouts, None if moved is None else NOON + moved)
     assert found is not None
     assert (found.type, found.severity) == ("teardown-timeout", 1)
@@ -85,7 +85,7 @@ def test_copies_that_go_on_have_more_time_up_to_the_latest() -> None:
 
 
 def test_post_run_counts_for_both_and_the_first_limit_that_is_over_holds() -> None:
-    wf = asked("PostRun", ended_at=NOON)
+    wf = asked("PostRun")
     found = deadline(Phase.ENDING, wf, Timeouts(postrun=500, teardown_after=100), None)
     assert found is not None
     assert found.type == "teardown-timeout"

@@ -180,7 +180,8 @@ def test_a_job_is_let_go_before_its_storage_if_that_takes_too_long() -> None:
         ((seconds, type, words),) = told(events)
         assert (type, words) == ("dws-epilog-timeout", "DWS epilog timed out")
         finish = next(at for at, name, _ in events if name == "finish")
-        assert seconds - finish == pytest.approx(300, abs=1)
+        # Anew after a restart, which comes after 20 s.
+        assert 300 <= seconds - finish <= (321 if restarted else 301)
         assert ended.job.result is Result.FAILED
         assert events[-1][0] < LONG
 

@@ -190,7 +190,10 @@ class MovementReconciler:
         return {**how, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
 
     async def _show(self, key: Key, progress: Progress, moved: float) -> None:
-        """Report how far a copy is, and when it last went on. If it is not heard, the next word comes soon."""
+        """Report how far a copy is, and when it last went on.
+
+        If it is not heard, the next word comes soon.
+        """
         with suppress(Retryable):
             shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
             await self._report(key, {"commandStatus": shown})

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held, Locality
-from warren.base.times import rfc3339_micro
 from warren.dws import (
     daemons,
     expiry,
@@ -547,16 +546,15 @@ def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 def _ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
     """Ask for a state. When Teardown begins, the Workflow is let go of: it may be deleted then."""
     finalizer = snapshot.job.binding.finalizer
-    annotations = {labels.ASKED_AT: rfc3339_micro(snapshot.now)}
-    if state is State.POST_RUN:
-        annotations[labels.ENDED_AT] = annotations[labels.ASKED_AT]
-    metadata: dict[str, Any] = {"annotations": annotations}
+    metadata: dict[str, Any] = {}
+    if state is State.DATA_OUT:
+        metadata["annotations"] = {labels.ENDED_AT: workflow.status.desired_state_change}
     if state is State.TEARDOWN and finalizer in workflow.metadata.finalizers:
         metadata |= labels.finalized(workflow.metadata, finalizer)["metadata"]
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
-        patch={"spec": {"desiredState": state}, "metadata": metadata},
+        patch={"spec": {"desiredState": state}, **({"metadata": metadata} if metadata else {})},
         resource_version=workflow.metadata.resource_version,
     )
 

@@ -1,7 +1,7 @@
 """For how long a job's Workflow may be in a state (coral2-spec section 6, ADR 066).
 
-A clock begins when its state is asked for, which is written on the Workflow: it goes on after any
-restart, and ends with the state.
+A clock begins when the controllers take up its state, which the Workflow's status says: it goes on
+after any restart, ends with the state, and does not run while no controller works.
 """
 
 from dataclasses import dataclass
@@ -52,23 +52,25 @@ def deadline(
 ) -> Deadline | None:
     """Return the first deadline of the state that a Workflow is asked for, if there is one.
 
-    `moved` is when copies of the job last went on. A state that is ready has none.
+    `moved` is when copies of the job last went on. A state that is ready has none, nor one that no
+    controller has taken up.
     """
-    wanted = workflow.spec.desired_state
-    asked = _moment(workflow, labels.ASKED_AT)
-    if asked is None or (workflow.status.state is wanted and workflow.status.ready):
+    wanted, status = workflow.spec.desired_state, workflow.status
+    began = _moment(status.desired_state_change)
+    if status.state is not wanted or status.ready or began is None:
         return None
     found: list[Deadline] = []
     match phase, wanted:
         case Phase.STARTING, State.SETUP if timeouts.setup:
-            found.append(Deadline(asked + timeouts.setup, "dws-timeout", _SETUP))
+            found.append(Deadline(began + timeouts.setup, "dws-timeout", _SETUP))
         case Phase.STARTING, State.PRE_RUN if timeouts.prerun:
-            found.append(Deadline(asked + timeouts.prerun, "dws-timeout", _PRERUN))
+            found.append(Deadline(began + timeouts.prerun, "dws-timeout", _PRERUN))
         case Phase.ENDING, State.POST_RUN if timeouts.postrun:
-            found.append(Deadline(asked + timeouts.postrun, "rabbit-timeout", _POSTRUN))
+            found.append(Deadline(began + timeouts.postrun, "rabbit-timeout", _POSTRUN))
         case _:
             pass
-    ended = _moment(workflow, labels.ENDED_AT)
+    noted = workflow.metadata.annotations.get(labels.ENDED_AT)
+    ended = began if wanted is State.POST_RUN else _moment(noted)
     if (
         timeouts.teardown_after
         and ended is not None
@@ -82,9 +84,9 @@ def deadline(
     return min(found, key=lambda each: each.at, default=None)
 
 
-def _moment(workflow: Workflow, annotation: str) -> float | None:
-    """Return what an annotation says; None where it is not there, or says nothing."""
+def _moment(text: str | None) -> float | None:
+    """Return the moment that a text says; None where it says none."""
     try:
-        return parse_rfc3339(workflow.metadata.annotations.get(annotation, ""))
+        return parse_rfc3339(text or "")
     except ValueError:
         return None

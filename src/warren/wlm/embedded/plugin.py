@@ -97,7 +97,8 @@ class DwsPlugin:
     def _restart(self, job: Job) -> None:
         self._step(job)
         if EPILOG in job.epilogs:
-            self._limit(job.id, job.times[State.CLEANUP])
+            # Anew: tasks that took long to end are no reason to let the job go at once.
+            self._limit(job.id, self._clock.now())
 
     def _limit(self, job: JobId, since: float) -> None:
         """Have an epilog end that takes too long."""
