@@ -95,7 +95,7 @@ async def test_commits_are_made_while_a_long_compaction_takes_its_time() -> None
         await kvs.commit([put("begin", b"")])
         await asyncio.sleep(0)
         done = 0
-        while kvs._witness.snapshot is not None:
+        while kvs._context.snapshot is not None:
             each = (append(f"{job}.eventlog", b"%d" % done) for job in jobs(60)[done::7])
             await kvs.commit([*each, unlink(f"{jobs(60)[done]}.J")])
             done += 1
@@ -169,7 +169,7 @@ def packed(kvs: Kvs) -> int:
         count = int(inside and "J" in node)
         for name, each in node.items():
             if isinstance(each, Pack):
-                count += counted(kvs._witness.open.entries(each)[name], True)
+                count += counted(kvs._context.open.entries(each)[name], True)
             else:
                 count += counted(each, inside)
         return count

@@ -20,7 +20,7 @@ from warren.instance.kvs.operations import (
     record,
 )
 from warren.instance.kvs.packs import LARGEST, Pack, pack
-from warren.instance.kvs.tree import Directory, Space, Witness, raw, thawed, unpacked
+from warren.instance.kvs.tree import Directory, Space, WriteContext, raw, thawed, unpacked
 
 _ENTRY: Final = 64
 """Bytes that an entry counts for besides its value."""
@@ -29,11 +29,13 @@ _ENTRY: Final = 64
 class Snapshot:
     """One snapshot. It is being made as long as `records` is being read."""
 
-    def __init__(self, spaces: Iterable[Space], witness: Witness, largest: int = LARGEST) -> None:
+    def __init__(
+        self, spaces: Iterable[Space], context: WriteContext, largest: int = LARGEST
+    ) -> None:
         """`largest` is the bytes of the largest pack, and of what a record has of a directory."""
-        witness.turn += 1
-        self._witness = witness
-        self._turn = witness.turn
+        context.turn += 1
+        self._context = context
+        self._turn = context.turn
         self._largest = largest
         self._roots = [(space.name, space.root) for space in spaces]
         self._first = [
@@ -54,7 +56,7 @@ class Snapshot:
         """Records that are made and not read yet."""
 
     def records(self) -> Iterator[bytes]:
-        self._witness.snapshot = self
+        self._context.snapshot = self
         try:
             yield from (encoded(record((operation,))) for operation in self._first)
             for name, root in self._roots:
@@ -63,8 +65,8 @@ class Snapshot:
             yield from self._drained()
             yield from map(encoded, self._last)
         finally:
-            if self._witness.snapshot is self:
-                self._witness.snapshot = None
+            if self._context.snapshot is self:
+                self._context.snapshot = None
 
     def _drained(self) -> Iterator[bytes]:
         while self._taken:
@@ -158,7 +160,7 @@ class Snapshot:
             left = self._left(node, self._largest)
             if left < 0:
                 continue
-            entries[name] = raw(node, self._witness.open)
+            entries[name] = raw(node, self._context.open)
             room -= self._largest - left
             if room < 0:
                 yield entries
@@ -170,8 +172,8 @@ class Snapshot:
         """Open packs of which most is gone, so that the rest is packed anew."""
         for packed, names in _packs(place).items():
             if 2 * len(names) < packed.count and packed.written != self._turn:
-                entries = self._witness.open.entries(packed)
-                self._witness.open.part(packed)
+                entries = self._context.open.entries(packed)
+                self._context.open.part(packed)
                 for name in names:
                     place[name] = thawed(entries[name], 0, 0)
 
@@ -183,7 +185,7 @@ class Snapshot:
             return -1
         if not isinstance(node, dict):
             return room - len(node)
-        found = unpacked(node, self._witness.open) if isinstance(node, Directory) else node.items()
+        found = unpacked(node, self._context.open) if isinstance(node, Directory) else node.items()
         for _, each in found:
             room = self._left(each, room - _ENTRY)
             if room < 0:

@@ -22,7 +22,7 @@ from warren.instance.kvs.tree import (
     Directory,
     Link,
     Space,
-    Witness,
+    WriteContext,
     part,
     split,
     thawed,
@@ -64,10 +64,10 @@ class Kvs:
         bytes of blobs are kept for those who ask for them. `quota` counts what guests' jobs hold.
         """
         self.quota = quota or Quota()
-        self._witness = Witness()
-        self._spaces = {PRIMARY: Space(PRIMARY, owner, self._witness)}
+        self._context = WriteContext()
+        self._spaces = {PRIMARY: Space(PRIMARY, owner, self._context)}
         self._watches = Watches()
-        self.refs = Refs(algorithm, self._witness.open, kept)
+        self.refs = Refs(algorithm, self._context.open, kept)
         held = appended = 0
         for number, text in enumerate(journal.replay(), 1):
             record = ops.decoded(text, number)
@@ -79,7 +79,7 @@ class Kvs:
             if record.operations and record.operations[0].action == "at":
                 held, appended = held + appended, 0
         # What this life has not touched by the time of its first snapshot is cold.
-        self._witness.turn = 1
+        self._context.turn = 1
         self._committer = Committer(journal, self._snapshot, held, appended, limit=limit)
         self._pack = pack
 
@@ -129,7 +129,7 @@ class Kvs:
         if not record.strict:
             self._apply(record)
             return None
-        undo = self._witness.undo = []
+        undo = self._context.undo = []
         try:
             self._apply(record)
         except RpcError as error:
@@ -137,7 +137,7 @@ class Kvs:
                 action()
             return error
         finally:
-            self._witness.undo = None
+            self._context.undo = None
         return None
 
     def _apply(self, record: Record) -> None:
@@ -145,7 +145,7 @@ class Kvs:
             space = self._spaces.get(record.operations[0].namespace)
             if space is None or space.writers.get(record.writer, 0) >= record.sequence:
                 return
-        self._witness.records += 1
+        self._context.records += 1
         woken: list[tuple[str, str, Any]] = []
         for index, operation in enumerate(record.operations):
             try:
@@ -177,7 +177,7 @@ class Kvs:
             return  # removed while the writer was writing: it has no reader
         if strict and key:
             key = space.check(key, appended=operation.action == "append")
-        turn = self._witness.turn
+        turn = self._context.turn
         match operation.action:
             case "put":
                 woken.append((name, key, space.set(key, operation.value)))
@@ -200,7 +200,7 @@ class Kvs:
                 self._graft(space, operation, woken)
             case "remove":
                 self._leave(name)
-                part(space.root, self._witness.open)
+                part(space.root, self._context.open)
                 woken.append((name, "", space.root))
             case "fill":
                 space.fill(key, thawed(_unpacked(operation.value), turn, turn))
@@ -217,9 +217,9 @@ class Kvs:
     def _create(self, operation: Operation, *, strict: bool) -> None:
         name = operation.namespace
         if name not in self._spaces:
-            space = self._spaces[name] = Space(name, operation.owner, self._witness)
+            space = self._spaces[name] = Space(name, operation.owner, self._context)
             if operation.value:
-                turn = self._witness.turn
+                turn = self._context.turn
                 space.hold(thawed(_unpacked(operation.value), turn, turn))
             # A client that waits for something in it waits from before there was such a namespace.
             self._watches.wake(name, "", below=True)
@@ -239,8 +239,8 @@ class Kvs:
 
     def _leave(self, name: str) -> Space:
         space = self._spaces.pop(name)
-        if self._witness.snapshot is not None:
-            self._witness.snapshot.before_all(name, "", space.root)
+        if self._context.snapshot is not None:
+            self._context.snapshot.before_all(name, "", space.root)
         return space
 
     # Reading
@@ -369,7 +369,7 @@ class Kvs:
                 found = found.get(name)
                 kind = type(found)
                 if kind is Pack:
-                    found = thawed(self._witness.open.entries(found)[name], 0, 0)
+                    found = thawed(self._context.open.entries(found)[name], 0, 0)
                 elif kind is Link and (follow or depth + 1 < len(names)):
                     break
             else:
@@ -389,7 +389,7 @@ class Kvs:
     # Restarting
 
     def _snapshot(self) -> Iterator[bytes]:
-        yield from Snapshot(list(self._spaces.values()), self._witness, self._pack).records()
+        yield from Snapshot(list(self._spaces.values()), self._context, self._pack).records()
 
 
 def _unpacked(value: bytes) -> Any:

@@ -47,8 +47,8 @@ class Snapshot(Protocol):
     def before_all(self, space: str, path: str, place: Directory) -> None: ...
 
 
-class Witness:
-    """What every change of a store is told to before it happens."""
+class WriteContext:
+    """What all changes of a store have in common, and what hears of each before it happens."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -96,12 +96,12 @@ def part(node: Any, packs: Cache) -> None:
 class Space:
     """A namespace."""
 
-    def __init__(self, name: str, owner: int, witness: Witness) -> None:
+    def __init__(self, name: str, owner: int, context: WriteContext) -> None:
         self.name = name
         self.owner = owner
         self.version = 0
         """How many transactions have changed it."""
-        self.root = Directory(witness.turn, witness.turn)
+        self.root = Directory(context.turn, context.turn)
         self.writers: dict[str, int] = {}
         """The last sequence number of each numbered writer."""
         self.taken = 0
@@ -109,7 +109,7 @@ class Space:
         self.replaced: list[tuple[str, Any]] = []
         """Values and links that gave way to directories on the way to a key: who waits for
         them is to be told."""
-        self._witness = witness
+        self._context = context
         self._near: tuple[int, str, Directory] = (-1, "", self.root)
         """The directory in which this transaction was last: most of them have a next key there."""
 
@@ -127,12 +127,12 @@ class Space:
         place = self._made(path)
         found = place.get(name)
         if isinstance(found, bytearray):
-            witness = self._witness
-            if witness.snapshot is not None:
-                witness.snapshot.before(self.name, path, place, name)
-            if witness.undo is not None:
-                witness.undo.append(partial(found.__delitem__, slice(len(found), None)))
-            place.changed = witness.turn
+            context = self._context
+            if context.snapshot is not None:
+                context.snapshot.before(self.name, path, place, name)
+            if context.undo is not None:
+                context.undo.append(partial(found.__delitem__, slice(len(found), None)))
+            place.changed = context.turn
             found += value
             return found
         if isinstance(found, bytes):
@@ -169,9 +169,9 @@ class Space:
 
     def _made(self, path: str) -> Directory:
         """Return a directory that is to change, which is made if it is not there."""
-        witness = self._witness
+        context = self._context
         transaction, near, place = self._near
-        if near == path and transaction == witness.records:
+        if near == path and transaction == context.records:
             return place
         place = self.root
         place.ref = None
@@ -180,13 +180,13 @@ class Space:
             if type(following) is not Directory:
                 following = self._opened(place, name)
                 if following is None:
-                    following = Directory(witness.turn, witness.turn)
+                    following = Directory(context.turn, context.turn)
                     before = self._enter(".".join(names[:depth]), place, name, following)
                     if before is not None:
                         self.replaced.append((".".join(names[: depth + 1]), before))
             place = following
             place.ref = None
-        self._near = (witness.records, path, place)
+        self._near = (context.records, path, place)
         return place
 
     def _opened(self, place: Directory, name: str) -> Directory | None:
@@ -197,9 +197,9 @@ class Space:
         if not isinstance(found, Pack):
             return None
         # Not a change: it says the same as before. A snapshot has it if it has the pack.
-        opened = thawed(self._witness.open.entries(found)[name], place.changed, found.written)
+        opened = thawed(self._context.open.entries(found)[name], place.changed, found.written)
         assert isinstance(opened, Directory)
-        self._witness.open.part(found)
+        self._context.open.part(found)
         if found.refs is not None:
             opened.ref = found.refs[name]
         place[name] = opened
@@ -207,15 +207,15 @@ class Space:
 
     def _enter(self, path: str, place: Directory, name: str, node: Any) -> Any:
         """Set or remove what a directory has under a name; return what was there."""
-        witness = self._witness
+        context = self._context
         before = place.get(name)
-        if witness.snapshot is not None and not (before is None and isinstance(node, Directory)):
-            witness.snapshot.before(self.name, path, place, name)
-        if witness.undo is not None:
-            witness.undo.append(partial(_restore, place, name, before))
-        place.changed = witness.turn
+        if context.snapshot is not None and not (before is None and isinstance(node, Directory)):
+            context.snapshot.before(self.name, path, place, name)
+        if context.undo is not None:
+            context.undo.append(partial(_restore, place, name, before))
+        place.changed = context.turn
         if isinstance(before, Directory | Pack) and before is not node:
-            part(before, witness.open)
+            part(before, context.open)
             self._near = (-1, "", self.root)
         if node is None:
             del place[name]
