@@ -59,6 +59,9 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         ("x =", "site.toml is not TOML: "),
         ("[rabbit]\nsetup_timeot = 3", "rabbit: there is no key 'setup_timeot' here, but there is"),
         ("[rabbit]\nsetup_timeout = 'soon'", "rabbit: setup_timeout: "),
+        ("[rabbit]\npolicy.maximum.xfs = 3", "rabbit.policy: there is no key 'maximum' here, but"),
+        ("[rabbit]\npolicy.maximums.xfs = -1", "rabbit.policy.maximums"),
+        ("[rabbit]\npolicy.maximums.zfs = 1", "rabbit.policy.maximums"),
         ("[rabbit]\ntc_timeout = -1", "rabbit: tc_timeout: -1.0 is not a duration"),
         ("[queus]", "site.toml: there is no key 'queus' here, but there is 'queues'."),
         ("[queue.batch]", "site.toml: there is no key 'queue' here, but there is 'queues'."),
@@ -149,6 +152,13 @@ def test_limits_of_storage_are_spelled_as_flux_coral2_spells_them() -> None:
     assert found.seconds("prerun_timeout") is None
     assert found.seconds("postrun_timeout") is None
     assert config.parse("").rabbit.seconds("tc_timeout") == 10
+
+
+def test_both_names_of_flux_coral2_restrict_persistent_storage() -> None:
+    """It documents one and reads the other (coral2-spec section 1)."""
+    for name in ("restrict_persistent", "restrict_persistent_creation"):
+        assert config.parse(f"[rabbit]\n{name} = true").rabbit.restricts_persistent
+    assert not Config().rabbit.restricts_persistent
 
 
 def test_the_conductor_has_the_configuration_of_its_instance() -> None:

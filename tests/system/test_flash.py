@@ -12,7 +12,7 @@ from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.daemons.compose import Control, policy
 from warren.daemons.site import Site
-from warren.instance.config import Config, Storage
+from warren.instance.config import Config, Rabbit, RabbitPolicy, Storage
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
@@ -75,6 +75,21 @@ def test_more_than_a_rabbit_has_is_refused_at_once() -> None:
             await submit(world, control, 65 * 1024)
 
     lived((Config(), life))
+
+
+def test_a_site_may_bound_what_a_job_has_for_each_node_by_the_type_of_its_storage() -> None:
+    """coral2-spec section 13."""
+
+    async def life(world: World, control: Control) -> None:
+        one = "#DW jobdw type=xfs capacity={}GiB name={}"
+        fits = {"dw": "\n".join([one.format(20, "aa"), one.format(9, "bb")])}
+        more = {"dw": "\n".join([one.format(20, "aa"), one.format(10, "bb")])}
+        await complete(world, control, await world.submit(control, nodes=2, attributes=fits))
+        with pytest.raises(RpcError, match="32 GiB of xfs storage for each node are asked for"):
+            await world.submit(control, nodes=2, attributes=more)
+
+    maximums = RabbitPolicy(maximums={"xfs": 31, "raw": 1})
+    lived((Config(rabbit=Rabbit(policy=maximums)), life))
 
 
 def test_a_site_may_have_it_given_out_in_quanta() -> None:

@@ -16,7 +16,7 @@ from warren.wlm.embedded.validator import LONGEST, MOST, StorageValidator
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 
 
-def refused(directive: str, *profiles: Any) -> str:
+def refused(directive: str, *profiles: Any, creator: int | None = None) -> str:
     """Return what the author of a job with a directive is told."""
     graph = Graph(system((2, 144)))
     validator = StorageValidator(
@@ -29,6 +29,7 @@ def refused(directive: str, *profiles: Any) -> str:
         persistent={},
         nodes=lambda name: None,
         now=lambda: 0.0,
+        creator=creator,
     )
     with pytest.raises(UserMistake) as mistake:
         validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)
@@ -102,3 +103,13 @@ def test_directives_that_are_longer_than_objects_should_be_are_refused() -> None
         f"The job's directives have {len(long)} characters together, and {LONGEST} at most: "
         "use shorter names, such as that of a link."
     )
+
+
+def test_a_site_may_have_persistent_storage_created_by_the_owner_alone() -> None:
+    create = "#DW create_persistent type=xfs capacity=1GiB name=ab"
+    _, carets, sentence = refused(create, creator=1000).splitlines()
+    assert create[carets.index("^") : carets.rindex("^") + 1] == "create_persistent"
+    assert sentence.startswith("Only the instance owner can create persistent storage here.")
+    for name in ("profile=no", "name=a"):  # its user may, and hears of other mistakes
+        own = refused(f"#DW create_persistent type=xfs capacity=1GiB {name}", creator=1001)
+        assert "instance owner" not in own

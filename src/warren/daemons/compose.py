@@ -167,6 +167,7 @@ def _validator(
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     instances = Instances(informers)
     storage, clock = stands_on.config.storage, stands_on.clock
+    rabbit = stands_on.config.rabbit
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
@@ -184,6 +185,8 @@ def _validator(
         persistent=instances,
         nodes=instances.nodes,
         made_by=made_by,
+        maximums={str(kind): most for kind, most in rabbit.policy.maximums.items()},
+        creator=stands_on.owner if rabbit.restricts_persistent else None,
     )
 
 

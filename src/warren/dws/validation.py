@@ -64,6 +64,8 @@ class Facts:
 
     userid: int | None
     """Whose directives these are."""
+    creates: bool = True
+    """Whether that user may create persistent storage."""
     groups: Collection[int] = ()
     """The groups that this user is in, where persistent storage is shared with some."""
     file_systems: Sequence[LustreFileSystem] | None
@@ -204,6 +206,12 @@ def _job_storage(directive: Directive, index: int, job: _Job, facts: Facts) -> I
 
 def _create(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
     yield from _alone(directive, job)
+    if not facts.creates:
+        yield directive.mistake(
+            directive.command,
+            "Only the instance owner can create persistent storage here.",
+            "Ask an admin to create it, and to share it with you.",
+        )
     yield from _kind(directive, facts)
     if directive.argument("capacity") is None and directive.values.get("type") != "lustre":
         yield directive.mistake(

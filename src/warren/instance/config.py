@@ -292,6 +292,27 @@ class Storage(Table, frozen=True):
         return tables.seconds(self.busy_timeout)
 
 
+_LIMITS: Final = (
+    "tc_timeout",
+    "setup_timeout",
+    "prerun_timeout",
+    "postrun_timeout",
+    "teardown_after",
+    "teardown_latest",
+    "epilog_timeout",
+)
+"""The keys of table `rabbit` that are lengths of time."""
+
+
+class RabbitPolicy(Table, frozen=True):
+    """Table `rabbit.policy`."""
+
+    maximums: Mapping[
+        Literal["xfs", "gfs2", "raw", "lustre"], Annotated[int, msgspec.Meta(ge=0)]
+    ] = {}
+    """GiB of storage that a job may have for each of its nodes, by type."""
+
+
 class Rabbit(Table, frozen=True, rename="lower"):
     """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1). 0 is no limit."""
 
@@ -309,6 +330,11 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """FSD or seconds for both, however well copies go on; 0 is ten times `teardown_after`."""
     epilog_timeout: Duration = 0.0
     """FSD or seconds after which a job is let go before its storage."""
+    restrict_persistent: bool = False
+    """Whether the instance's owner alone may create persistent storage."""
+    restrict_persistent_creation: bool = False
+    """The same: flux-coral2 documents this name, and reads the other one."""
+    policy: RabbitPolicy = RabbitPolicy()
     drain_compute_nodes: bool = True
     """Whether nodes that lose the link to their rabbit are drained."""
     soft_drain: bool = True
@@ -317,10 +343,13 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """The queues of whose nodes some may be drained; none are all nodes."""
 
     def __post_init__(self) -> None:
-        for field in self.__struct_fields__:
-            value = getattr(self, field)
-            if not isinstance(value, bool | tuple):
-                tables.demand(field, tables.seconds, value)
+        for field in _LIMITS:
+            tables.demand(field, tables.seconds, getattr(self, field))
+
+    @property
+    def restricts_persistent(self) -> bool:
+        """Whether the instance's owner alone may create persistent storage."""
+        return self.restrict_persistent or self.restrict_persistent_creation
 
     def seconds(self, key: str) -> float | None:
         """Return a limit in seconds; None for no limit."""

@@ -18,6 +18,7 @@ from warren.dws import (
     breakdown,
     expiry,
     location,
+    maximums,
     nodelocal,
     persistent,
     placement,
@@ -61,11 +62,14 @@ class StorageValidator:
         most_lifetime: float | None = None,
         made_by: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
         groups: Callable[[int], Collection[int]] = groups_of,
+        maximums: Mapping[str, int] = {},
+        creator: int | None = None,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
         None stands for all nodes, or that it is not known yet. `made_by` tells the directives of
-        a job that is not over, if it is this user's.
+        a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
+        `creator` alone may create persistent storage; None lets all users.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -81,6 +85,8 @@ class StorageValidator:
         self._now = now
         self._most = most_lifetime
         self._groups = groups
+        self._maximums = maximums
+        self._creator = creator
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -113,6 +119,7 @@ class StorageValidator:
         before = view.awaited(spec)
         facts = validation.Facts(
             userid=userid,
+            creates=self._creator in (None, userid),
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
             raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
@@ -152,18 +159,22 @@ class StorageValidator:
         try:
             needs: list[AllocationNeed] = []
             where: list[Locality] = []
+            asked: list[tuple[str, Sequence[AllocationNeed]]] = []
             for directive in directives:
                 if self._makes(directive):
                     profile = profiles.chosen(directive.values.get("profile"), available)
                     own = breakdown.needs_of(directive, profile)
                     needs += self._policy.applied(own)
+                    asked.append((directive.values["type"], own))
                     where += self._localities(directive, own, profile)
+            nodes = resources.nodes_of(spec["resources"])
+            maximums.demand_within(asked, nodes, self._floor, self._maximums)
             changed = resources.rewritten(
                 spec["resources"], needs, self._floor, self._largest(), where
             )
-            nodes = self._wired(directives)
-            if nodes is not None:
-                nodelocal.demand_enough(nodes, resources.nodes_of(spec["resources"]))
+            wired = self._wired(directives)
+            if wired is not None:
+                nodelocal.demand_enough(wired, nodes)
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         attributes = spec.get("attributes") or {}
@@ -173,7 +184,7 @@ class StorageValidator:
             "resources": changed.resources,
             "attributes": {**attributes, "system": system},
         }
-        return placed if nodes is None else view.on_nodes(placed, nodes)
+        return placed if wired is None else view.on_nodes(placed, wired)
 
     def _makes(self, directive: Directive) -> bool:
         """Return whether a directive has storage made, rather than name some that is there."""

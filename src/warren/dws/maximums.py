@@ -1,0 +1,44 @@
+"""How much storage a job may ask for, by the type of its file systems (coral2-spec section 13)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from warren.base.bytesize import gib, whole_gib
+from warren.base.errors import UserMistake
+from warren.dws.breakdown import PER_COMPUTE
+from warren.dws.objects import AllocationNeed
+
+KINDS: Final = ("xfs", "gfs2", "raw", "lustre")
+
+_METADATA: Final = ("mgt", "mdt", "mgtmdt")
+"""What Lustre has besides room for data, which is not counted."""
+
+
+def demand_within(
+    asked: Iterable[tuple[str, Sequence[AllocationNeed]]],
+    nodes: int,
+    floor: int,
+    maximums: Mapping[str, int],
+) -> None:
+    """Raise UserMistake where a job asks for more than a site allows.
+
+    `asked` are the types of the file systems that it has made, and what each needs; `floor` is the
+    least size of an allocation, in bytes, and `maximums` are GiB for each of the job's nodes.
+    """
+    totals: dict[str, int] = {}
+    for kind, needs in asked:
+        for need in needs:
+            if need.label not in _METADATA:
+                totals[kind] = totals.get(kind, 0) + _per_node(need, nodes, floor)
+    for kind, total in totals.items():
+        most = maximums.get(kind)
+        if most is not None and total > most:
+            raise UserMistake(
+                f"{gib(total, up=True)} of {kind} storage for each node are asked for, and jobs "
+                f"have {gib(most, up=False)} at most (rabbit.policy.maximums)."
+            )
+
+
+def _per_node(need: AllocationNeed, nodes: int, floor: int) -> int:
+    size = max(whole_gib(need.minimum_capacity), whole_gib(floor))
+    return size if need.allocation_strategy == PER_COMPUTE else size // max(nodes, 1)
