@@ -53,6 +53,7 @@ from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.online import OnlineNodes
 from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
+from warren.wlm.embedded.presets import Presets
 from warren.wlm.embedded.validator import StorageValidator
 
 FLOOR = 0
@@ -106,6 +107,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         plugins=[DwsPlugin(stands_on.clock, stands_on.config.rabbit.seconds("epilog_timeout"))],
         around=[DaemonCommands(stands_on.config.daemons)],
         validators=lambda graph: [_validator(informers, graph, stands_on, made_by)],
+        frobnicators=[Presets(stands_on.config.rabbit.directives)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
     settings = stands_on.config.storage

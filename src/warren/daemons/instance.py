@@ -14,7 +14,7 @@ from warren.instance.content import Content
 from warren.instance.exec.draining import drainer
 from warren.instance.exec.execution import JobExec, Launcher
 from warren.instance.exec.perilog import Around, Commands, Perilog, SiteCommands
-from warren.instance.ingest import Ingest, Validator
+from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
 from warren.instance.jobs.jobtap import Plugin
@@ -75,8 +75,9 @@ def assemble(
     plugins: Sequence[Plugin] = (),
     around: Sequence[Around] = (),
     validators: Callable[[Graph], Sequence[Validator]] = lambda graph: (),
+    frobnicators: Sequence[Frobnicator] = (),
 ) -> Instance:
-    """Build the instance of a system, with job manager plugins and validators of others.
+    """Build the instance of a system, with plugins, validators and frobnicators of others.
 
     What is run `around` jobs is run besides the site's own commands.
     """
@@ -105,7 +106,16 @@ def assemble(
     for plugin in (*builtin(clock, owner), *others, *plugins, site):
         manager.load(plugin)
     service = JobManagerService(manager, execution, queues.updates)
-    ingest = Ingest(kvs, manager, clock, config, queues, validators(graph), barred=stands_on.barred)
+    ingest = Ingest(
+        kvs,
+        manager,
+        clock,
+        config,
+        queues,
+        validators(graph),
+        frobnicators,
+        barred=stands_on.barred,
+    )
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     for name, methods in {
         "content": Content(kvs).methods(),

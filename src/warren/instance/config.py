@@ -6,7 +6,7 @@ key, or a value of the wrong kind, is refused with its path.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -335,6 +335,8 @@ class Rabbit(Table, frozen=True, rename="lower"):
     restrict_persistent_creation: bool = False
     """The same: flux-coral2 documents this name, and reads the other one."""
     policy: RabbitPolicy = RabbitPolicy()
+    presets: Mapping[str, str | tuple[str, ...]] = {}
+    """Directives by the name that a job may say in their place: a text, or one for each."""
     drain_compute_nodes: bool = True
     """Whether nodes that lose the link to their rabbit are drained."""
     soft_drain: bool = True
@@ -345,6 +347,19 @@ class Rabbit(Table, frozen=True, rename="lower"):
     def __post_init__(self) -> None:
         for field in _LIMITS:
             tables.demand(field, tables.seconds, getattr(self, field))
+        for name, texts in self.directives.items():
+            if not name.strip() or "#" in name:
+                raise ValueError(f"presets: {name!r} is no name: it has letters, and no '#'")
+            if not texts or not all(each.lstrip().startswith("#DW") for each in texts):
+                raise ValueError(f"presets.{name}: is no #DW directive, and no list of some")
+
+    @property
+    def directives(self) -> Mapping[str, Sequence[str]]:
+        """The directives of each preset."""
+        return {
+            name: (given,) if isinstance(given, str) else given
+            for name, given in self.presets.items()
+        }
 
     @property
     def restricts_persistent(self) -> bool:

@@ -1,0 +1,56 @@
+"""A site's names for directives, which jobs may say in their place (coral2-spec section 13)."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from warren.base.errors import UserMistake
+from warren.directives.diagnostics import listed
+
+
+class Presets:
+    """A frobnicator of ingest: jobs have the directives, and no name, from then on.
+
+    So a preset that a site changes later changes no job that was accepted.
+    """
+
+    def __init__(self, presets: Mapping[str, Sequence[str]]) -> None:
+        self._presets = presets
+
+    def __call__(self, spec: Any) -> Any:
+        """Return a jobspec with the directives that it names, its form unchecked as yet.
+
+        Raises UserMistake for a text that is neither a preset nor a directive.
+        """
+        given = _dw(spec)
+        blocks = [given] if isinstance(given, str) else given
+        if not self._presets or not isinstance(blocks, list):
+            return spec
+        found: list[Any] = []
+        for block in blocks:
+            found += self._expanded(block) if isinstance(block, str) else [block]
+        if found == blocks:
+            return spec
+        attributes = spec["attributes"]
+        system = {**attributes["system"], "dw": found}
+        return {**spec, "attributes": {**attributes, "system": system}}
+
+    def _expanded(self, block: str) -> Sequence[str]:
+        name = block.strip()
+        if name in self._presets:
+            return self._presets[name]
+        if name and "#" not in name:
+            near = get_close_matches(name, self._presets, n=1)
+            known = f"did you mean {near[0]!r}?" if near else f"take {self._known()}."
+            raise UserMistake(f"{name!r} is neither a #DW directive nor a preset: {known}")
+        return [block]
+
+    def _known(self) -> str:
+        return listed(sorted(self._presets))
+
+
+def _dw(spec: Any) -> Any:
+    """Return a jobspec's `dw` attribute; None where it has none, or is no jobspec."""
+    for key in ("attributes", "system", "dw"):
+        spec = spec.get(key) if isinstance(spec, Mapping) else None
+    return spec
