@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from tests.journeys.conftest import SECONDS, Cluster
+from tests.journeys.conftest import SECONDS, Cluster, wait_for
 
 WARREN = f"{sys.executable} -m warren"
 
@@ -149,4 +149,5 @@ def test_a_terminal_is_as_it_was_when_the_command_is_ended(cluster: Cluster) -> 
         process.kill()
         os.close(terminal)
     cluster("cancel", "--all")
+    wait_for(lambda: cluster("jobs", "-n").stdout == "")
     cluster.wait_clean()

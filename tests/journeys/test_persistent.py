@@ -120,8 +120,11 @@ def test_a_power_cut_while_it_is_made_leaves_it_whole_or_not_at_all(cluster: Clu
     cluster.kill_everything()
     cluster.up()
     cluster.wait_event(job, "clean")
-    assert instances(cluster) == ["Active"] * (cluster.job(job)["result"] == 1)
-    last = cluster.submit(cluster.script("destroy.sh", "true", "#DW destroy_persistent name=keep"))
-    cluster.wait_event(last, "clean")
+    # Tasks may have been lost with the power: what they waited for was whole by then.
+    whole = "start" in cluster.events(job)
+    assert instances(cluster) == ["Active"] * whole
+    if whole:
+        destroy = cluster.script("destroy.sh", "true", "#DW destroy_persistent name=keep")
+        cluster.wait_event(cluster.submit(destroy), "clean")
     assert instances(cluster) == []
     cluster.wait_clean()
