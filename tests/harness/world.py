@@ -46,6 +46,10 @@ from warren.wlm.embedded.environment import DwsEnvironment
 T = TypeVar("T")
 
 GLOBAL = "/global"
+
+_LONGEST = 50_000.0
+"""Seconds of virtual time in which what tests wait for is to come."""
+
 JOB_KINDS = (
     kinds.WORKFLOW,
     kinds.COMPUTES,
@@ -238,8 +242,10 @@ class World:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait for something to become true. Looked at after every write, so nothing is missed."""
-        while not condition():
-            await self._written.wait()
+        # Agents renew their Leases for ever: what does not come is no deadlock.
+        async with asyncio.timeout(_LONGEST):
+            while not condition():
+                await self._written.wait()
 
     def workflow(self, control: Control) -> Mapping[str, Any]:
         """Return the only Workflow; empty if there is none."""
@@ -256,12 +262,13 @@ class World:
 
     async def ended(self, control: Control, job: JobId) -> Inactive:
         """Wait until a job is over and its Workflow is gone."""
-        while True:
-            found = control.instance.manager.find(job)
-            workflows = list(control.api.store.everything(kinds.WORKFLOW))
-            if isinstance(found, Inactive) and not workflows:
-                return found
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(_LONGEST):
+            while True:
+                found = control.instance.manager.find(job)
+                workflows = list(control.api.store.everything(kinds.WORKFLOW))
+                if isinstance(found, Inactive) and not workflows:
+                    return found
+                await asyncio.sleep(0.05)
 
     def copies(self) -> Iterator[Copy]:
         for flash in self.flash.values():
