@@ -58,7 +58,7 @@ class Settings:
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Be the conductor; when the instance has gone away, of the one that comes after it.
 
-    `ready` is called when it leads one for the first time. Raises UserMistake for an instance
+    `ready` is called whenever it begins to lead one. Raises UserMistake for an instance
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:

@@ -295,11 +295,11 @@ def _overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if limit.at > snapshot.now:
         return [Later(limit.at - snapshot.now)]
     reason = waits.reason(job, workflow, snapshot.configuration)
-    told = Fail(limit.type, f"{limit.words}: it {reason}", limit.severity)
+    failed = Fail(limit.type, f"{limit.words}: it {reason}", limit.severity)
     if limit.severity == 0:
-        return [told]
+        return [failed]
     return [
-        *([] if job.warned else [told]),
+        *([] if job.warned else [failed]),
         Note("rabbit_workflow", snapshot.raw),
         _ask(snapshot, workflow, State.TEARDOWN),
     ]

@@ -184,8 +184,8 @@ def _ask(
         if answer is SILENT:
             silent += filter(None, [_unanswering(id)])
         elif answer is not None:
-            facts, told = answer
-            asked.append((_process(id, facts), told))
+            facts, answered = answer
+            asked.append((_process(id, facts), answered))
     return asked, silent
 
 

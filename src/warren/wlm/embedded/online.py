@@ -24,8 +24,8 @@ class OnlineNodes:
         Raises InstanceAway.
         """
         try:
-            told = await self._handle.rpc("resource.status")
-            hosts = {node["rank"]: node["name"] for node in told["nodes"]}
+            status = await self._handle.rpc("resource.status")
+            hosts = {node["rank"]: node["name"] for node in status["nodes"]}
             group = self._handle.stream("groups.get", {"name": "broker.online"})
             async with aclosing(group) as members:  # type: ignore[type-var]
                 async for each in members:
