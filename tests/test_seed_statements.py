@@ -22,7 +22,6 @@ NOT_YET: dict[str, str] = {
     "000.8": "issue 19: the shell plugin of a real Flux",
     "000.26": "issue 17: scripts that start and stop the compute agent",
     "000.29": "issue 17: scripts that start and stop the compute agent",
-    "000.42": "issue 16: abort",
     "000.47": "issue 21: rabbitmapping",
     "000.48": "issue 16: rabbit.mapping",
     "000.49": "issue 21: dws2jgf",

@@ -26,6 +26,8 @@ class Jobs:
         """The nodes that jobs were released for."""
         self.enabled: dict[int, tuple[str, ...]] = {}
         """The daemons that are to be enabled for them."""
+        self.aborted: set[int] = set()
+        """The jobs that were let go before their storage."""
         self.synced = asyncio.Event()
         self.synced.set()
         self._listeners: list[Callable[[int], None]] = []
@@ -79,6 +81,12 @@ class Jobs:
     async def finish(self, job: Job) -> None:
         self.asked.append(("finish", job.id))
         self._now(job, Phase.OVER, Phase.ENDING)
+
+    async def was_aborted(self, job: Job) -> bool:
+        return job.id in self.aborted
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        self.asked.append(("drain", tuple(nodes), reason))
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         self.asked.append(("free", job.id, tuple(nodes)))

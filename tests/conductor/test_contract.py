@@ -35,8 +35,8 @@ class Tried:
 
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Tried]:
-    async with alive(plugins=[DwsPlugin(SystemClock())], seconds=1000.0) as life:
-        jobs = EmbeddedJobs(life.bus.handle())
+    async with alive(plugins=[DwsPlugin(SystemClock(), OWNER)], seconds=1000.0) as life:
+        jobs = EmbeddedJobs(life.bus.handle(), OWNER)
         life.bus.register("dws", jobs.methods())
         following = asyncio.create_task(jobs.run())
 

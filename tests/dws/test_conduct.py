@@ -29,6 +29,7 @@ from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.conduct import (
+    Drain,
     Fail,
     Finish,
     FreeNodes,
@@ -39,13 +40,23 @@ from warren.dws.conduct import (
     Note,
     Release,
     Start,
+    asks_for_abort,
     decide,
     made,
     needs_flash,
 )
 from warren.dws.faults import Fault
 from warren.dws.nodelocal import per_rabbit
-from warren.dws.objects import PersistentStorageInstance, Servers, State, Workflow, read
+from warren.dws.objects import (
+    Meta,
+    PersistentStorageInstance,
+    Servers,
+    State,
+    Storage,
+    StorageSpec,
+    Workflow,
+    read,
+)
 from warren.dws.placement import Policy
 from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE, create_refusal
@@ -790,3 +801,74 @@ def test_dataout_is_asked_for_with_the_moment_at_which_postrun_began() -> None:
     wf = at("PostRun", desiredStateChange=rfc3339_micro(NOON - 5))
     (patch,) = changes(decide(seen(job(Phase.ENDING, ran=True), wf)), kinds.WORKFLOW)
     assert patch["metadata"]["annotations"] == {labels.ENDED_AT: rfc3339_micro(NOON - 5)}
+
+
+# Let go before its storage
+
+
+HOLDING = servers(
+    allocationSets=[
+        {"label": "xfs", "storage": {"r0": {"allocationSize": 5}, "r1": {"allocationSize": 0}}}
+    ]
+)
+
+
+def rabbit(state: str = "Enabled") -> Storage:
+    return Storage(
+        metadata=Meta(name="r0", namespace="default", resource_version="7"),
+        spec=StorageSpec(state=state),
+    )
+
+
+@pytest.mark.parametrize("state", ["PostRun", "DataOut", "Teardown"])
+def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others(
+    state: str,
+) -> None:
+    """Nodes that have it mounted, and rabbits that hold flash of it."""
+    view = seen(
+        job(Phase.OVER),
+        at(state, ready=False),
+        aborted=True,
+        computes=computes("n0", "n1"),
+        mounted={"n1", "r0"},
+        servers={"wf-0": HOLDING},
+        storages={"r0": rabbit()},
+    )
+    drained, disabled, marked = decide(view)
+
+    assert drained == Drain(("n1",), "failed to unmount rabbit")
+    assert isinstance(disabled, Change)
+    assert (disabled.kind, disabled.key.name) == (kinds.STORAGE, "r0")
+    assert disabled.patch["spec"] == {"state": "Disabled"}
+    assert isinstance(marked, Change)
+    assert list(marked.patch["metadata"]["annotations"]) == [labels.ABORTED]
+
+
+def test_a_rabbit_that_is_disabled_keeps_its_reason() -> None:
+    view = seen(
+        job(Phase.OVER),
+        at("Teardown", ready=False),
+        aborted=True,
+        servers={"wf-0": HOLDING},
+        storages={"r0": rabbit("Disabled")},
+    )
+
+    assert [type(each) for each in decide(view)] == [Change]
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "metadata", "asks"),
+    [
+        (Phase.OVER, False, {}, True),
+        (Phase.ENDING, False, {}, False),
+        (Phase.OVER, True, {}, False),
+        (Phase.OVER, False, DELETING, False),
+        (Phase.OVER, False, {"annotations": {labels.ABORTED: "before"}}, False),
+    ],
+)
+def test_a_record_is_read_of_jobs_that_are_over_before_their_storage_alone(
+    phase: Phase, ready: bool, metadata: Any, asks: bool
+) -> None:
+    wf = workflow(JOBDW, state="Teardown", ready=ready, metadata=metadata)
+
+    assert asks_for_abort(seen(job(phase), wf)) is asks

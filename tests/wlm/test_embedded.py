@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
-        jobs = EmbeddedJobs(control.instance.bus.handle())
+        jobs = EmbeddedJobs(control.instance.bus.handle(), os.getuid())
         told = await jobs.flash(Job(id=job, phase=Phase.STARTING, binding=codec.BINDING))
         assert [(each.rabbit, each.nodes, each.gib) for each in told] == [("rabbit-0", 4, 8)]
         assert await jobs.flash(Job(id=1, phase=Phase.STARTING, binding=codec.BINDING)) == ()
@@ -175,7 +176,7 @@ def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
         spec = jobspec.make(["true"], nodes=1, attributes={"dw": "#DW jobdw"})
         entry = {"id": 7, "eventlog_seq": 0, "events": [submit], "jobspec": spec}
         handle = _Telling([entry, {"id": -1, "events": []}])
-        jobs = EmbeddedJobs(handle)
+        jobs = EmbeddedJobs(handle, os.getuid())
         running = asyncio.ensure_future(jobs.run())
         await jobs.wait_synced()
         assert jobs.job(7) is not None

@@ -17,7 +17,7 @@ from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
-from warren.dws import conduct, kinds, labels, nodelocal, placement, waits
+from warren.dws import abort, conduct, kinds, labels, nodelocal, placement, waits
 from warren.dws.binding import Phase
 from warren.dws.conduct import Action, Job
 from warren.dws.faults import Fault
@@ -28,6 +28,7 @@ from warren.dws.objects import (
     NnfDataMovement,
     PersistentStorageInstance,
     Servers,
+    Storage,
     SystemConfiguration,
     Workflow,
     read,
@@ -151,7 +152,8 @@ class Conductor:
 
     async def _complete(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
-        return await self._with_used(await self._with_flash(await self._with_made(snapshot)))
+        found = await self._with_used(await self._with_flash(await self._with_made(snapshot)))
+        return await self._with_abort(found)
 
     async def _with_made(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
@@ -186,6 +188,21 @@ class Conductor:
         if not conduct.needs_flash(snapshot):
             return snapshot
         return replace(snapshot, flash=await self._jobs.flash(snapshot.job))
+
+    async def _with_abort(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+        """Look up whether a job was let go before its storage, and which rabbits hold that."""
+        if not conduct.asks_for_abort(snapshot):
+            return snapshot
+        if not await self._jobs.was_aborted(snapshot.job):
+            return snapshot
+        known = self.informers.of(kinds.STORAGE)
+        found = {
+            rabbit: raw
+            for rabbit in abort.holders(snapshot.servers.values())
+            if (raw := known.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))) is not None
+        }
+        storages = {rabbit: read(raw, Storage) for rabbit, raw in found.items()}
+        return replace(snapshot, aborted=True, storages=storages)
 
     def _snapshot(
         self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
@@ -254,6 +271,8 @@ class Conductor:
                     await self._jobs.finish(job)
                 case conduct.FreeNodes(nodes):
                     await self._jobs.free(job, nodes)
+                case conduct.Drain(nodes, reason):
+                    await self._jobs.drain(nodes, reason)
                 case conduct.Fail(type_, note, severity):
                     await self._jobs.fail(job, type_, note, severity)
                 case conduct.Note(key, value):

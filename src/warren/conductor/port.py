@@ -73,6 +73,14 @@ class WorkloadManager(Protocol):
         """Finish the job: its storage is gone."""
         ...
 
+    async def was_aborted(self, job: Job) -> bool:
+        """Return whether a job that is over was let go before its storage, by the time limit."""
+        ...
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        """Keep jobs from nodes, until an admin undrains them. Those that are drained stay so."""
+        ...
+
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         """Free some of the nodes of a job that is ending, and no flash."""
         ...

@@ -101,13 +101,14 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
             return view.directives(found.jobspec) or () if found.job.userid == userid else ()
         return ()
 
+    rabbit = stands_on.config.rabbit
     built = assemble(
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
-        plugins=[DwsPlugin(stands_on.clock, stands_on.config.rabbit.seconds("epilog_timeout"))],
+        plugins=[DwsPlugin(stands_on.clock, stands_on.owner, rabbit.seconds("epilog_timeout"))],
         around=[DaemonCommands(stands_on.config.daemons)],
         validators=lambda graph: [_validator(informers, graph, stands_on, made_by)],
-        frobnicators=[Presets(stands_on.config.rabbit.directives)],
+        frobnicators=[Presets(rabbit.directives)],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
     settings = stands_on.config.storage
@@ -116,7 +117,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
     )
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
-    drains = drain_policy(stands_on.config.rabbit, built.resources)
+    drains = drain_policy(rabbit, built.resources)
     return replace(
         built,
         parts={
@@ -221,13 +222,14 @@ def conductor(
     clock: Clock,
     handle: Handle,
     settings: config.Config,
+    owner: int,
     observe: Callable[[Conductor], None] = lambda conductor: None,
 ) -> tuple[Methods, dict[str, Part]]:
-    """Build the conductor of an instance, and the service that it is to offer there as `dws`.
+    """Build the conductor of an owner's instance, and the service that it is to offer as `dws`.
 
     `observe` may have it counted.
     """
-    jobs = EmbeddedJobs(handle)
+    jobs = EmbeddedJobs(handle, owner)
     leading = Conductor(
         client,
         informers,
@@ -258,7 +260,12 @@ def control(site: Site, ports: Ports) -> Control:
         ports.instance.config.storage.most_lifetime,
     )
     methods, leading = conductor(
-        ports.client(local), informers, ports.clock, flux.handle, ports.instance.config
+        ports.client(local),
+        informers,
+        ports.clock,
+        flux.handle,
+        ports.instance.config,
+        ports.instance.owner,
     )
     flux.bus.register("dws", methods)
 

@@ -159,7 +159,7 @@ class _Leading:
         client, observe = self._counted()
         informers = Informers(client, indexes=INDEXES)
         methods, parts = compose.conductor(
-            client, informers, SystemClock(), handle, settings, observe
+            client, informers, SystemClock(), handle, settings, os.geteuid(), observe
         )
         bus.register("dws", methods)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held, Locality
 from warren.dws import (
+    abort,
     daemons,
     expiry,
     kinds,
@@ -36,6 +37,7 @@ from warren.dws.objects import (
     PersistentStorageInstance,
     Servers,
     State,
+    Storage,
     SystemConfiguration,
     Workflow,
 )
@@ -102,6 +104,10 @@ class JobSnapshot:
     """Those that the workload manager can enable for jobs, where that is known."""
     flash: Sequence[Held] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
+    aborted: bool = False
+    """Whether the job was let go before its storage; looked up where `asks_for_abort` says so."""
+    storages: Mapping[str, Storage] = field(default_factory=dict)
+    """The rabbits that hold the job's flash, where it was."""
     transient: float | None = None
     """For how many seconds the Workflow has been in TransientCondition."""
     timeouts: Timeouts = NO_TIMEOUTS
@@ -144,6 +150,14 @@ class FreeNodes:
 
 
 @dataclass(frozen=True)
+class Drain:
+    """Keep jobs from nodes, for a reason."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Fail:
     """Give the job an exception; one of severity 0 ends it."""
 
@@ -174,7 +188,7 @@ class Later:
     seconds: float
 
 
-Action = Write | Release | Start | Finish | FreeNodes | Fail | Note | Memo | Later
+Action = Write | Release | Start | Finish | FreeNodes | Drain | Fail | Note | Memo | Later
 
 
 def made(snapshot: JobSnapshot) -> list[Key]:
@@ -197,6 +211,18 @@ def needs_flash(snapshot: JobSnapshot) -> bool:
         and snapshot.workflow is not None
         and _complete(snapshot.workflow, State.PROPOSAL)
         and any(placement.spreads(needs) for needs in _needs(snapshot).values())
+    )
+
+
+def asks_for_abort(snapshot: JobSnapshot) -> bool:
+    """Return whether `decide` depends on whether the job was let go before its storage."""
+    workflow = snapshot.workflow
+    return (
+        snapshot.job.phase is Phase.OVER
+        and workflow is not None
+        and not workflow.metadata.deleting
+        and labels.ABORTED not in workflow.metadata.annotations
+        and not _complete(workflow, State.TEARDOWN)
     )
 
 
@@ -475,6 +501,8 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    if snapshot.aborted:
+        return _aborted(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         return [_ask(snapshot, workflow, State.TEARDOWN)]
     if not (_complete(workflow, State.TEARDOWN) or _is_refused(workflow)):
@@ -482,6 +510,17 @@ def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
     kept = [_let_go(snapshot.job, workflow)] if held else []
     return [*kept, Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
+
+
+def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Keep others from what still has a job's storage that was let go before it."""
+    nodes = abort.mounted(snapshot.computes, snapshot.mounted)
+    servers = snapshot.servers.values()
+    return [
+        *([Drain(nodes, abort.REASON)] if nodes else []),
+        *abort.disabled(workflow, servers, snapshot.storages, snapshot.now),
+        abort.marked(workflow, snapshot.now),
+    ]
 
 
 _PHASES: Final = {

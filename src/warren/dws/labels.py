@@ -34,6 +34,9 @@ MADE_BY: Final = "warren.cluster/made-by"
 """Annotates the NnfStorage of an instance with the Workflow that has made it: `namespace/name`."""
 ENDED_AT: Final = "warren.cluster/ended-at"
 """Annotates a Workflow in DataOut with the moment at which its PostRun began."""
+ABORTED: Final = "warren.cluster/aborted"
+"""Annotates the Workflow of a job that was let go before its storage with when that was dealt with
+(`dws.abort`)."""
 SHARED_WITH: Final = "warren.cluster/shared-with"
 """Annotates a PersistentStorageInstance with the users and groups that may use it, and what mounts
 it with those that its root directory lets in (`dws.sharing`)."""

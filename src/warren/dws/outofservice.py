@@ -6,13 +6,14 @@ any job.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
 from warren.base.errors import UserMistake
-from warren.base.objects import Change
+from warren.base.objects import Change, merged
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels
 from warren.dws.objects import Storage
@@ -33,6 +34,10 @@ _ABOUT: Final = {
     Action.DISABLE: labels.DISABLED,
     Action.ENABLE: labels.DISABLED,
 }
+
+
+_DRIVERS: Final = ("disable_reason", "disable_date")
+"""The annotations by which flux-coral2 says why a rabbit is Disabled."""
 
 
 def change(
@@ -60,7 +65,9 @@ def change(
     else:
         if not is_so:
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
-        patch = {"metadata": {"annotations": {about: None}}}
+        others = _DRIVERS if disabling else ()
+        gone = [about, *(each for each in others if each in storage.metadata.annotations)]
+        patch = {"metadata": {"annotations": dict.fromkeys(gone)}}
         if disabling:
             patch["spec"] = {"state": "Enabled"}
     return Change(
@@ -69,6 +76,11 @@ def change(
         patch=patch,
         resource_version=storage.metadata.resource_version,
     )
+
+
+def annotated(change: Change, annotations: Mapping[str, str]) -> Change:
+    """Return the change of a Storage with more annotations."""
+    return replace(change, patch=merged(change.patch, {"metadata": {"annotations": annotations}}))
 
 
 def note(annotations: Mapping[str, str], about: str) -> Mapping[str, str]:

@@ -40,8 +40,14 @@ class Problem:
     severity: int
     note: str
     wait_status: int | None = None
+    userid: int | None = None
+    """Who has raised it; None where the instance itself has."""
     during_epilog: bool = False
     """Whether it came after an epilog had begun."""
+
+    def is_of(self, owner: int) -> bool:
+        """Return whether the instance or its owner has raised it, and no guest."""
+        return self.userid in (None, owner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,12 +252,13 @@ def _changed(job: Job, event: Event) -> Job:
         case "free":
             return _but(job, allocated=False)
         case "exception":
-            wait_status = context.get("wait_status")
+            wait_status, userid = context.get("wait_status"), context.get("userid")
             problem = Problem(
                 type=_text(context["type"]),
                 severity=_whole(context["severity"], 7),
                 note=_text(context.get("note", "")),
                 wait_status=None if wait_status is None else _whole(wait_status, 2**31 - 1),
+                userid=None if userid is None else _whole(userid, 2**32 - 1),
                 during_epilog=bool(job.ever_epilogs),
             )
             problems = (*job.problems, problem)

@@ -24,7 +24,7 @@ from warren.dws.binding import Phase
 from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
-from warren.rfc import fluid, hostlist, treeobj
+from warren.rfc import eventlog, fluid, hostlist, treeobj
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -34,6 +34,7 @@ from warren.rpc.message import Handle, Payload, Request, RpcError
 from warren.scheduling.held import held
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, view
+from warren.wlm.codec import EPILOG_TIMEOUT
 
 log = structlog.get_logger()
 
@@ -69,8 +70,10 @@ class EmbeddedJobs:
 
     binding = codec.BINDING
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, owner: int) -> None:
+        """`owner` is the instance's: what guests say of their jobs is theirs alone."""
         self._handle = handle
+        self._owner = owner
         self._known: dict[int, _Known] = {}
         self._incoming = self._known
         """What the journal has told since it began: the same, once it has told everything."""
@@ -190,6 +193,33 @@ class EmbeddedJobs:
     async def finish(self, job: Job) -> None:
         message = codec.EpilogRemove(id=job.id)
         await self._ask("job-manager.dws.epilog-remove", codec.write(message))
+
+    async def was_aborted(self, job: Job) -> bool:
+        try:
+            found = await self._asked("job-info.lookup", {"id": job.id, "keys": ["eventlog"]})
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                log.warning("the record of a job cannot be read", job=job.id, reason=str(error))
+            return False
+        exceptions = (
+            event.context
+            for event in eventlog.decode(found["eventlog"])
+            if event.name == "exception" and event.context.get("type") == EPILOG_TIMEOUT
+        )
+        # A guest's word takes no rabbit from the others.
+        return any(
+            each.get("severity") == 0 and each.get("userid") in (None, self._owner)
+            for each in exceptions
+        )
+
+    async def drain(self, nodes: Sequence[str], reason: str) -> None:
+        # One by one, so that what is refused for one is done for the others.
+        for node in nodes:
+            request = {"targets": node, "reason": reason, "mode": "update"}
+            try:
+                await self._ask("resource.drain", request)
+            except RpcError as error:
+                log.warning("node is not drained", node=node, reason=str(error))
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))

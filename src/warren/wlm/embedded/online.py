@@ -1,11 +1,14 @@
-"""Which nodes of an instance are there, as its group `broker.online` tells."""
+"""Which nodes of an instance can be reached, as its resource journal tells (RFC 44)."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 
 from warren.base.errors import Retryable
-from warren.rfc import idset
-from warren.rpc.message import Handle, RpcError
+from warren.dws.abort import REASON
+from warren.rfc.errors import BadFormat
+from warren.rfc.eventlog import Event
+from warren.rpc.message import Handle, Payload, RpcError
+from warren.scheduling import drains
 
 
 class InstanceAway(Retryable):
@@ -19,17 +22,48 @@ class OnlineNodes:
         self._handle = handle
 
     async def follow(self) -> AsyncIterator[Mapping[str, bool]]:
-        """Return all nodes with whether each is there, now and whenever that has changed.
+        """Return all nodes with whether each can be reached, now and whenever that has changed.
 
-        Raises InstanceAway.
+        A node that is drained since it did not unmount a job's storage cannot, until it is
+        undrained. Raises InstanceAway.
         """
         try:
             status = await self._handle.rpc("resource.status")
-            hosts = {node["rank"]: node["name"] for node in status["nodes"]}
-            group = self._handle.stream("groups.get", {"name": "broker.online"})
-            async with aclosing(group) as members:  # type: ignore[type-var]
-                async for each in members:
-                    online = set(idset.decode(each["members"]))
-                    yield {host: rank in online for rank, host in hosts.items()}
+            nodes = _Nodes({node["rank"]: node["name"] for node in status["nodes"]})
+            told: Mapping[str, bool] | None = None
+            begun = False
+            journal = self._handle.stream("resource.journal")
+            async with aclosing(journal) as entries:  # type: ignore[type-var]
+                async for entry in entries:
+                    nodes.take(entry)
+                    # What is past is told event by event, and ends with an entry without any.
+                    begun = begun or not entry["events"]
+                    reached = nodes.reached()
+                    if begun and reached != told:
+                        told = reached
+                        yield reached
         except RpcError as error:
             raise InstanceAway(f"the instance does not tell of its nodes: {error}") from error
+
+
+class _Nodes:
+    """What the journal has said of the nodes so far."""
+
+    def __init__(self, hosts: drains.Hosts) -> None:
+        self._hosts = hosts
+        self._drains: drains.Drains = {}
+        self._offline: frozenset[int] = frozenset()
+
+    def take(self, entry: Payload) -> None:
+        for each in entry["events"]:
+            event = Event(each["timestamp"], each["name"], each.get("context", {}))
+            try:
+                self._drains = drains.update(self._drains, event, self._hosts)
+                self._offline = drains.offline(self._offline, event, self._hosts)
+            except BadFormat:
+                continue  # it was changed by hand, which the instance logs
+
+    def reached(self) -> dict[str, bool]:
+        failed = {rank for rank, known in self._drains.items() if known.reason == REASON}
+        away = self._offline | failed
+        return {host: rank not in away for rank, host in self._hosts.items()}

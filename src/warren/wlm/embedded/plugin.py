@@ -43,9 +43,13 @@ class DwsPlugin:
 
     name: Final = "dws"
 
-    def __init__(self, clock: Clock, epilog_timeout: float | None = None) -> None:
-        """`epilog_timeout` is after how many seconds a job is let go before its storage."""
+    def __init__(self, clock: Clock, owner: int, epilog_timeout: float | None = None) -> None:
+        """`epilog_timeout` is after how many seconds a job is let go before its storage.
+
+        Of those who raise its exception by hand, the instance's `owner` alone is believed.
+        """
         self._clock = clock
+        self._owner = owner
         self._epilog_timeout = epilog_timeout
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
@@ -142,7 +146,7 @@ class DwsPlugin:
         latest = job.problems[-1]
         if latest.severity != 0 or EPILOG not in job.epilogs:
             return
-        if latest.type == EPILOG_TIMEOUT:
+        if latest.type == EPILOG_TIMEOUT and latest.is_of(self._owner):
             self._send("abort", codec.OfJob(jobid=job.id), EPILOG)
             self._tap.epilog_finish(job.id, EPILOG, 1)
         else:

@@ -1,0 +1,61 @@
+"""What is done about storage whose job was let go before it: `dws.abort` (coral2-spec section 10).
+
+Nodes that have it mounted take no other job, and rabbits that hold flash of it make nothing more,
+until an admin has looked at them. Its Teardown goes on.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from warren.base.objects import Change
+from warren.base.times import rfc3339
+from warren.dws import kinds, labels, outofservice
+from warren.dws.objects import Computes, Servers, Storage, Workflow
+from warren.dws.outofservice import Action
+
+REASON: Final = "failed to unmount rabbit"
+"""Why nodes are drained. Those that are drained for this are Disabled in the SystemStatus."""
+
+_BY: Final = "warren"
+
+
+def mounted(computes: Computes | None, nodes: Collection[str]) -> tuple[str, ...]:
+    """Return which of a job's compute nodes are among those that have its storage mounted."""
+    data = computes.data if computes is not None else ()
+    return tuple(sorted({each.name for each in data if each.name in nodes}))
+
+
+def holders(servers: Iterable[Servers]) -> list[str]:
+    """Return the rabbits that hold an allocation, as the status of Servers says."""
+    return sorted(
+        {
+            rabbit
+            for each in servers
+            for found in each.status.allocation_sets
+            for rabbit, share in found.get("storage", {}).items()
+            if share.get("allocationSize", 0) > 0
+        }
+    )
+
+
+def disabled(
+    workflow: Workflow, servers: Iterable[Servers], storages: Mapping[str, Storage], now: float
+) -> Iterator[Change]:
+    """Disable the rabbits that hold an allocation, but for those that are Disabled."""
+    reason = f"workflow {workflow.metadata.name} timed out with an active allocation on this rabbit"
+    for rabbit in holders(servers):
+        storage = storages.get(rabbit)
+        if storage is not None and storage.spec.state != "Disabled":
+            noted = {"disable_reason": reason, "disable_date": rfc3339(now)}
+            change = outofservice.change(storage, Action.DISABLE, by=_BY, now=now, reason=reason)
+            yield outofservice.annotated(change, noted)
+
+
+def marked(workflow: Workflow, now: float) -> Change:
+    """Note on a Workflow that this was done, so that what admins put back stays so."""
+    return Change(
+        kind=kinds.WORKFLOW,
+        key=workflow.metadata.key,
+        patch={"metadata": {"annotations": {labels.ABORTED: rfc3339(now)}}},
+        resource_version=workflow.metadata.resource_version,
+    )
