@@ -25,8 +25,6 @@ NOT_YET: dict[str, str] = {
     "000.47": "issue 21: rabbitmapping",
     "000.48": "issue 16: rabbit.mapping",
     "000.49": "issue 21: dws2jgf",
-    "000.54": "issue 16: failure tolerance",
-    "000.55": "issue 16: failure tolerance",
 }
 """What has no test, with the reason. It becomes shorter, and no longer."""
 

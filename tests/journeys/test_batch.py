@@ -118,3 +118,16 @@ def test_a_batch_job_goes_on_while_the_cluster_restarts(cluster: Cluster) -> Non
     (cluster.shared / "go").touch()
 
     assert output(cluster, job).split() == ["inside", "inside"]
+
+
+def test_nodes_whose_storage_has_failed_get_no_jobs_of_the_script(cluster: Cluster) -> None:
+    script = cluster.script("lost.sh", f"{WARREN} resource drain --json", "#FLUX: -N2")
+    job = submitted(cluster, script, "--urgency=hold")
+    told = cluster("job", "raise", "-t", "dws-node-failure", "-s1", "-m", "compute-[01,07]", job)
+    assert told.returncode == 0, told.stderr
+    assert cluster("job", "urgency", job, "16").returncode == 0
+    drained = json.loads(output(cluster, job))
+
+    assert "compute-01" in str(drained)
+    assert "rabbit storage failed for a job" in str(drained)
+    assert "compute-00" not in str(drained)

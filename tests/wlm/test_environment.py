@@ -42,11 +42,11 @@ class Instance:
             yield {"event": answer}
 
 
-def environment(*watches: list[str | RpcError]) -> dict[str, str]:
+def environment(*watches: list[str | RpcError], node: OnlyNode | None = None) -> dict[str, str]:
     jobspec = {"attributes": {"system": {"dw": "#DW jobdw type=xfs capacity=1GiB name=a"}}}
-    part = SimpleNamespace(job=1, jobspec=jobspec)
+    part = SimpleNamespace(job=1, jobspec=jobspec, host="n0")
     shell: Any = SimpleNamespace(part=part, handle=Instance(*watches), environment={})
-    virtual.run(DwsEnvironment(OnlyNode()).init(shell))
+    virtual.run(DwsEnvironment(node or OnlyNode()).init(shell))
     assert shell.handle.watches == []
     return dict(shell.environment)
 
@@ -71,3 +71,22 @@ def test_other_errors_end_the_shell() -> None:
 def test_a_job_whose_log_ends_without_the_event_cannot_run() -> None:
     with pytest.raises(CannotRun, match="never made ready"):
         environment([OTHER])
+
+
+class WithoutStorage(OnlyNode):
+    """A `Node` that has mounted nothing."""
+
+    def has(self, path: str) -> bool:
+        return False
+
+
+LOST = (
+    '{"timestamp":1.0,"name":"exception","context":'
+    '{"type":"dws-node-failure","severity":1,"note":"n[0-3]"}}\n'
+)
+
+
+def test_a_node_that_the_job_has_lost_waits_for_no_storage() -> None:
+    assert environment([LOST, EVENT], node=WithoutStorage()) == {"DW_JOB_a": "/node/mnt/a"}
+    with pytest.raises(CannotRun, match="not mounted"):
+        environment([EVENT], node=WithoutStorage())

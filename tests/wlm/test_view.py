@@ -52,8 +52,8 @@ def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> Non
 def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
     exception = Event(1.0, "exception", {"type": "cancel", "severity": 0, "note": ""})
     spec = jobspec.make(["true"], nodes=1)
-    before = view.of(after(9, exception), spec, None, 100)
-    during = view.of(after(11, exception), spec, None, 100)
+    before = view.of(after(9, exception), spec, None, 100, 0)
+    during = view.of(after(11, exception), spec, None, 100, 0)
 
     assert (before.failed, before.abandoned, before.warned) == (True, False, False)
     assert (during.failed, during.abandoned, during.warned) == (True, True, True)
@@ -61,7 +61,7 @@ def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
 
 def test_a_warning_while_the_job_ends_abandons_nothing() -> None:
     exception = Event(1.0, "exception", {"type": "exception", "severity": 1, "note": ""})
-    seen = view.of(after(11, exception), jobspec.make(["true"], nodes=1), None, 100)
+    seen = view.of(after(11, exception), jobspec.make(["true"], nodes=1), None, 100, 0)
 
     assert (seen.failed, seen.abandoned, seen.warned) == (False, False, True)
 
@@ -115,9 +115,9 @@ def test_storage_of_earlier_jobs_is_not_asked_for_before_these_have_done_their_p
 ) -> None:
     spec = jobspec.make(["true"], nodes=1, attributes={"dw": directive})
     held = after(2)
-    assert view.of(held, spec, None, 0).phase is Phase.HELD
+    assert view.of(held, spec, None, 0, 0).phase is Phase.HELD
     waiting = after(2, Event(1.0, "dependency-add", {"description": "after-success=1"}))
-    assert view.of(waiting, spec, None, 0).phase is phase
+    assert view.of(waiting, spec, None, 0, 0).phase is phase
 
 
 @pytest.mark.parametrize(("given", "seen"), [(None, None), (5, 5.0), ("never", None), (-1, None)])
@@ -126,4 +126,16 @@ def test_when_storage_expires_is_read_of_a_job_that_was_not_looked_at(
 ) -> None:
     attributes = {"dw": "#DW create_persistent"} | ({} if given is None else {"dw_expires": given})
     spec = jobspec.make(["true"], nodes=1, attributes=attributes)
-    assert view.of(after(1), spec, None, 0).expires == seen
+    assert view.of(after(1), spec, None, 0, 0).expires == seen
+
+
+def test_a_job_has_lost_the_nodes_that_the_instance_or_its_owner_says() -> None:
+    def told(note: str, **who: int) -> Event:
+        context = {"type": "dws-node-failure", "severity": 1, "note": note, **who}
+        return Event(1.0, "exception", context)
+
+    spec = jobspec.make(["true"], nodes=1, attributes={"dw_failure_tolerance": 3})
+    events = [told("n[0-1]"), told("n2", userid=7), told("n3", userid=1000), told("n[")]
+    seen = view.of(after(7, *events), spec, None, 0, 7)
+
+    assert (seen.tolerance, seen.lost) == (3, frozenset({"n0", "n1", "n2"}))

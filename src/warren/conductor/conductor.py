@@ -57,9 +57,11 @@ class Conductor:
         policy: placement.Policy = placement.NO_POLICY,
         timeouts: Timeouts = NO_TIMEOUTS,
         daemons: Collection[str] | None = None,
+        drains: bool = True,
     ) -> None:
         """`floor` is the least size of one allocation, in bytes.
 
+        `drains` says whether nodes are drained that jobs lose to failing storage.
         `daemons` are those that jobs may name with `requires`, where that is known.
         """
         self._client = client
@@ -70,6 +72,7 @@ class Conductor:
         self._policy = policy
         self._timeouts = timeouts
         self._daemons = daemons
+        self._drains = drains
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._transient: dict[int, float] = {}
@@ -224,6 +227,8 @@ class Conductor:
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounted=self._mounted(known),
+            unmounted=self._unmounted(known),
+            drains=self._drains,
             floor=self._floor,
             largest=self._capacities.largest(),
             policy=self._policy,
@@ -239,6 +244,14 @@ class Conductor:
         mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
         return {each.spec.node for each in mounts if not each.all_in("unmounted")}
 
+    def _unmounted(self, job: Job) -> Collection[str]:
+        """Return the nodes that have not mounted all of a job's storage, where that matters."""
+        if not job.tolerance or job.phase is not Phase.STARTING:
+            return ()
+        mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
+        late = {each.spec.node for each in mounts if not each.all_in("mounted")}
+        return late | (set(job.nodes) - {each.spec.node for each in mounts})
+
     def _moved(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""
         if job.phase is not Phase.ENDING or not self._timeouts.teardown_after:
@@ -250,7 +263,7 @@ class Conductor:
         return self.informers.of(kind).by("workflow", str(job.workflow))
 
     def _transient_for(self, job: int, workflow: Workflow | None) -> float | None:
-        if workflow is None or workflow.status.status != "TransientCondition":
+        if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
             self._transient.pop(job, None)
             return None
         now = self._clock.now()

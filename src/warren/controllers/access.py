@@ -105,7 +105,7 @@ class AccessController:
     ) -> access.AccessSnapshot:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
-        computes = self._computes.get(clients.key) if clients else None
+        computes = self._computes.get(clients.key) if clients else self._lost(current)
         configuration = self._configurations.get(CONFIGURATION)
         known = read(storage, NnfStorage) if storage else None
         return access.AccessSnapshot(
@@ -120,6 +120,14 @@ class AccessController:
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=[read(obj, ClientMount) for obj in mounts],
         )
+
+    def _lost(self, current: NnfAccess) -> Object | None:
+        """Return the Computes of the Workflow that goes on without some of them."""
+        if labels.LOST_NODES not in current.metadata.annotations:
+            return None
+        carried = current.metadata.labels
+        namespace, name = carried[labels.WORKFLOW_NAMESPACE], carried[labels.WORKFLOW_NAME]
+        return self._computes.get(Key(namespace, name))
 
     def _system_changed(self) -> None:
         # A compute node may have been wired to no rabbit. Those that are not in error have no

@@ -25,6 +25,7 @@ from warren.daemons import logs
 from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.shells import life
 from warren.daemons.together import System
+from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
@@ -33,7 +34,7 @@ from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent
 from warren.journal import MemoryJournal
-from warren.rfc import fluid, resource_set, treeobj
+from warren.rfc import eventlog, fluid, resource_set, treeobj
 from warren.rfc.resource_set import ResourceSet
 from warren.rpc import server
 from warren.rpc.bus import Bus
@@ -155,6 +156,7 @@ async def lead(
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(system.run(ready))
             await ready.wait()
+            await _drain_lost(place, enclosing, flux)
             await _announce(place, enclosing)
             code = await _run(command, environment)
             await _end_jobs(flux.handle)
@@ -190,6 +192,20 @@ def _assembled(place: Place, given: ResourceSet) -> Instance:
         owner=os.geteuid(),
     )
     return assemble(resource_set.write(own), foundation)
+
+
+async def _drain_lost(place: Place, enclosing: Handle, flux: Instance) -> None:
+    """Keep jobs from the nodes whose storage has failed, with which the job goes on (ADR 072)."""
+    found = await enclosing.rpc("job-info.lookup", {"id": place.job, "keys": ["eventlog"]})
+    told = [
+        each.context.get("note", "")
+        for each in eventlog.decode(found["eventlog"])
+        if each.name == "exception" and each.context.get("type") == tolerance.EXCEPTION
+    ]
+    for node in sorted(frozenset[str]().union(*map(tolerance.named, told))):
+        drained = {"targets": node, "reason": tolerance.REASON, "mode": "update"}
+        with suppress(RpcError):  # it is none of ours
+            await flux.handle.rpc("resource.drain", drained)
 
 
 async def _announce(place: Place, enclosing: Handle) -> None:

@@ -239,6 +239,8 @@ def conductor(
         policy(settings.storage),
         timeouts(settings.rabbit),
         settings.daemons,
+        # Which nodes a site lets be drained, by queues, is the instance's to know.
+        drains=settings.rabbit.drain_compute_nodes and not settings.rabbit.drain_queues,
     )
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}

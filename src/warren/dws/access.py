@@ -4,12 +4,12 @@ Computes mount the one allocation that is theirs; rabbits mount all of their own
 each in an index directory (dws-spec section 8).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import children, kinds, labels, locks, nodelocal, reports
+from warren.dws import children, kinds, labels, locks, nodelocal, reports, tolerance
 from warren.dws.faults import Fault, raise_for
 from warren.dws.locks import Holding
 from warren.dws.objects import (
@@ -46,12 +46,14 @@ def child(
     copy: tuple[int, str] | None = None,
     persistent: str | None = None,
     shared: Sharing | None = None,
+    lost: Collection[str] = (),
 ) -> Object:
     """Make the NnfAccess of one directive's storage for `computes` or `servers`.
 
     The latter is for a `copy`, the index and the command of its directive, which it is labelled as.
     `persistent` names the instance whose storage it is, of which rabbits mount what is for the
-    Workflow's compute nodes, and `shared` says who else than its owner is let in.
+    Workflow's compute nodes, and `shared` says who else than its owner is let in. What is for
+    nodes that are `lost` is left out.
     """
     meta = workflow.metadata
     labelled, command = copy or (index, "")
@@ -85,14 +87,19 @@ def child(
         labels.ACCESS_FINALIZER,
     )
     metadata["labels"] |= labels.of_profile(children.name(workflow, index), meta.namespace)
+    annotations = tolerance.annotation(lost)
     if shared is not None:
-        metadata["annotations"] = {labels.SHARED_WITH: str(shared)}
+        annotations[labels.SHARED_WITH] = str(shared)
+    if annotations:
+        metadata["annotations"] = annotations
     if copy is not None:
         metadata["labels"][labels.TEARDOWN_STATE] = state
     return {"metadata": metadata, "spec": spec}
 
 
-def mounted_again(access: NnfAccess, index: int, command: str) -> Change:
+def mounted_again(
+    access: NnfAccess, index: int, command: str, lost: Collection[str] = ()
+) -> Change:
     """Have rabbits mount for another copy, the directive at `index`, what they had unmounted."""
     state = TEARDOWN[command]
     carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
@@ -100,11 +107,30 @@ def mounted_again(access: NnfAccess, index: int, command: str) -> Change:
         kind=kinds.NNF_ACCESS,
         key=access.metadata.key,
         patch={
-            "metadata": {"labels": carried},
+            "metadata": {"labels": carried, **_annotated(lost)},
             "spec": {"desiredState": "mounted", "teardownState": state},
         },
         resource_version=access.metadata.resource_version,
     )
+
+
+def unmounted(access: NnfAccess, lost: Collection[str] = ()) -> Change:
+    """Have nodes unmount; those that are lost are asked, and not waited for."""
+    metadata = _annotated(lost)
+    return Change(
+        kind=kinds.NNF_ACCESS,
+        key=access.metadata.key,
+        patch={
+            "spec": {"desiredState": "unmounted"},
+            **({"metadata": metadata} if metadata else {}),
+        },
+        resource_version=access.metadata.resource_version,
+    )
+
+
+def _annotated(lost: Collection[str]) -> dict[str, Any]:
+    annotations = tolerance.annotation(lost)
+    return {"annotations": annotations} if annotations else {}
 
 
 def storage_of(obj: Object) -> tuple[str, ...]:
@@ -139,7 +165,8 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         mounted = access.spec.desired_state == "mounted"
         wanted = _children(snapshot) if mounted else {}
         holding = _holding(snapshot) if mounted else []
-        _raise_for(snapshot.mounts)
+        awaited = _awaited(snapshot)
+        _raise_for(awaited)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
     present = {mount.metadata.key: mount for mount in snapshot.mounts}
@@ -148,9 +175,11 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         for key, obj in wanted.items()
         if key not in present
     ]
-    for mount in snapshot.mounts:
-        if mount.spec.desired_state != access.spec.desired_state:
-            patch: dict[str, Any] = {"spec": {"desiredState": access.spec.desired_state}}
+    # Of lost nodes nothing more is mounted; what they have mounted, they are to unmount.
+    for mount in awaited if mounted else snapshot.mounts:
+        change = _asked(access, mount, wanted.get(mount.metadata.key))
+        if change:
+            patch: dict[str, Any] = {"spec": change}
             carried = labels.inherited(access.metadata)
             if not carried.items() <= mount.metadata.labels.items():
                 patch["metadata"] = {"labels": carried}  # it is mounted for another directive
@@ -162,15 +191,56 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
                     resource_version=mount.metadata.resource_version,
                 )
             )
-    settled = not writes and all(
-        mount.all_in(access.spec.desired_state) for mount in present.values()
-    )
+    settled = not writes and all(mount.all_in(access.spec.desired_state) for mount in awaited)
     # Nodes reach flash before they mount it, and no longer when they have unmounted it.
     reaching = _reaching(snapshot) if mounted or settled else []
     # Held before it is mounted anywhere, and no longer when it is mounted nowhere.
     released = [] if mounted or not settled else _released(snapshot)
     reported = _report(access, ready=settled, fault=None)
     return [*holding, *reaching, *writes, *released, *reported]
+
+
+def _awaited(snapshot: AccessSnapshot) -> list[ClientMount]:
+    """Return the mounts that the access waits for: those on nodes that are not lost.
+
+    A rabbit of whose nodes all are lost has nothing more to mount.
+    """
+    lost = tolerance.of(snapshot.access.metadata)
+    if not lost:
+        return list(snapshot.mounts)
+    left = _kept(snapshot, lost)
+    return [
+        mount
+        for mount in snapshot.mounts
+        if mount.spec.node not in lost
+        and not (left is not None and mount.spec.node not in left and _on_rabbits(snapshot))
+    ]
+
+
+def _on_rabbits(snapshot: AccessSnapshot) -> bool:
+    return snapshot.access.spec.target == "all"
+
+
+def _kept(snapshot: AccessSnapshot, lost: Collection[str]) -> dict[str, list[int]] | None:
+    """Return the allocations of a job's storage that are not for lost nodes; None for all."""
+    storage = snapshot.storage
+    if storage is None or storage.spec.file_system_type not in locks.EXCLUSIVE:
+        return None
+    if snapshot.configuration is None or snapshot.computes is None:
+        raise Fault("the job's Computes are not there yet", severity="Minor")
+    return tolerance.kept(snapshot.computes, snapshot.configuration.rabbits_of_computes(), lost)
+
+
+def _asked(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:
+    """Return what is to be changed of what a ClientMount asks for."""
+    desired = access.spec.desired_state
+    if mount.spec.desired_state == desired:
+        return {}
+    if desired == "unmounted":
+        return {"desiredState": desired}
+    if wanted is None or len(wanted["spec"]["mounts"]) == len(mount.spec.mounts):
+        return {"desiredState": desired}
+    return {"desiredState": desired, "mounts": wanted["spec"]["mounts"]}
 
 
 def _holding(snapshot: AccessSnapshot) -> list[Change]:
@@ -329,8 +399,12 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     wanted: Mapping[str, Sequence[int]] = {
         rabbit: range(len(own)) for rabbit, own in allocations.items()
     }
+    lost = tolerance.of(snapshot.access.metadata)
     if names_clients(snapshot.access):
-        wanted = _parts(snapshot)
+        wanted = _parts(snapshot, lost)
+    elif lost:
+        left = _kept(snapshot, lost)
+        wanted = wanted if left is None else left
     return {
         rabbit: [
             _mount(
@@ -345,11 +419,11 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     }
 
 
-def _parts(snapshot: AccessSnapshot) -> Mapping[str, Sequence[int]]:
+def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequence[int]]:
     if snapshot.configuration is None:
         raise Fault("the system's configuration is not there yet", severity="Minor")
     assert snapshot.computes is not None  # what there must be was looked for
-    nodes = [compute.name for compute in snapshot.computes.data]
+    nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
     places = nodelocal.positions(snapshot.configuration)
     return nodelocal.parts(nodes, snapshot.configuration.rabbits_of_computes(), places)
 

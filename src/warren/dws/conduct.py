@@ -25,10 +25,11 @@ from warren.dws import (
     reports,
     resources,
     timeouts,
+    tolerance,
     waits,
 )
 from warren.dws.binding import Binding, Phase
-from warren.dws.breakdown import PERSISTENT
+from warren.dws.breakdown import PER_COMPUTE, PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
@@ -60,6 +61,10 @@ class Job:
     directives: tuple[str, ...] = ()
     expires: float | None = None
     """When the persistent storage that it creates expires; None where it does not say."""
+    tolerance: int = 0
+    """How many nodes it may lose to failing storage."""
+    lost: frozenset[str] = frozenset()
+    """The nodes of which it was told that it has lost them."""
     resources: Sequence[Mapping[str, Any]] = ()
     nodes: tuple[str, ...] = ()
     """Host names, once there are some."""
@@ -95,6 +100,8 @@ class JobSnapshot:
     configuration: SystemConfiguration | None
     mounted: Collection[str] = ()
     """The job's nodes that have not let go of its storage."""
+    unmounted: Collection[str] = ()
+    """Those that have not mounted all of it; looked up where the job may lose some."""
     floor: int
     """The least size of one allocation, in bytes."""
     largest: int | None = None
@@ -109,7 +116,9 @@ class JobSnapshot:
     storages: Mapping[str, Storage] = field(default_factory=dict)
     """The rabbits that hold the job's flash, where it was."""
     transient: float | None = None
-    """For how many seconds the Workflow has been in TransientCondition."""
+    """For how many seconds the Workflow has been in TransientCondition, or in Error."""
+    drains: bool = True
+    """Whether nodes that a job loses are drained."""
     timeouts: Timeouts = NO_TIMEOUTS
     moved: float | None = None
     """When copies of the job last went on, where that matters."""
@@ -284,6 +293,8 @@ def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     but the job has not failed by it, unless it is what the job was for.
     """
     job, status = snapshot.job, workflow.status
+    if workflow.spec.force_ready:
+        return []  # the state is over as soon as its controller has seen that
     torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
     if job.phase is Phase.ENDING:
         # What keeps tasks from starting was told when it did, and nothing is to be copied out.
@@ -296,24 +307,69 @@ def _trouble(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if reported:
         return []
     severity = 1 if torn and not _is_refused(workflow) else 0
+    named = _named(status.message, job.directives)
+    limit, since = snapshot.timeouts.transient, snapshot.transient
+    wait = 0.0
     if status.status == "Error":
-        note = f"workflow hit an error: {_named(status.message, job.directives)}"
-        return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
-    limit = snapshot.timeouts.transient
-    transient = snapshot.transient if status.status == "TransientCondition" else None
-    if transient is not None and limit is not None:
-        if transient >= limit:
-            named = _named(status.message, job.directives)
-            note = f"workflow in 'TransientCondition' state too long: {named}"
-            return [Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)]
-        return [Later(limit - transient)]
-    return []
+        note = f"workflow hit an error: {named}"
+        if since is not None and _is_tolerant(snapshot, workflow):
+            wait = (limit or _FOR_THE_OTHERS) - since
+    elif status.status == "TransientCondition" and limit is not None and since is not None:
+        note = f"workflow in 'TransientCondition' state too long: {named}"
+        wait = limit - since
+    else:
+        return []
+    if wait > 0:
+        return [Later(wait)]
+    failed = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
+    return _without_nodes(snapshot, workflow) or [failed]
+
+
+_FOR_THE_OTHERS: Final = 10.0
+"""For how many seconds of an error other nodes are waited for, where a site does not say."""
+
+
+def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
+    """Return whether the job may lose nodes in the state that its Workflow is in."""
+    job, state = snapshot.job, workflow.status.state
+    if not job.tolerance or job.phase is not Phase.STARTING:
+        return False
+    if state is State.PRE_RUN:
+        return True
+    # A file system that spans rabbits is not there without any of them.
+    needs = [need for each in _needs(snapshot).values() for need in each]
+    own = all(need.allocation_strategy == PER_COMPUTE for need in needs)
+    return state is State.SETUP and bool(needs) and own
+
+
+def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Go on without the nodes that lack storage; nothing where these are none, or too many."""
+    job = snapshot.job
+    if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
+        return []
+    before = tolerance.of(workflow.metadata)
+    if workflow.status.state is State.SETUP:
+        wiring = snapshot.configuration.rabbits_of_computes()
+        found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
+    else:
+        found = frozenset(snapshot.unmounted) & frozenset(job.nodes)
+    lost = before | found
+    if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
+        return []
+    new = tuple(sorted(lost - job.lost))
+    return [
+        *([Drain(new, tolerance.REASON)] if new and snapshot.drains else []),
+        *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
+        tolerance.gone_on_without(workflow, lost),
+    ]
 
 
 def _overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Act on a state that takes too long; before it does, have it looked at again then."""
     job = snapshot.job
     if job.abandoned or (job.failed and job.phase is not Phase.ENDING):
+        return []
+    if workflow.spec.force_ready:
         return []
     limit = timeouts.deadline(job.phase, workflow, snapshot.timeouts, snapshot.moved)
     if limit is None:
@@ -323,7 +379,7 @@ def _overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     reason = waits.reason(job, workflow, snapshot.configuration)
     failed = Fail(limit.type, f"{limit.words}: it {reason}", limit.severity)
     if limit.severity == 0:
-        return [failed]
+        return _without_nodes(snapshot, workflow) or [failed]
     return [
         *([] if job.warned else [failed]),
         Note("rabbit_workflow", snapshot.raw),
@@ -344,13 +400,15 @@ def _named(message: str, directives: Sequence[str]) -> str:
 
 def new_workflow(job: Job) -> Object:
     """Make the Workflow of a job."""
-    expires = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
+    annotations = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
+    if job.tolerance:
+        annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
     return {
         "metadata": {
             "name": job.workflow.name,
             "namespace": job.workflow.namespace,
             "finalizers": [job.binding.finalizer],
-            **({"annotations": expires} if expires else {}),
+            **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
             "desiredState": State.PROPOSAL,
@@ -395,7 +453,7 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         case State.PROPOSAL:
             return [*_assign_servers(snapshot), _ask(snapshot, workflow, State.SETUP)]
         case State.SETUP:
-            assigned = _assign_computes(snapshot)
+            assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
             return [
                 *_record(snapshot, workflow),
                 *assigned,
@@ -436,14 +494,14 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     return [*actions, Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
 
 
-def _assign_computes(snapshot: JobSnapshot) -> list[Action]:
+def _assign_computes(snapshot: JobSnapshot, lost: Collection[str]) -> list[Action]:
     if snapshot.computes is None:
         raise Fault("the job's Computes are gone")
     return [
         Change(
             kind=kinds.COMPUTES,
             key=snapshot.computes.metadata.key,
-            patch={"data": [{"name": node} for node in snapshot.job.nodes]},
+            patch={"data": [{"name": node} for node in snapshot.job.nodes if node not in lost]},
         )
     ]
 

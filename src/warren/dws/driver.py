@@ -24,6 +24,7 @@ from warren.dws import (
     kinds,
     labels,
     location,
+    locks,
     movement,
     nodelocal,
     persistent,
@@ -33,6 +34,7 @@ from warren.dws import (
     sharing,
     staging,
     storage,
+    tolerance,
     validation,
     workflowstates,
 )
@@ -88,6 +90,11 @@ class WorkflowSnapshot:
     def mount_path(self, index: int) -> str:
         """Return where the storage of one directive is mounted, on computes as on rabbits."""
         return f"{self.mount_prefix}/{self.workflow.metadata.uid}-{index}"
+
+    @cached_property
+    def lost(self) -> frozenset[str]:
+        """The compute nodes that the Workflow goes on without."""
+        return tolerance.of(self.workflow.metadata)
 
     @cached_property
     def directives(self) -> Sequence[Directive]:
@@ -239,6 +246,8 @@ def _drive(snapshot: WorkflowSnapshot) -> list[Write]:
             outcomes.append(outcome)
             env.update(outcome.env or {})
         drivers.append(driver)
+    if workflow.spec.force_ready and workflow.status.state is State.PRE_RUN:
+        env.update(_variables(snapshot))
     status = workflowstates.concluded(workflow, drivers, snapshot.now)
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
@@ -537,21 +546,16 @@ def _lasting(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    return _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{access.COMPUTES}"))
+    found = snapshot.accesses.get(f"{snapshot.child(index)}-{access.COMPUTES}")
+    return _unmounted(found, snapshot.lost)
 
 
-def _unmounted(found: NnfAccess | None) -> Outcome:
+def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     """Have the nodes of an access unmount; done when they have, or there is none."""
     if found is None:
         return _DONE
     if found.spec.desired_state != "unmounted":
-        asked = Change(
-            kind=kinds.NNF_ACCESS,
-            key=found.metadata.key,
-            patch={"spec": {"desiredState": "unmounted"}},
-            resource_version=found.metadata.resource_version,
-        )
-        return Outcome(writes=[asked], waiting="pending unmount")
+        return Outcome(writes=[access.unmounted(found, lost)], waiting="pending unmount")
     raise_for(found.status.error)
     done = found.status.ready and found.status.state == "unmounted"
     return _DONE if done else Outcome(waiting="pending unmount")
@@ -614,24 +618,30 @@ def _mounting(
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.
         first = min(number for number, each in targets.items() if each == target)
-        return [access.mounted_again(found, index, command)] if index == first else []
+        again = access.mounted_again(found, index, command, snapshot.lost)
+        return [again] if index == first else []
     made = access.child(
         snapshot.workflow,
         target,
         access.SERVERS,
         snapshot.mount_path(target),
         copy=(index, command),
+        lost=snapshot.lost,
         **_lasting(snapshot, snapshot.directives[target]),
     )
     return [Create(kind=kinds.NNF_ACCESS, object=made)]
 
 
 def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
-    """Return which allocations of persistent storage are for the job's nodes; None for all."""
+    """Return which allocations are for the job's nodes, without those it has lost; None for all."""
+    wiring, lost = snapshot.wiring or {}, snapshot.lost
     if _instance_of(snapshot.directives[target]) is None:
-        return None
-    nodes = [node.name for node in snapshot.computes.data] if snapshot.computes else []
-    return nodelocal.parts(nodes, snapshot.wiring or {}, snapshot.places)
+        if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
+            return None
+        return tolerance.kept(snapshot.computes, wiring, lost)
+    data = snapshot.computes.data if snapshot.computes else ()
+    nodes = [node.name for node in data if node.name not in lost]
+    return nodelocal.parts(nodes, wiring, snapshot.places)
 
 
 def _move(

@@ -37,6 +37,11 @@ ENDED_AT: Final = "warren.cluster/ended-at"
 ABORTED: Final = "warren.cluster/aborted"
 """Annotates the Workflow of a job that was let go before its storage with when that was dealt with
 (`dws.abort`)."""
+LOST_NODES: Final = "warren.cluster/lost-nodes"
+"""Annotates a Workflow, and its NnfAccesses, with the compute nodes that it goes on without
+(`dws.tolerance`)."""
+FAILURE_TOLERANCE: Final = "warren.cluster/failure-tolerance"
+"""Annotates a Workflow with how many nodes its job may lose to failing storage."""
 SHARED_WITH: Final = "warren.cluster/shared-with"
 """Annotates a PersistentStorageInstance with the users and groups that may use it, and what mounts
 it with those that its root directory lets in (`dws.sharing`)."""

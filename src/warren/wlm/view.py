@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives.parse import split
-from warren.dws import expiry, persistent
+from warren.dws import expiry, persistent, tolerance
 from warren.dws.binding import Phase
 from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
@@ -78,17 +78,33 @@ def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]
     return {**spec, "attributes": {**spec["attributes"], "system": joined}}
 
 
+def lost(job: lifecycle.Job, owner: int) -> frozenset[str]:
+    """Return the nodes of which a job was told that it has lost them, and not by a guest."""
+    return frozenset[str]().union(
+        *(
+            tolerance.named(each.note)
+            for each in job.problems
+            if each.type == tolerance.EXCEPTION and each.is_of(owner)
+        )
+    )
+
+
 def of(
-    job: lifecycle.Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, groupid: int
+    job: lifecycle.Job,
+    spec: Mapping[str, Any],
+    r: Mapping[str, Any] | None,
+    groupid: int,
+    owner: int,
 ) -> Job:
-    """Return the conductor's view of a job."""
+    """Return the conductor's view of a job of an owner's instance."""
     texts = directives(spec) or ()
     where = phase(job)
     if where is Phase.HELD and len(job.dependencies) > 1 and persistent.named_in(texts, _LATE):
         where = Phase.NEW  # until then
-    moment = None
+    moment, tolerated = None, 0
     with suppress(UserMistake):  # it was submitted without being looked at
         moment = expires(spec)
+        tolerated = failure_tolerance(spec)
     return Job(
         id=job.id,
         phase=where,
@@ -98,6 +114,8 @@ def of(
         label=fluid.f58plain(job.id),
         directives=texts,
         expires=moment,
+        tolerance=tolerated,
+        lost=lost(job, owner),
         resources=spec["resources"],
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
         ran=job.started,

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
 
+from warren.dws import tolerance
+from warren.dws.tolerance import EXCEPTION as LOST
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.rfc import eventlog
@@ -50,25 +52,31 @@ class DwsEnvironment(ShellPlugin):
     async def init(self, shell: RunningShell) -> None:
         if "dw" not in jobspecs.system(shell.part.jobspec):
             return
-        variables = await self._variables(shell)
+        variables, lost = await self._variables(shell)
         paths = [each for each in variables.values() if each[:1] == "/"]
-        await self._wait(paths)
+        if shell.part.host not in lost:
+            await self._wait(paths)
         shell.environment.update(self._placed(variables, paths))
 
-    async def _variables(self, shell: RunningShell) -> Mapping[str, str]:
+    async def _variables(self, shell: RunningShell) -> tuple[Mapping[str, str], set[str]]:
         """Return what the event says, also from an instance that is restarted meanwhile.
+
+        With it come the nodes that the job goes on without, of which it was told before.
 
         Raises CannotRun where the job's eventlog ends without the event.
         """
         request = {"id": shell.part.job, "path": "eventlog"}
         while True:
+            lost: set[str] = set()
             watch = shell.handle.stream("job-info.eventlog-watch", request)
             try:
                 async with aclosing(watch) as entries:  # type: ignore[type-var]
                     async for entry in entries:
                         event = eventlog.decode_line(entry["event"])
                         if event.name == ENVIRONMENT:
-                            return event.context["variables"]  # type: ignore[no-any-return]
+                            return event.context["variables"], lost
+                        if event.name == "exception" and event.context["type"] == LOST:
+                            lost |= tolerance.named(event.context.get("note", ""))
             except RpcError as error:
                 if not (error.lost or error.later):
                     raise

@@ -95,7 +95,8 @@ class EmbeddedJobs:
         if known is None:
             return None
         if known.view is None:
-            known.view = view.of(known.job, known.jobspec, known.r, _group(known.job.userid))
+            group = _group(known.job.userid)
+            known.view = view.of(known.job, known.jobspec, known.r, group, self._owner)
         return known.view
 
     def jobs(self) -> Iterable[int]:

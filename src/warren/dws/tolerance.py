@@ -1,0 +1,89 @@
+"""Nodes that a job loses to failing storage, and goes on without (coral2-spec section 6, ADR 072).
+
+Which they are stands in an annotation of the Workflow, and of the NnfAccesses that leave them out.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from warren.base.objects import Change
+from warren.dws import kinds, labels
+from warren.dws.objects import Computes, Meta, Servers, Workflow
+from warren.rfc import hostlist
+from warren.rfc.errors import BadFormat
+
+EXCEPTION: Final = "dws-node-failure"
+"""The type of the exception that tells a job of them; its note is a hostlist."""
+
+REASON: Final = "rabbit storage failed for a job"
+"""Why such nodes are drained."""
+
+
+def without_storage(
+    nodes: Iterable[str], servers: Iterable[Servers], wiring: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the nodes whose rabbit has not made all that it is to hold."""
+    late = frozenset[str]().union(*(_late(each) for each in servers))
+    return frozenset(node for node in nodes if wiring.get(node) in late)
+
+
+def _late(servers: Servers) -> set[str]:
+    made = {
+        (found.get("label"), rabbit)
+        for found in servers.status.allocation_sets
+        for rabbit, share in found.get("storage", {}).items()
+        if share.get("ready")
+    }
+    return {
+        share.name
+        for each in servers.spec.allocation_sets
+        for share in each.storage
+        if (each.label, share.name) not in made
+    }
+
+
+def of(meta: Meta) -> frozenset[str]:
+    """Return the nodes that an object's annotation says are lost."""
+    return named(meta.annotations.get(labels.LOST_NODES, ""))
+
+
+def named(text: str) -> frozenset[str]:
+    """Return the nodes of a hostlist; none where it is no hostlist."""
+    try:
+        return frozenset(hostlist.decode(text))
+    except BadFormat:
+        return frozenset()
+
+
+def annotation(lost: Iterable[str]) -> dict[str, str]:
+    """Return the annotation that says which nodes are lost; none where none are."""
+    return {labels.LOST_NODES: hostlist.encode(sorted(lost))} if lost else {}
+
+
+def gone_on_without(workflow: Workflow, lost: Iterable[str]) -> Change:
+    """Have a Workflow go on with its state as if these nodes had what they lack."""
+    return Change(
+        kind=kinds.WORKFLOW,
+        key=workflow.metadata.key,
+        patch={"metadata": {"annotations": annotation(lost)}, "spec": {"forceReady": True}},
+        resource_version=workflow.metadata.resource_version,
+    )
+
+
+def kept(
+    computes: Computes | None, wiring: Mapping[str, str], lost: Collection[str]
+) -> dict[str, list[int]]:
+    """Return the allocations that are left, by rabbit: those of nodes that are not lost.
+
+    They are numbered as nodes mount them: the n-th of a rabbit is for the n-th of its nodes.
+    Another node may still mount one that is not among them, and would damage it.
+    """
+    counts: dict[str, int] = {}
+    found: dict[str, list[int]] = {}
+    for node in computes.data if computes is not None else ():
+        rabbit = wiring.get(node.name)
+        if rabbit:
+            number = counts[rabbit] = counts.get(rabbit, -1) + 1
+            if node.name not in lost:
+                found.setdefault(rabbit, []).append(number)
+    return found
