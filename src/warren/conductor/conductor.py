@@ -17,7 +17,7 @@ from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
-from warren.dws import abort, conduct, kinds, labels, nodelocal, placement, waits
+from warren.dws import abort, alerts, conduct, kinds, labels, nodelocal, placement, waits
 from warren.dws.binding import Phase
 from warren.dws.conduct import Action, Job
 from warren.dws.faults import Fault
@@ -87,6 +87,7 @@ class Conductor:
         informers.of(kinds.CLIENT_MOUNT)
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
+        informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
     async def run(self) -> None:
         """Lead until cancelled, from when everything is known."""
@@ -156,7 +157,7 @@ class Conductor:
     async def _complete(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
         found = await self._with_used(await self._with_flash(await self._with_made(snapshot)))
-        return await self._with_abort(found)
+        return self._with_rabbits(await self._with_abort(found))
 
     async def _with_made(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
@@ -198,14 +199,23 @@ class Conductor:
             return snapshot
         if not await self._jobs.was_aborted(snapshot.job):
             return snapshot
-        known = self.informers.of(kinds.STORAGE)
-        found = {
-            rabbit: raw
-            for rabbit in abort.holders(snapshot.servers.values())
-            if (raw := known.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))) is not None
-        }
-        storages = {rabbit: read(raw, Storage) for rabbit, raw in found.items()}
+        storages = self._rabbits(abort.holders(snapshot.servers.values()))
         return replace(snapshot, aborted=True, storages=storages)
+
+    def _with_rabbits(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+        """Look up the rabbits that a running job depends on."""
+        if snapshot.job.phase is not Phase.RUNNING or snapshot.workflow is None:
+            return snapshot
+        wiring = snapshot.configuration.rabbits_of_computes() if snapshot.configuration else {}
+        found = {wiring[node] for node in snapshot.job.nodes if node in wiring}
+        for each in snapshot.servers.values():
+            found.update(share.name for one in each.spec.allocation_sets for share in one.storage)
+        return replace(snapshot, storages=self._rabbits(found))
+
+    def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
+        known = self.informers.of(kinds.STORAGE)
+        found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
+        return {name: read(raw, Storage) for name, raw in found.items() if raw is not None}
 
     def _snapshot(
         self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
@@ -318,6 +328,15 @@ class Conductor:
     def _dependent_changed(self, obj: Object) -> None:
         for workflow in labels.workflow_of(obj):
             self._wake(workflow.partition("/")[2])
+
+    def _rabbit_changed(self, obj: Object) -> None:
+        """Have the jobs reconciled whose flash or nodes are a rabbit's."""
+        servers, computes = self.informers.of(kinds.SERVERS), self.informers.of(kinds.COMPUTES)
+        for each in servers.by("rabbit", obj["metadata"]["name"]):
+            self._dependent_changed(each)
+        for node in alerts.links_of(obj):
+            for each in computes.by("compute", node):
+                self._dependent_changed(each)
 
     def _wake(self, name: str) -> None:
         job = self._jobs.binding.job(name)

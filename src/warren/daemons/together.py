@@ -7,6 +7,7 @@ from typing import Any
 
 from warren.dws import (
     access,
+    alerts,
     breakdown,
     labels,
     locks,
@@ -28,6 +29,8 @@ INDEXES = {
     "profiles": profiles.choices_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
+    "rabbit": alerts.rabbits_of,
+    "compute": alerts.nodes_of,
     "breakdown instance": breakdown.instance_of,
     "breakdown profile": breakdown.profile_of,
 }

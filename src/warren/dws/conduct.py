@@ -14,6 +14,7 @@ from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.base.placing import Held, Locality
 from warren.dws import (
     abort,
+    alerts,
     daemons,
     expiry,
     kinds,
@@ -65,6 +66,8 @@ class Job:
     """How many nodes it may lose to failing storage."""
     lost: frozenset[str] = frozenset()
     """The nodes of which it was told that it has lost them."""
+    alerts: tuple[str, ...] = ()
+    """What it was told of its rabbits, in order."""
     resources: Sequence[Mapping[str, Any]] = ()
     nodes: tuple[str, ...] = ()
     """Host names, once there are some."""
@@ -114,7 +117,7 @@ class JobSnapshot:
     aborted: bool = False
     """Whether the job was let go before its storage; looked up where `asks_for_abort` says so."""
     storages: Mapping[str, Storage] = field(default_factory=dict)
-    """The rabbits that hold the job's flash, where it was."""
+    """The rabbits that hold the job's flash, where it was; and those of a running job."""
     transient: float | None = None
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
@@ -467,6 +470,12 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return []
 
 
+def _running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    job = snapshot.job
+    news = alerts.untold(job.alerts, snapshot.storages, frozenset(job.nodes))
+    return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in news]
+
+
 def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     """Say which rabbits hold the storage, as R has it."""
     needs = _needs(snapshot)
@@ -586,7 +595,7 @@ _PHASES: Final = {
     Phase.HELD: _held,
     Phase.QUEUED: _queued,
     Phase.STARTING: _starting,
-    Phase.RUNNING: _queued,
+    Phase.RUNNING: _running,
     Phase.ENDING: _ending,
     Phase.OVER: _over,
 }

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.directives.parse import split
-from warren.dws import expiry, persistent, tolerance
+from warren.dws import alerts, expiry, persistent, tolerance
 from warren.dws.binding import Phase
 from warren.dws.conduct import Job
 from warren.lifecycle import job as lifecycle
@@ -78,15 +78,9 @@ def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]
     return {**spec, "attributes": {**spec["attributes"], "system": joined}}
 
 
-def lost(job: lifecycle.Job, owner: int) -> frozenset[str]:
-    """Return the nodes of which a job was told that it has lost them, and not by a guest."""
-    return frozenset[str]().union(
-        *(
-            tolerance.named(each.note)
-            for each in job.problems
-            if each.type == tolerance.EXCEPTION and each.is_of(owner)
-        )
-    )
+def told(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...]:
+    """Return what a job was told by exceptions of a type, and not by a guest."""
+    return tuple(each.note for each in job.problems if each.type == type and each.is_of(owner))
 
 
 def of(
@@ -115,7 +109,8 @@ def of(
         directives=texts,
         expires=moment,
         tolerance=tolerated,
-        lost=lost(job, owner),
+        lost=frozenset[str]().union(*map(tolerance.named, told(job, tolerance.EXCEPTION, owner))),
+        alerts=told(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
         ran=job.started,

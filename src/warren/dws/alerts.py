@@ -1,0 +1,76 @@
+"""What running jobs are told of their rabbits: that one fails, is taken out of service, is back."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.dws import labels, outofservice
+from warren.dws.objects import Storage
+from warren.dws.rabbits import standing
+from warren.rfc import hostlist
+
+EXCEPTION: Final = "rabbit-alert"
+"""The type of the exceptions that tell it."""
+
+SEVERITY: Final = 2
+
+_BACK: Final = "is Ready again"
+
+_MOST: Final = 100
+"""How many a job is told: one whose rabbit comes and goes all day has heard enough."""
+
+
+def untold(
+    told: Collection[str], storages: Mapping[str, Storage], nodes: Collection[str]
+) -> Iterator[str]:
+    """Return what is news for a job on some nodes, of the rabbits that it depends on.
+
+    `told` is what it was told before, in order.
+    """
+    if len(told) >= _MOST:
+        return
+    last = {rabbit: words for rabbit, _, words in (each.partition(" ") for each in told)}
+    for rabbit, storage in sorted(storages.items()):
+        words = _about(storage, nodes) or _BACK
+        if words != last.get(rabbit, _BACK):
+            yield f"{rabbit} {words}"
+
+
+def _about(storage: Storage, nodes: Collection[str]) -> str:
+    """Say what is wrong with a rabbit; nothing where all is well."""
+    state = standing(storage)
+    lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]
+    cut = hostlist.encode(sorted(each for each in lost if each in nodes))
+    if state == "Disabled":
+        return f"is Disabled{outofservice.said(storage, labels.DISABLED)}"
+    if state not in ("Ready", "Drained"):
+        return f"is {state}"
+    if cut:
+        return f"has lost its link to {cut}"
+    return f"is Drained{outofservice.said(storage, labels.DRAINED)}" if state == "Drained" else ""
+
+
+def rabbits_of(obj: Object) -> tuple[str, ...]:
+    """Index Servers by the rabbits that they name."""
+    sets = _within(obj, "spec", "allocationSets")
+    return tuple({share["name"] for each in sets for share in each.get("storage") or ()})
+
+
+def nodes_of(obj: Object) -> tuple[str, ...]:
+    """Index Computes by their nodes."""
+    data = obj.get("data")
+    return tuple({each["name"] for each in data}) if isinstance(data, list) else ()
+
+
+def links_of(storage: Object) -> Iterable[str]:
+    """Return the compute nodes that a Storage, as it is stored, says are wired to it."""
+    access = _within(storage, "status", "access")
+    found = access.get("computes") if isinstance(access, Mapping) else None
+    return [each["name"] for each in found or ()]
+
+
+def _within(obj: Object, *names: str) -> Any:
+    found: Any = obj
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found or ()
