@@ -23,7 +23,6 @@ NOT_YET: dict[str, str] = {
     "000.26": "issue 17: scripts that start and stop the compute agent",
     "000.29": "issue 17: scripts that start and stop the compute agent",
     "000.47": "issue 21: rabbitmapping",
-    "000.48": "issue 16: rabbit.mapping",
     "000.49": "issue 21: dws2jgf",
 }
 """What has no test, with the reason. It becomes shorter, and no longer."""

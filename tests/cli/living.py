@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from click.testing import CliRunner
 
@@ -15,6 +15,7 @@ from tests.instance.lives import Life, alive
 from warren.base.errors import WarrenError
 from warren.cli.main import cli
 from warren.daemons.statedir import StateDir, held
+from warren.instance.config import Config
 from warren.instance.jobs.service import JobManagerService
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 US = os.getuid()
 SOMEBODY = US + 1
+DEFAULTS: Final = Config()
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(path: Path, *, owner: int = US, seconds: float = 0.01) -> Iterator[Cluster]:
+def cluster(
+    path: Path, *, owner: int = US, seconds: float = 0.01, config: Config = DEFAULTS
+) -> Iterator[Cluster]:
     """A cluster for the length of a block; its jobs take `seconds` once they have resources."""
     state = StateDir(path)
     begun = threading.Event()
@@ -100,7 +104,7 @@ def cluster(path: Path, *, owner: int = US, seconds: float = 0.01) -> Iterator[C
     stop = asyncio.Event()
 
     async def live() -> None:
-        async with alive(generous=False, seconds=seconds) as life:
+        async with alive(generous=False, seconds=seconds, config=config) as life:
             life.bus.owner = owner
             serving = asyncio.create_task(
                 server.serve(life.bus, state.socket, AccessPolicy(guests=True))

@@ -872,3 +872,25 @@ def test_a_record_is_read_of_jobs_that_are_over_before_their_storage_alone(
     wf = workflow(JOBDW, state="Teardown", ready=ready, metadata=metadata)
 
     assert asks_for_abort(seen(job(phase), wf)) is asks
+
+
+# Copies that are kept with the record
+
+
+def copied(name: str, status: str, state: str = "Finished") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": {"state": state, "status": status}}
+
+
+COPIES = [copied("a", "Success"), copied("b", "Failed"), copied("c", "", "Running")]
+
+
+@pytest.mark.parametrize(
+    ("most", "kept"), [(0, None), (1, ["b"]), (2, ["b", "a"]), (9, ["b", "a", "c"])]
+)
+def test_as_many_copies_are_kept_as_a_site_wants_those_that_failed_first(
+    most: int, kept: list[str] | None
+) -> None:
+    view = seen(job(Phase.ENDING, ran=True), at("DataOut"), kept_movements=most, movements=COPIES)
+    found = notes(decide(view)).get("rabbit_datamovements")
+
+    assert (found and [each["metadata"]["name"] for each in found]) == kept

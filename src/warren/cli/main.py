@@ -52,6 +52,7 @@ _COMMANDS: Final = {
         "Create, list, share and destroy persistent storage.",
     ),
     "rabbits": ("warren.cli.rabbits", "rabbits", "List, drain and disable rabbits."),
+    "getrabbit": ("warren.cli.getrabbit", "getrabbit", "Look up rabbits, or their nodes."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
     "doctor": ("warren.cli.cluster.doctor", "doctor", "Find and remove orphaned resources."),

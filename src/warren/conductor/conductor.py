@@ -58,10 +58,12 @@ class Conductor:
         timeouts: Timeouts = NO_TIMEOUTS,
         daemons: Collection[str] | None = None,
         drains: bool = True,
+        kept_movements: int = 0,
     ) -> None:
         """`floor` is the least size of one allocation, in bytes.
 
-        `drains` says whether nodes are drained that jobs lose to failing storage.
+        `drains` says whether nodes are drained that jobs lose to failing storage, and
+        `kept_movements` how many copies are kept with the record of a job.
         `daemons` are those that jobs may name with `requires`, where that is known.
         """
         self._client = client
@@ -73,6 +75,7 @@ class Conductor:
         self._timeouts = timeouts
         self._daemons = daemons
         self._drains = drains
+        self._kept_movements = kept_movements
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._transient: dict[int, float] = {}
@@ -239,6 +242,8 @@ class Conductor:
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
             drains=self._drains,
+            kept_movements=self._kept_movements,
+            movements=self._movements(known) if self._kept_movements else (),
             floor=self._floor,
             largest=self._capacities.largest(),
             policy=self._policy,
@@ -266,8 +271,11 @@ class Conductor:
         """Return when copies of a job last went on, where its time runs while they do."""
         if job.phase is not Phase.ENDING or not self._timeouts.teardown_after:
             return None
-        movements = [read(obj, NnfDataMovement) for obj in self._of(kinds.NNF_DATA_MOVEMENT, job)]
+        movements = [read(obj, NnfDataMovement) for obj in self._movements(job)]
         return max(filter(None, (each.status.last_moved for each in movements)), default=None)
+
+    def _movements(self, job: Job) -> Sequence[Object]:
+        return self._of(kinds.NNF_DATA_MOVEMENT, job) if job.phase is Phase.ENDING else ()
 
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
         return self.informers.of(kind).by("workflow", str(job.workflow))

@@ -241,6 +241,7 @@ def conductor(
         settings.daemons,
         # Which nodes a site lets be drained, by queues, is the instance's to know.
         drains=settings.rabbit.drain_compute_nodes and not settings.rabbit.drain_queues,
+        kept_movements=settings.rabbit.save_datamovements,
     )
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}

@@ -125,6 +125,10 @@ class JobSnapshot:
     timeouts: Timeouts = NO_TIMEOUTS
     moved: float | None = None
     """When copies of the job last went on, where that matters."""
+    kept_movements: int = 0
+    """How many copies are kept with the record of a job; 0 for none."""
+    movements: Sequence[Object] = ()
+    """The job's copies, where some are kept and it is ending."""
     now: float
     """Seconds since the epoch."""
 
@@ -385,7 +389,7 @@ def _overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _without_nodes(snapshot, workflow) or [failed]
     return [
         *([] if job.warned else [failed]),
-        Note("rabbit_workflow", snapshot.raw),
+        *_last_record(snapshot),
         _ask(snapshot, workflow, State.TEARDOWN),
     ]
 
@@ -524,7 +528,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     if not job.ran or job.abandoned or workflow.status.status == "Error":
-        return [Note("rabbit_workflow", snapshot.raw), _ask(snapshot, workflow, State.TEARDOWN)]
+        return [*_last_record(snapshot), _ask(snapshot, workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
@@ -532,7 +536,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.status.state in (State.POST_RUN, State.DATA_OUT):
         actions.extend(_record(snapshot, workflow))
     if following is State.TEARDOWN:
-        actions.append(Note("rabbit_workflow", snapshot.raw))
+        actions += _last_record(snapshot)
     return [*actions, _ask(snapshot, workflow, following)]
 
 
@@ -647,6 +651,20 @@ def _record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if state is None or workflow.status.elapsed_time_last_state is None:
         return []
     return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
+
+
+def _last_record(snapshot: JobSnapshot) -> list[Action]:
+    """Keep the Workflow, and as many copies as a site wants, before Teardown takes them away."""
+    actions: list[Action] = [Note("rabbit_workflow", snapshot.raw)]
+    if snapshot.kept_movements:
+        first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
+        actions.append(Note("rabbit_datamovements", first))
+    return actions
+
+
+def _was_successful(movement: Object) -> bool:
+    status = movement.get("status") or {}
+    return status.get("state") != "Finished" or status.get("status") == "Success"
 
 
 def _ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:

@@ -316,6 +316,10 @@ class RabbitPolicy(Table, frozen=True):
 class Rabbit(Table, frozen=True, rename="lower"):
     """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1). 0 is no limit."""
 
+    mapping: str | None = None
+    """The file that says which nodes are wired to which rabbit, for `warren getrabbit`."""
+    save_datamovements: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many of a job's NnfDataMovements are kept with its record, those that failed first."""
     tc_timeout: Duration = 10.0
     """FSD or seconds for which a Workflow may be in TransientCondition."""
     setup_timeout: Duration = 0.0
@@ -345,6 +349,7 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """The queues of whose nodes some may be drained; none are all nodes."""
 
     def __post_init__(self) -> None:
+        _demand_absolute("mapping", self.mapping)
         for field in _LIMITS:
             tables.demand(field, tables.seconds, getattr(self, field))
         for name, texts in self.directives.items():

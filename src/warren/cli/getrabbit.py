@@ -1,0 +1,97 @@
+"""`warren getrabbit`: which rabbits compute nodes or jobs have, and which nodes rabbits have."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.daemons.statedir import StateDir
+
+if TYPE_CHECKING:
+    from warren.dws.rabbitmapping import RabbitMapping
+    from warren.rpc.message import Handle
+
+
+@click.command("getrabbit")
+@statedir_option
+@json_option
+@click.option("-c", "--computes", multiple=True, metavar="HOSTS", help="Rabbits of these nodes.")
+@click.option("-j", "--jobids", multiple=True, metavar="JOBID", help="Rabbits of these jobs.")
+@click.argument("rabbits", nargs=-1, metavar="[RABBIT]...")
+def getrabbit(
+    state: StateDir,
+    as_json: bool,
+    computes: Sequence[str],
+    jobids: Sequence[str],
+    rabbits: Sequence[str],
+) -> None:
+    """Print the compute nodes of RABBITs, or the rabbits of nodes and jobs, as a hostlist.
+
+    Without arguments it prints all rabbits. It reads the file that rabbit.mapping names.
+    """
+    from warren.rfc import hostlist
+
+    if rabbits and (computes or jobids):
+        raise UserMistake(
+            "Both rabbits and computes or jobids cannot be looked up at the same time: name "
+            "either, or ask twice."
+        )
+    mapping, of_jobs = _asked(state, jobids)
+    if rabbits:
+        found = mapping.computes_of(_named(rabbits))
+    elif computes or jobids:
+        found = list(dict.fromkeys([*mapping.rabbits_of(_named(computes)), *of_jobs]))
+    else:
+        found = list(mapping.rabbits)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(hostlist.encode(found))
+
+
+def _named(texts: Sequence[str]) -> list[str]:
+    from warren.rfc import hostlist
+
+    return [name for text in texts for name in hostlist.decode(text)]
+
+
+def _asked(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
+    """Ask the instance where the mapping is, and which rabbits jobs have."""
+    from warren.rfc import fluid, hostlist
+    from warren.rpc.message import RpcError
+
+    async def work(handle: "Handle") -> tuple[str | None, list[str]]:
+        settings: Any = await handle.rpc("config.get")
+        found: list[str] = []
+        for text in jobids:
+            request = {"id": fluid.parse(text), "attrs": ["annotations"]}
+            try:
+                answer = await handle.rpc("job-list.list-id", request)
+            except RpcError as error:
+                raise UserMistake(f"Could not find job {text}: {error}.") from error
+            user = answer["job"].get("annotations", {}).get("user", {})
+            if "rabbits" not in user:
+                raise UserMistake(f"No rabbits found for job {text}: it has got none so far.")
+            found += hostlist.decode(user["rabbits"])
+        return settings.get("rabbit", {}).get("mapping"), found
+
+    path, found = ask_instance(state, work)
+    if path is None:
+        raise UserMistake(
+            "rabbit.mapping is not configured: give the cluster a file that says which nodes are "
+            'wired to which rabbit, as [rabbit] mapping = "/PATH".'
+        )
+    return read(Path(path)), found
+
+
+def read(path: Path) -> "RabbitMapping":
+    """Read a mapping. Raises UserMistake."""
+    from warren.dws import rabbitmapping
+
+    try:
+        return rabbitmapping.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
