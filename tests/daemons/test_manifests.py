@@ -714,7 +714,9 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     copies = granted("warren-copies-viewer")
     assert copies == {(verb, "nnfdatamovements") for verb in READ}
     assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= table | copies
-    assert granted("nnf-workload-manager") == told.actions["nnf-workload-manager"]
+    # And it disables rabbits of jobs that are let go before their storage: none of these is.
+    disables = {("patch", "storages")}
+    assert granted("nnf-workload-manager") == told.actions["nnf-workload-manager"] | disables
 
 
 def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:

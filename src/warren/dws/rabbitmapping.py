@@ -1,6 +1,6 @@
 """Which compute nodes are wired to which rabbit, as a file that flux-coral2 writes and reads.
 
-`flux rabbitmapping` writes it, and `rabbit.mapping` names it (coral2-spec sections 1 and 17).
+`flux rabbitmapping` writes it (coral2-spec section 17), and `rabbit.mapping` names it.
 """
 
 from collections.abc import Iterable, Mapping
