@@ -9,9 +9,8 @@ from typing import Any
 import orjson
 
 from tests.harness.virtual import VirtualClock
-from tests.instance.parts import OWNER, living, settle
+from tests.instance.parts import OWNER, living, settle, unkept
 from warren.base.clock import Clock
-from warren.instance import config as configuration
 from warren.instance import keys, users
 from warren.instance.config import Config
 from warren.instance.ingest import Frobnicator, Ingest, Validator
@@ -24,6 +23,7 @@ from warren.instance.kvs import Kvs, Quota, put
 from warren.instance.kvs.service import KvsService
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
+from warren.instance.reloading import Configuration
 from warren.instance.users import Who
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job
@@ -324,7 +324,7 @@ async def alive(
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
-    bus.register("config", configuration.methods(config))
+    bus.register("config", Configuration(config, unkept).methods())
     bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
     listing = JobList(
         manager,

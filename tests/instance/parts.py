@@ -94,3 +94,7 @@ def compacted(kvs: Kvs) -> MemoryJournal:
     fewer = MemoryJournal()
     fewer.records = list(kvs._snapshot())
     return fewer
+
+
+async def unkept(text: str) -> None:
+    """Keep no configuration."""

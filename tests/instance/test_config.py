@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.instance.parts import GUEST, OWNER
+from tests.instance.parts import GUEST, OWNER, unkept
 from warren.base.errors import UserMistake
 from warren.instance import config
 from warren.instance.config import Config, Sched
+from warren.instance.reloading import Configuration
 from warren.rpc.bus import Bus
 
 
@@ -197,7 +198,7 @@ def test_what_is_not_as_it_would_be_anyway_can_be_read_back() -> None:
 def test_everybody_may_read_the_configuration() -> None:
     site = config.parse("access.allow-guest-user = true")
     bus = Bus(OWNER)
-    bus.register("config", config.methods(site))
+    bus.register("config", Configuration(site, unkept).methods())
 
     told = asyncio.run(bus.handle(GUEST).rpc("config.get"))
 

@@ -44,6 +44,8 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     # By the owner, the job's user, and a stranger, about a job that runs.
     "barrier.enter": EVERYBODY,  # among those of one user
     "config.get": EVERYBODY,
+    "config.load": ILL_FORMED,
+    "config.watch": OWNERS_ALONE,
     "content.flush": (ENOSYS, EPERM, EPERM),
     "content.load": ILL_FORMED,
     "content.store": ILL_FORMED,

@@ -1,12 +1,19 @@
 """`warren config`: what an instance is configured to do."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import ask_instance, print_json, statedir_option
+from warren.cli.common import (
+    ask_instance,
+    json_option,
+    print_json,
+    require_running,
+    statedir_option,
+)
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def config() -> None:
-    """Show the configuration of the running instance."""
+    """Show the configuration of the running instance, and reload it."""
 
 
 @config.command("get")
@@ -33,6 +40,34 @@ def get(state: StateDir, key: str | None) -> None:
 
     found: Any = ask_instance(state, asked)
     print_json(found if key is None else value(found, key))
+
+
+@config.command("reload")
+@statedir_option
+@json_option
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
+    """Have the instance take the configuration in FILE, now and at its next start.
+
+    Without FILE it is the one that `warren up --config` was given; where it was given none, it is
+    config.toml in the state directory. What has no effect before the next start is named.
+    """
+    path = Path(require_running(state)["config"]) if file is None else file.absolute()
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserMistake(f"{path} cannot be read: {error}.") from error
+
+    async def asked(handle: "Handle") -> Mapping[str, Any]:
+        return await handle.rpc("config.load", {"toml": text, "name": str(path)})
+
+    done: Any = ask_instance(state, asked)
+    if as_json:
+        print_json(done)
+        return
+    click.echo("The configuration is reloaded." if done["changed"] else "Nothing has changed.")
+    if done["later"]:
+        click.echo(f"From the next start on: {', '.join(done['later'])}.")
 
 
 def value(config: Mapping[str, Any], key: str) -> Any:

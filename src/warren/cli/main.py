@@ -43,7 +43,7 @@ _COMMANDS: Final = {
     "job": ("warren.cli.job.group", "job", "Inspect and change jobs."),
     "resource": ("warren.cli.resource", "resource", "List, drain and undrain compute nodes."),
     "queue": ("warren.cli.queue", "queue", "List and control queues."),
-    "config": ("warren.cli.config", "config", "Show the configuration of the instance."),
+    "config": ("warren.cli.config", "config", "Show or reload the configuration."),
     "kvs": ("warren.cli.kvs.group", "kvs", "Read and write the key-value store."),
     "workflows": ("warren.cli.storage", "workflows", "List Workflows."),
     "persistent": (

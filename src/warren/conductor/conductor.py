@@ -6,8 +6,8 @@ Workflow was first seen in TransientCondition, and what a job has been shown.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import structlog
 
@@ -44,6 +44,23 @@ log = structlog.get_logger()
 _CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a site wants of the storage of jobs."""
+
+    policy: placement.Policy = placement.NO_POLICY
+    timeouts: Timeouts = NO_TIMEOUTS
+    daemons: Collection[str] | None = None
+    """Those that jobs may name with `requires`, where that is known."""
+    drains: bool = True
+    """Whether nodes are drained that jobs lose to failing storage."""
+    kept_movements: int = 0
+    """How many copies are kept with the record of a job."""
+
+
+_DEFAULTS: Final = Settings()
+
+
 class Conductor:
     """Leads the Workflows of all jobs. `run` lives until cancelled."""
 
@@ -54,28 +71,15 @@ class Conductor:
         jobs: WorkloadManager,
         clock: Clock,
         floor: int,
-        policy: placement.Policy = placement.NO_POLICY,
-        timeouts: Timeouts = NO_TIMEOUTS,
-        daemons: Collection[str] | None = None,
-        drains: bool = True,
-        kept_movements: int = 0,
+        settings: Settings = _DEFAULTS,
     ) -> None:
-        """`floor` is the least size of one allocation, in bytes.
-
-        `drains` says whether nodes are drained that jobs lose to failing storage, and
-        `kept_movements` how many copies are kept with the record of a job.
-        `daemons` are those that jobs may name with `requires`, where that is known.
-        """
+        """`floor` is the least size of one allocation, in bytes."""
         self._client = client
         self.informers = informers
         self._jobs = jobs
         self._clock = clock
         self._floor = floor
-        self._policy = policy
-        self._timeouts = timeouts
-        self._daemons = daemons
-        self._drains = drains
-        self._kept_movements = kept_movements
+        self._settings = settings
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._transient: dict[int, float] = {}
@@ -91,6 +95,13 @@ class Conductor:
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
+
+    def configure(self, settings: Settings) -> None:
+        """Lead by other settings from now on: limits hold for the states that jobs are in."""
+        if settings != self._settings:
+            self._settings = settings
+            for job in self._jobs.jobs():
+                self.reconciler.add(job)
 
     async def run(self) -> None:
         """Lead until cancelled, from when everything is known."""
@@ -223,6 +234,7 @@ class Conductor:
     def _snapshot(
         self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
     ) -> conduct.JobSnapshot:
+        settings = self._settings
         known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
         raw = self.informers.of(kinds.WORKFLOW).get(known.workflow)
         found = dependents or {kind: self._of(kind, known) for kind in kinds.FOR_WORKLOAD_MANAGERS}
@@ -241,15 +253,15 @@ class Conductor:
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
-            drains=self._drains,
-            kept_movements=self._kept_movements,
-            movements=self._movements(known) if self._kept_movements else (),
+            drains=settings.drains,
+            kept_movements=settings.kept_movements,
+            movements=self._movements(known) if settings.kept_movements else (),
             floor=self._floor,
             largest=self._capacities.largest(),
-            policy=self._policy,
-            daemons=self._daemons,
+            policy=settings.policy,
+            daemons=settings.daemons,
             transient=self._transient_for(job, workflow),
-            timeouts=self._timeouts,
+            timeouts=settings.timeouts,
             moved=self._moved(known),
             now=self._clock.now(),
         )
@@ -269,7 +281,7 @@ class Conductor:
 
     def _moved(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""
-        if job.phase is not Phase.ENDING or not self._timeouts.teardown_after:
+        if job.phase is not Phase.ENDING or not self._settings.timeouts.teardown_after:
             return None
         movements = [read(obj, NnfDataMovement) for obj in self._movements(job)]
         return max(filter(None, (each.status.last_moved for each in movements)), default=None)

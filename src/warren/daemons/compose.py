@@ -4,13 +4,16 @@ Everything that is outside of a process comes in as a port: clock, journals,
 launcher, machines. A test gives others, and has the same system in its hands.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from warren.base.clock import Clock
 from warren.base.objects import Key
-from warren.conductor.conductor import Conductor
+from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatus
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
@@ -33,6 +36,7 @@ from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, rea
 from warren.dws.placement import Policy
 from warren.dws.timeouts import Timeouts
 from warren.instance import config
+from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
 from warren.journal import Journal
 from warren.kube.client import Client
@@ -102,13 +106,22 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         return ()
 
     rabbit = stands_on.config.rabbit
+    judges: list[_Judge] = []
+
+    def validators(graph: Graph) -> Sequence[Validator]:
+        made = partial(_validator, informers, graph, stands_on, made_by)
+        judges.append(_Judge(made, stands_on.config))
+        return judges
+
+    plugin = DwsPlugin(stands_on.clock, stands_on.owner, rabbit.seconds("epilog_timeout"))
+    presets = Presets(rabbit.directives)
     built = assemble(
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
-        plugins=[DwsPlugin(stands_on.clock, stands_on.owner, rabbit.seconds("epilog_timeout"))],
+        plugins=[plugin],
         around=[DaemonCommands(stands_on.config.daemons)],
-        validators=lambda graph: [_validator(informers, graph, stands_on, made_by)],
-        frobnicators=[Presets(rabbit.directives)],
+        validators=validators,
+        frobnicators=[presets],
     )
     health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
     settings = stands_on.config.storage
@@ -117,16 +130,61 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
     )
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
-    drains = drain_policy(rabbit, built.resources)
+    drains = _DrainPolicies(rabbit, built.resources)
+
+    def configure(now: config.Config) -> None:
+        plugin.configure(now.rabbit.seconds("epilog_timeout"))
+        presets.configure(now.rabbit.directives)
+        drains.configure(now.rabbit)
+        for judge in judges:
+            judge.configure(now)
+
+    built.configuration.listen(configure)
     return replace(
         built,
         parts={
             **built.parts,
             "flash": lambda: health.follow(
-                storages, taken, BINDING, built.scheduler, built.resources, lambda: drains
+                storages,
+                taken,
+                BINDING,
+                built.scheduler,
+                built.resources,
+                lambda: drains.now,
+                drains.listeners.append,
             ),
         },
     )
+
+
+class _Judge:
+    """Judges the storage part of jobspecs, as it is configured now."""
+
+    def __init__(
+        self, made: Callable[[config.Config], StorageValidator], begun: config.Config
+    ) -> None:
+        self._made = made
+        self._now = made(begun)
+
+    def configure(self, settings: config.Config) -> None:
+        self._now = self._made(settings)
+
+    def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
+        self._now(spec, userid)
+
+
+class _DrainPolicies:
+    """What a site wants of nodes that have lost their rabbit, as it is configured now."""
+
+    def __init__(self, rabbit: config.Rabbit, resources: Resources) -> None:
+        self._resources = resources
+        self.now = drain_policy(rabbit, resources)
+        self.listeners: list[Callable[[], None]] = []
+
+    def configure(self, rabbit: config.Rabbit) -> None:
+        before, self.now = self.now, drain_policy(rabbit, self._resources)
+        for listener in self.listeners if self.now != before else ():
+            listener()
 
 
 def drain_policy(rabbit: config.Rabbit, resources: Resources) -> DrainPolicy:
@@ -165,12 +223,13 @@ def _validator(
     graph: Graph,
     stands_on: Foundation,
     made_by: Callable[[int, int], Sequence[str]],
+    settings: config.Config,
 ) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     instances = Instances(informers)
-    storage, clock = stands_on.config.storage, stands_on.clock
-    rabbit = stands_on.config.rabbit
+    storage, clock = settings.storage, stands_on.clock
+    rabbit = settings.rabbit
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
@@ -230,23 +289,39 @@ def conductor(
     `observe` may have it counted.
     """
     jobs = EmbeddedJobs(handle, owner)
-    leading = Conductor(
-        client,
-        informers,
-        jobs,
-        clock,
-        FLOOR,
-        policy(settings.storage),
-        timeouts(settings.rabbit),
-        settings.daemons,
-        # Which nodes a site lets be drained, by queues, is the instance's to know.
-        drains=settings.rabbit.drain_compute_nodes and not settings.rabbit.drain_queues,
-        kept_movements=settings.rabbit.save_datamovements,
-    )
+    leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings))
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
     nodes = SystemStatus(client, OnlineNodes(handle))
-    return methods, {"jobs": jobs.run, "conductor": leading.run, "system status": nodes.run}
+    parts: dict[str, Part] = {
+        "jobs": jobs.run,
+        "conductor": leading.run,
+        "system status": nodes.run,
+        "conductor's settings": lambda: _follow_settings(handle, leading),
+    }
+    return methods, parts
+
+
+def leads_by(settings: config.Config) -> Settings:
+    """Return what a conductor takes of a configuration."""
+    rabbit = settings.rabbit
+    return Settings(
+        policy=policy(settings.storage),
+        timeouts=timeouts(rabbit),
+        daemons=settings.daemons,
+        # Which nodes a site lets be drained, by queues, is the instance's to know.
+        drains=rabbit.drain_compute_nodes and not rabbit.drain_queues,
+        kept_movements=rabbit.save_datamovements,
+    )
+
+
+async def _follow_settings(handle: Handle, leading: Conductor) -> None:
+    """Have a conductor lead by what its instance is configured to, until cancelled."""
+    with suppress(RpcError):  # the instance has gone away: others see to that
+        async with aclosing(handle.stream("config.watch")) as news:  # type: ignore[type-var]
+            async for each in news:
+                leading.configure(leads_by(config.from_plain(each)))
+    await asyncio.Event().wait()
 
 
 def control(site: Site, ports: Ports) -> Control:

@@ -1,13 +1,12 @@
 """The embedded instance, built from its parts: the cluster's own, and those of batch jobs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from warren.base.clock import Clock
 from warren.daemons.together import Part
-from warren.instance import config as configuration
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.content import Content
@@ -25,6 +24,7 @@ from warren.instance.kvs import Kvs, Quota
 from warren.instance.kvs.service import KvsService
 from warren.instance.kvs.watching import KvsWatch
 from warren.instance.queues import Queues
+from warren.instance.reloading import Configuration
 from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import JobScheduler
 from warren.instance.shell import imp
@@ -36,6 +36,10 @@ from warren.scheduling.graph import Graph
 
 Launchers = Callable[[Bus, Handle], Launcher]
 """Makes a launcher, which may offer services on the bus."""
+
+
+async def _forget(text: str) -> None:
+    """Keep nothing: what is in memory alone is not started again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,8 @@ class Foundation:
     config: Config = field(default_factory=Config)
     room: Callable[[], float] = lambda: math.inf
     """Returns how many bytes the disk of that journal has left."""
+    keep_config: Callable[[str], Awaitable[None]] = _forget
+    """Keeps a configuration file's text for the next start."""
     barred: Callable[[int], str | None] = imp.can_run_as
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
 
@@ -65,6 +71,7 @@ class Instance:
     manager: JobManager
     scheduler: JobScheduler
     resources: Resources
+    configuration: Configuration
     parts: dict[str, Part]
 
 
@@ -82,6 +89,7 @@ def assemble(
     What is run `around` jobs is run besides the site's own commands.
     """
     clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
+    configuration = Configuration(config, stands_on.keep_config)
     graph = configured(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
@@ -117,6 +125,10 @@ def assemble(
         barred=stands_on.barred,
     )
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
+    configuration.listen(ingest.configure)
+    configuration.listen(queues.configure)
+    configuration.listen(lambda now: scheduler.configure(now.sched))
+    configuration.listen(lambda now: listing.configure(now.job_list))
     for name, methods in {
         "content": Content(kvs).methods(),
         "kvs": KvsService(kvs, config.kvs.guest_limit).methods(),
@@ -126,7 +138,7 @@ def assemble(
         "job-ingest": ingest.methods(),
         "job-info": JobInfo(kvs, manager).methods(),
         "job-list": listing.methods(),
-        "config": configuration.methods(config),
+        "config": configuration.methods(),
         "sched": scheduler.methods(),
         "feasibility": scheduler.feasibility(),
         # The scheduler knows what is given out, and is asked under both names.
@@ -144,6 +156,7 @@ def assemble(
         manager=manager,
         scheduler=scheduler,
         resources=resources,
+        configuration=configuration,
         parts={
             "job manager": manager.run,
             "scheduler": scheduler.run,

@@ -4,6 +4,7 @@ Each speaks to the API over HTTPS as its own user, and may do there what that us
 role allows.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher
 from warren.instance.users import is_known
-from warren.journal import Journal
+from warren.journal import Journal, files
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
@@ -100,6 +101,7 @@ def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
         owner=os.geteuid(),
         config=config.load(state.config),
         room=lambda: diskspace.left(state.path),
+        keep_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
     )
 
 

@@ -41,6 +41,7 @@ from warren.node import loops, namespaces, volumegroup
 from warren.rpc import client as rpc_client
 from warren.rpc import server
 from warren.rpc.client import Reconnecting
+from warren.rpc.message import RpcError
 
 log = structlog.get_logger()
 
@@ -58,6 +59,8 @@ class Cluster:
     why_not_isolated: str | None
     why_no_images: str | None
     """Why the flash is directories."""
+    config: Path
+    """The file that is reloaded."""
 
 
 async def up(
@@ -139,8 +142,10 @@ async def _run(
         why_no_images=(
             None if site.flash == "image" else why_no_images or "--flash directory was given"
         ),
+        config=config_file or state.config,
     )
     stopped = _stop_signal()
+    _on_hangup(state, cluster.config, stopped)
     refused = False
     try:
         if site.separate:
@@ -231,6 +236,7 @@ async def _announced(
             server=url,
             isolated=cluster.isolated,
             flash=cluster.site.flash,
+            config=str(cluster.config),
             why_no_images=cluster.why_no_images,
         )
     )
@@ -369,6 +375,40 @@ def _demand_there(site: Site) -> None:
 
 def _stop_signal() -> asyncio.Event:
     stopped = asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stopped.set)
     return stopped
+
+
+def _on_hangup(state: StateDir, file: Path, stopped: asyncio.Event) -> None:
+    """Have SIGHUP reload the configuration; it stops the cluster where its terminal has gone."""
+    on_terminal = _has_terminal()
+    reloading: set[asyncio.Task[None]] = set()
+
+    def hung_up() -> None:
+        if on_terminal and not _has_terminal():
+            stopped.set()
+        elif not reloading:
+            task = asyncio.ensure_future(_reload(state, file))
+            reloading.add(task)
+            task.add_done_callback(reloading.discard)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+async def _reload(state: StateDir, file: Path) -> None:
+    """Have the instance take a configuration file anew. What is wrong with it, the log says."""
+    try:
+        text = await asyncio.to_thread(file.read_text)
+        async with asyncio.timeout(_API_SECONDS), rpc_client.connect(state.socket) as handle:
+            await handle.rpc("config.load", {"toml": text, "name": str(file)})
+    except (OSError, UnicodeDecodeError, RpcError) as error:
+        log.error("configuration is not reloaded", path=str(file), reason=str(error))

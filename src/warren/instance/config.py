@@ -24,8 +24,6 @@ from warren.lifecycle.tables import Duration, Table, demand_durations
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.treeobj import Algorithm
-from warren.rpc.bus import Method, Methods
-from warren.rpc.message import Payload, Request
 
 log = structlog.get_logger()
 
@@ -455,15 +453,6 @@ def plain(config: Config) -> dict[str, Any]:
 def from_plain(decoded: Mapping[str, Any]) -> Config:
     """Return the configuration that `plain` has written."""
     return msgspec.convert(decoded, Config)
-
-
-def methods(config: Config) -> Methods:
-    """Return the `config` service: guests, too, may read the configuration."""
-
-    async def get(request: Request) -> Payload:
-        return plain(config)
-
-    return {"get": Method(get, guest=True)}
 
 
 def _read(path: Path) -> Config:

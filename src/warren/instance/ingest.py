@@ -83,6 +83,11 @@ class Ingest:
         self._frobnicators = (queues.placed, *frobnicators)
         self._ids = JobIdAllocator(kvs, clock, manager.latest)
 
+    def configure(self, config: Config) -> None:
+        """Hold submissions to another configuration from now on."""
+        # Who is let in at all is settled when the instance begins.
+        self._config = config
+
     def methods(self) -> Methods:
         return {
             "submit": Method(self._submit, guest=True),

@@ -15,6 +15,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
+from warren.instance.config import JobList as JobListTable
 from warren.instance.jobs.jobtap import Jobtap
 from warren.instance.jobs.manager import JobManager
 from warren.lifecycle import attributes
@@ -86,6 +87,10 @@ class JobList:
             **{f"job.state.{state.lower()}": self._changed for state in State},
             "job.inactive-remove": self._removed,
         }
+
+    def configure(self, table: JobListTable) -> None:
+        """Hide other users' jobs from guests, or show them."""
+        self._private = table.private
 
     def methods(self) -> Methods:
         return {

@@ -60,6 +60,14 @@ class Queues:
         manager.govern(self.eligible)
         manager.load(self)
 
+    def configure(self, config: Config) -> None:
+        """Hold jobs that are submitted or updated to other limits from now on.
+
+        The queues are the same.
+        """
+        self._limits = policy.queue_limits(config.queues, config.policy)
+        self._default = policy.default_queue(config.queues, config.policy)
+
     def _restored(self) -> QueueStates:
         text = self._kvs.get(_KEPT)
         if text is not None:

@@ -118,8 +118,9 @@ class Resources:
         await self._move("online", lambda rank: rank in self._offline, hosts)
 
     def of_queues(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the nodes that any of some queues has."""
-        ranks = {rank for name in names for rank in idset.decode(self._queues[name])}
+        """Return the nodes that any of some queues has; one that is not there yet has none."""
+        known = [self._queues[name] for name in names if name in self._queues]
+        ranks = {rank for each in known for rank in idset.decode(each)}
         return frozenset(self._hosts[rank] for rank in ranks)
 
     # Nodes that are drained for one reason

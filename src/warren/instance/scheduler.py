@@ -74,6 +74,11 @@ class JobScheduler:
         self._reasons: dict[JobId, tuple[str, float]] = {}
         self._news = asyncio.Event()
 
+    def configure(self, config: Sched) -> None:
+        """Schedule by another table of the configuration from now on."""
+        self._config = config
+        self._news.set()
+
     async def run(self) -> None:
         """Look for room whenever there may be some, until cancelled."""
         while True:

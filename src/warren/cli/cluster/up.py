@@ -128,7 +128,7 @@ def up(
 
     state.prepare()
     logs.configure_file(state.logs / "control.log")
-    run(run_cluster(state, asked, config, ready))
+    run(run_cluster(state, asked, config.absolute() if config else None, ready))
     click.echo("warren is down")
 
 

@@ -63,11 +63,13 @@ async def follow(
     scheduler: Scheduler,
     nodes: Nodes,
     policy: Callable[[], Policy] = Policy,
+    on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
 
     `storages` are the rabbits, and `taken` the NnfStorages, which are there for as long as
-    there is flash that is theirs. `binding` tells whose jobs have made them.
+    there is flash that is theirs. `binding` tells whose jobs have made them. `on_policy` takes
+    what is to be called when the policy has changed.
     """
 
     known: dict[str, Verdict] = {}
@@ -103,6 +105,10 @@ async def follow(
             labels=[label for label in carried if label != RABBIT],
         )
 
+    def policy_changed() -> None:
+        for obj in storages.all():
+            rabbit_changed(obj)
+
     def storage_changed(obj: Object) -> None:
         key = key_of(obj)
         raw = taken.get(key)
@@ -117,6 +123,7 @@ async def follow(
     taken.listen(storage_changed)
     await storages.wait_synced()
     storages.listen(rabbit_changed)
+    on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
     lost = frozenset[str]().union(*(each.drained for each in known.values()))
     await nodes.keep_drained(lost, REASON)

@@ -52,6 +52,10 @@ class DwsPlugin:
         self._owner = owner
         self._epilog_timeout = epilog_timeout
 
+    def configure(self, epilog_timeout: float | None) -> None:
+        """Set the time limit of epilogs that begin from now on."""
+        self._epilog_timeout = epilog_timeout
+
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         self._tap = tap
         tap.register(

@@ -17,6 +17,10 @@ class Presets:
     def __init__(self, presets: Mapping[str, Sequence[str]]) -> None:
         self._presets = presets
 
+    def configure(self, presets: Mapping[str, Sequence[str]]) -> None:
+        """Know other presets from now on."""
+        self._presets = presets
+
     def __call__(self, spec: Any) -> Any:
         """Return a jobspec with the directives that it names, its form unchecked as yet.
 
