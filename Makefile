@@ -51,7 +51,7 @@ mutants: $(VENV)/.dev
 	$(BIN)/python -m tools.mutants $(ARGS)
 
 docs: $(VENV)/.dev
-	$(BIN)/python tools/diagrams.py
+	$(BIN)/python -m tools.diagrams
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutants

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.decisions import decision_table
+
 from warren.dws.driver import HANDLERS
 from warren.dws.objects import State as WorkflowState
 from warren.dws.workflowstates import ADVANCE
@@ -30,6 +32,13 @@ def document() -> str:
             "What a directive means in each state:",
             "",
             *work_table(),
+            "",
+            "## What the conductor does",
+            "",
+            "For each Workflow, by where its job is (`dws/conduct.py`). What is only kept with the",
+            "job's record is left out, and so are limits of states and lost nodes.",
+            "",
+            *decision_table(),
             "",
             "## Job",
             "",
