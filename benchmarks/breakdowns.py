@@ -23,7 +23,7 @@ from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds, labels, profiles
 from warren.dws.binding import Phase
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE
-from warren.dws.conduct import Job
+from warren.dws.jobsnapshot import Job
 from warren.dws.objects import Meta, Workflow, read
 from warren.kube.admission import Operation, Review
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Remove
-from warren.dws import conduct, kinds
+from warren.dws import conduct, jobactions, kinds
 from warren.dws.binding import Binding, Phase
-from warren.dws.conduct import Job, JobSnapshot
+from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -70,7 +70,7 @@ def _row(name: str, workflow: Object | None) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def _words(actions: list[conduct.Action]) -> Iterator[str]:
+def _words(actions: list[jobactions.Action]) -> Iterator[str]:
     """Say what actions are; what is only noted for the record is left out."""
     for action in actions:
         match action:
@@ -84,17 +84,17 @@ def _words(actions: list[conduct.Action]) -> Iterator[str]:
                 yield "take the finalizer off"
             case Change():
                 yield f"fill the {action.kind.name}"
-            case conduct.Fail(type_, _, severity):
+            case jobactions.Fail(type_, _, severity):
                 yield f"exception `{type_}` {severity}"
-            case conduct.Release():
+            case jobactions.Release():
                 yield "release to the scheduler"
-            case conduct.Start():
+            case jobactions.Start():
                 yield "start the tasks"
-            case conduct.Finish():
+            case jobactions.Finish():
                 yield "let the job go"
-            case conduct.FreeNodes():
+            case jobactions.FreeNodes():
                 yield "free nodes"
-            case conduct.Drain():
+            case jobactions.Drain():
                 yield "drain nodes"
 
 

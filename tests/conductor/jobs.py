@@ -8,7 +8,7 @@ from typing import Any
 from tests.dws.builders import BINDING
 from warren.base.placing import Held
 from warren.dws.binding import Phase
-from warren.dws.conduct import Job
+from warren.dws.jobsnapshot import Job
 
 
 class Jobs:

@@ -18,7 +18,7 @@ from warren.base.placing import Held
 from warren.conductor.conductor import Conductor
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.conduct import Job
+from warren.dws.jobsnapshot import Job
 from warren.kube.client import Conflict, Forbidden, Refused
 
 KEY = Key("default", "fluxjob-7")

@@ -28,24 +28,20 @@ from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.conduct import (
+from warren.dws.conduct import asks_for_abort, decide, made, needs_flash
+from warren.dws.faults import Fault
+from warren.dws.jobactions import (
     Drain,
     Fail,
     Finish,
     FreeNodes,
-    Job,
-    JobSnapshot,
     Later,
     Memo,
     Note,
     Release,
     Start,
-    asks_for_abort,
-    decide,
-    made,
-    needs_flash,
 )
-from warren.dws.faults import Fault
+from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.nodelocal import per_rabbit
 from warren.dws.objects import (
     Meta,

@@ -32,8 +32,8 @@ from warren.base.objects import Change, Create
 from warren.directives.parse import parse
 from warren.dws import access, breakdown, conduct, driver, kinds, labels, profiles, storage
 from warren.dws.binding import Phase
-from warren.dws.conduct import Job
 from warren.dws.faults import Fault
+from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.movement import children
 from warren.dws.node import InUse, NodeTrouble, Progress
 from warren.dws.objects import DirectiveBreakdown, State, read
@@ -318,7 +318,7 @@ def test_of_what_a_state_took_nothing_is_kept_before_it_is_known() -> None:
     job = Job(id=7, phase=Phase.STARTING, binding=BINDING, nodes=("n0",))
     wf = workflow(JOBDW, state="DataIn", ready=True)
     actions = conduct.decide(
-        conduct.JobSnapshot(
+        JobSnapshot(
             job=job,
             workflow=wf,
             breakdowns={},

@@ -4,7 +4,7 @@ import pytest
 
 from tests.dws.builders import BINDING
 from warren.dws.binding import Phase
-from warren.dws.conduct import Job
+from warren.dws.jobsnapshot import Job
 from warren.dws.objects import State, SystemConfiguration, Workflow, read
 from warren.dws.waits import reason
 

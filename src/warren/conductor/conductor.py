@@ -17,10 +17,21 @@ from warren.base.objects import Change, Create, Key, Kind, Object, Remove
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
-from warren.dws import abort, alerts, conduct, kinds, labels, nodelocal, placement, waits
+from warren.dws import (
+    abort,
+    alerts,
+    conduct,
+    jobactions,
+    kinds,
+    labels,
+    nodelocal,
+    placement,
+    waits,
+)
 from warren.dws.binding import Phase
-from warren.dws.conduct import Action, Job
 from warren.dws.faults import Fault
+from warren.dws.jobactions import Action
+from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -152,7 +163,7 @@ class Conductor:
                 reasons[number] = reason
         return reasons
 
-    async def _decided(self, snapshot: conduct.JobSnapshot) -> list[Action]:
+    async def _decided(self, snapshot: JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
         try:
             return conduct.decide(await self._complete(snapshot))
@@ -168,12 +179,12 @@ class Conductor:
             again = self._snapshot(snapshot.job.id, live)
             return conduct.decide(await self._complete(again))
 
-    async def _complete(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+    async def _complete(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
         found = await self._with_used(await self._with_flash(await self._with_made(snapshot)))
         return self._with_rabbits(await self._with_abort(found))
 
-    async def _with_made(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+    async def _with_made(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
         instances, own = {}, dict(snapshot.servers)
         for key in conduct.made(snapshot):
@@ -186,7 +197,7 @@ class Conductor:
             instances[key] = read(raw, PersistentStorageInstance)
         return replace(snapshot, instances=instances, servers=own) if instances else snapshot
 
-    async def _with_used(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+    async def _with_used(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up where persistent storage is that a job is about to be placed beside."""
         if snapshot.job.phase is not Phase.HELD:
             return snapshot
@@ -201,13 +212,13 @@ class Conductor:
             used[key] = read(found, Servers)
         return replace(snapshot, used=used) if used else snapshot
 
-    async def _with_flash(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+    async def _with_flash(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which rabbits' flash the job was given, where that matters."""
         if not conduct.needs_flash(snapshot):
             return snapshot
         return replace(snapshot, flash=await self._jobs.flash(snapshot.job))
 
-    async def _with_abort(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+    async def _with_abort(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was let go before its storage, and which rabbits hold that."""
         if not conduct.asks_for_abort(snapshot):
             return snapshot
@@ -216,7 +227,7 @@ class Conductor:
         storages = self._rabbits(abort.holders(snapshot.servers.values()))
         return replace(snapshot, aborted=True, storages=storages)
 
-    def _with_rabbits(self, snapshot: conduct.JobSnapshot) -> conduct.JobSnapshot:
+    def _with_rabbits(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up the rabbits that a running job depends on."""
         if snapshot.job.phase is not Phase.RUNNING or snapshot.workflow is None:
             return snapshot
@@ -233,7 +244,7 @@ class Conductor:
 
     def _snapshot(
         self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
-    ) -> conduct.JobSnapshot:
+    ) -> JobSnapshot:
         settings = self._settings
         known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
         raw = self.informers.of(kinds.WORKFLOW).get(known.workflow)
@@ -243,7 +254,7 @@ class Conductor:
         computes = next(iter(found[kinds.COMPUTES]), None)
         configuration = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
-        return conduct.JobSnapshot(
+        return JobSnapshot(
             job=known,
             workflow=workflow,
             raw=raw,
@@ -306,30 +317,30 @@ class Conductor:
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
-                case conduct.Release(resources, constraints, nodes, daemons):
+                case jobactions.Release(resources, constraints, nodes, daemons):
                     await self._jobs.release(job, resources, constraints, nodes, daemons)
-                case conduct.Start(variables):
+                case jobactions.Start(variables):
                     await self._jobs.start(job, variables)
-                case conduct.Finish():
+                case jobactions.Finish():
                     await self._jobs.finish(job)
-                case conduct.FreeNodes(nodes):
+                case jobactions.FreeNodes(nodes):
                     await self._jobs.free(job, nodes)
-                case conduct.Drain(nodes, reason):
+                case jobactions.Drain(nodes, reason):
                     await self._jobs.drain(nodes, reason)
-                case conduct.Fail(type_, note, severity):
+                case jobactions.Fail(type_, note, severity):
                     await self._jobs.fail(job, type_, note, severity)
-                case conduct.Note(key, value):
+                case jobactions.Note(key, value):
                     await self._jobs.note(job, key, value)
                     self._observe(job, key, value)
-                case conduct.Memo(values):
+                case jobactions.Memo(values):
                     await self._show(job, values)
-                case conduct.Later(seconds):
+                case jobactions.Later(seconds):
                     delay = seconds if delay is None else min(delay, seconds)
         return delay
 
     def _observe(self, job: Job, key: str, value: Any) -> None:
         """Tell how long a state took, once."""
-        timed = conduct.TIMING.fullmatch(key)
+        timed = jobactions.TIMING.fullmatch(key)
         if timed is not None and key not in self._timed.setdefault(job.id, set()):
             self._timed[job.id].add(key)
             self.on_state(timed[1], from_go_duration(value))

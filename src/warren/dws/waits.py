@@ -9,7 +9,7 @@ from warren.dws.objects import State, SystemConfiguration, Workflow
 from warren.rfc import hostlist
 
 if TYPE_CHECKING:
-    from warren.dws.conduct import Job
+    from warren.dws.jobsnapshot import Job
 
 PHASES: Final = (Phase.HELD, Phase.STARTING, Phase.ENDING)
 """Those in which a job may wait for its storage."""

@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 from warren.directives.parse import split
 from warren.dws import alerts, expiry, persistent, tolerance
 from warren.dws.binding import Phase
-from warren.dws.conduct import Job
+from warren.dws.jobsnapshot import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import dependency, fluid, hostlist, resource_set

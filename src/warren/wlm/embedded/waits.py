@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Callable, Iterable, Mapping
 
-from warren.dws.conduct import Job
+from warren.dws.jobsnapshot import Job
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 

@@ -1,0 +1,131 @@
+"""What may be done for a job and its Workflow (`dws.conduct` decides)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from warren.base.objects import Change, Object, Write
+from warren.dws import kinds, labels, reports
+from warren.dws.jobsnapshot import Job, JobSnapshot
+from warren.dws.objects import State, Workflow
+
+
+@dataclass(frozen=True)
+class Release:
+    """Let the scheduler have the job, with these resources."""
+
+    resources: Sequence[Mapping[str, Any]]
+    constraints: Mapping[str, Any] = field(default_factory=dict)
+    """What their flash demands of rabbits (`dws.resources`)."""
+    nodes: tuple[str, ...] | None = None
+    """The nodes that it may have; None for all."""
+    daemons: tuple[str, ...] = ()
+    """The daemons that are to be enabled for it."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Let the job's tasks start, with these environment variables."""
+
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Let the job go."""
+
+
+@dataclass(frozen=True)
+class FreeNodes:
+    """Give nodes back before the job goes: its flash stays with it."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Keep jobs from nodes, for a reason."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Give the job an exception; one of severity 0 ends it."""
+
+    type: str
+    note: str
+    severity: int = 0
+
+
+@dataclass(frozen=True)
+class Note:
+    """Keep something with the job's record."""
+
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Memo:
+    """Show something in listings of the job."""
+
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Later:
+    """Look again after so many seconds."""
+
+    seconds: float
+
+
+Action = Write | Release | Start | Finish | FreeNodes | Drain | Fail | Note | Memo | Later
+
+
+TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
+"""The keys of notes that say how long a state took."""
+
+
+def record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Keep how long the present state took."""
+    state = workflow.status.state
+    if state is None or workflow.status.elapsed_time_last_state is None:
+        return []
+    return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
+
+
+def last_record(snapshot: JobSnapshot) -> list[Action]:
+    """Keep the Workflow, and as many copies as a site wants, before Teardown takes them away."""
+    actions: list[Action] = [Note("rabbit_workflow", snapshot.raw)]
+    if snapshot.kept_movements:
+        first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
+        actions.append(Note("rabbit_datamovements", first))
+    return actions
+
+
+def _was_successful(movement: Object) -> bool:
+    status = movement.get("status") or {}
+    return status.get("state") != "Finished" or status.get("status") == "Success"
+
+
+def ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
+    """Ask for a state. When Teardown begins, the Workflow is let go of: it may be deleted then."""
+    finalizer = snapshot.job.binding.finalizer
+    metadata: dict[str, Any] = {}
+    if state is State.DATA_OUT:
+        metadata["annotations"] = {labels.ENDED_AT: workflow.status.desired_state_change}
+    if state is State.TEARDOWN and finalizer in workflow.metadata.finalizers:
+        metadata |= labels.finalized(workflow.metadata, finalizer)["metadata"]
+    return Change(
+        kind=kinds.WORKFLOW,
+        key=workflow.metadata.key,
+        patch={"spec": {"desiredState": state}, **({"metadata": metadata} if metadata else {})},
+        resource_version=workflow.metadata.resource_version,
+    )
+
+
+def let_go(job: Job, workflow: Workflow) -> Change:
+    return reports.finalized(kinds.WORKFLOW, workflow.metadata, job.binding.finalizer)

@@ -1,0 +1,168 @@
+"""A job and its Workflow, as the conductor sees them when it decides (`dws.conduct`)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warren.base.objects import Key, Object
+from warren.base.placing import Held, Locality
+from warren.dws import location, persistent, placement
+from warren.dws.binding import Binding, Phase
+from warren.dws.breakdown import PERSISTENT
+from warren.dws.objects import (
+    AllocationNeed,
+    Computes,
+    DirectiveBreakdown,
+    PersistentStorageInstance,
+    Servers,
+    State,
+    Storage,
+    SystemConfiguration,
+    Workflow,
+)
+from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
+from warren.dws.workflowstates import drivers_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job, as any workload manager can tell of it."""
+
+    id: int
+    phase: Phase
+    binding: Binding
+    userid: int = 0
+    groupid: int = 0
+    label: str = ""
+    """How the workload manager spells the id."""
+    directives: tuple[str, ...] = ()
+    expires: float | None = None
+    """When the persistent storage that it creates expires; None where it does not say."""
+    tolerance: int = 0
+    """How many nodes it may lose to failing storage."""
+    lost: frozenset[str] = frozenset()
+    """The nodes of which it was told that it has lost them."""
+    alerts: tuple[str, ...] = ()
+    """What it was told of its rabbits, in order."""
+    resources: Sequence[Mapping[str, Any]] = ()
+    nodes: tuple[str, ...] = ()
+    """Host names, once there are some."""
+    ran: bool = False
+    """Whether its tasks were started."""
+    failed: bool = False
+    """Whether it has met a fatal exception."""
+    abandoned: bool = False
+    """Whether it met one while it was ending: what is left to do for it is not to be done."""
+    warned: bool = False
+    """Whether it has met any exception, fatal or not, while it was ending."""
+
+    @property
+    def workflow(self) -> Key:
+        return self.binding.workflow(self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSnapshot:
+    """A job, its Workflow and what belongs to that. Breakdowns and Servers are by name."""
+
+    job: Job
+    workflow: Workflow | None
+    raw: Object | None = None
+    """The Workflow with all its fields, for the record."""
+    breakdowns: Mapping[str, DirectiveBreakdown]
+    servers: Mapping[str, Servers]
+    used: Mapping[Key, Servers] = field(default_factory=dict)
+    """The Servers of storage that outlives jobs, of which `nodelocal.referred` tells."""
+    instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
+    """The persistent storage that the job makes, of which `made` tells, by its Servers."""
+    computes: Computes | None
+    configuration: SystemConfiguration | None
+    mounted: Collection[str] = ()
+    """The job's nodes that have not let go of its storage."""
+    unmounted: Collection[str] = ()
+    """Those that have not mounted all of it; looked up where the job may lose some."""
+    floor: int
+    """The least size of one allocation, in bytes."""
+    largest: int | None = None
+    """How many GiB the largest rabbit has, where that is known."""
+    policy: placement.Policy = placement.NO_POLICY
+    daemons: Collection[str] | None = None
+    """Those that the workload manager can enable for jobs, where that is known."""
+    flash: Sequence[Held] = ()
+    """The flash that the job's R holds; looked up where `needs_flash` says so."""
+    aborted: bool = False
+    """Whether the job was let go before its storage; looked up where `asks_for_abort` says so."""
+    storages: Mapping[str, Storage] = field(default_factory=dict)
+    """The rabbits that hold the job's flash, where it was; and those of a running job."""
+    transient: float | None = None
+    """For how many seconds the Workflow has been in TransientCondition, or in Error."""
+    drains: bool = True
+    """Whether nodes that a job loses are drained."""
+    timeouts: Timeouts = NO_TIMEOUTS
+    moved: float | None = None
+    """When copies of the job last went on, where that matters."""
+    kept_movements: int = 0
+    """How many copies are kept with the record of a job; 0 for none."""
+    movements: Sequence[Object] = ()
+    """The job's copies, where some are kept and it is ending."""
+    now: float
+    """Seconds since the epoch."""
+
+
+def is_complete(workflow: Workflow, state: State) -> bool:
+    return workflow.reached and workflow.status.state is state
+
+
+def needs_of(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
+    """Return the allocation sets of each breakdown that needs storage, by its Servers' name.
+
+    As the site wants them. Persistent storage that was there before the job needs nothing.
+    """
+    return {
+        breakdown.status.storage.reference.name: snapshot.policy.applied(
+            breakdown.status.storage.allocation_sets
+        )
+        for _, breakdown in sorted(snapshot.breakdowns.items())
+        if breakdown.status.storage is not None
+        if breakdown.status.storage.lifetime != PERSISTENT
+        or _is_maker(breakdown, breakdown.status.storage.reference.key, snapshot)
+    }
+
+
+def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) -> bool:
+    """Return whether the job makes persistent storage, rather than find it there.
+
+    The instance says so from before the job has any flash to when its storage is there.
+    """
+    instance = snapshot.instances.get(key)
+    return instance is not None and persistent.made_by(instance, breakdown)
+
+
+def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:
+    """Return for each of these sets which rabbits may hold it."""
+    return location.localities(
+        needs_of(snapshot), snapshot.breakdowns.values(), anywhere=snapshot.policy.anywhere
+    )
+
+
+def is_refused(workflow: Workflow) -> bool:
+    """Return whether all that Teardown lacks is to destroy what is not this Workflow's.
+
+    It may be in use, and stay so for long: nothing of the job waits for it.
+    """
+    status = workflow.status
+    if status.state is not State.TEARDOWN or status.status != "Error":
+        return False
+    left = [
+        each
+        for each in drivers_of(workflow)
+        if each.watch_state is State.TEARDOWN and not each.completed
+    ]
+    return bool(left) and all(
+        each.status == "Error" and _command(workflow, each.dwd_index) == "destroy_persistent"
+        for each in left
+    )
+
+
+def _command(workflow: Workflow, index: int) -> str:
+    return workflow.spec.dw_directives[index].split()[1]

@@ -1,0 +1,125 @@
+"""What goes wrong with a job's storage, and what comes of it: errors, time limits, lost nodes."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from warren.dws import timeouts, tolerance, waits
+from warren.dws.binding import Phase
+from warren.dws.breakdown import PER_COMPUTE
+from warren.dws.jobactions import Action, Drain, Fail, Later, ask, last_record
+from warren.dws.jobsnapshot import JobSnapshot, is_refused, needs_of
+from warren.dws.objects import State, Workflow
+from warren.rfc import hostlist
+
+
+def told(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Tell the job of an error of its Workflow, once.
+
+    In Teardown what the job has written is where it belongs already: such an error is told,
+    but the job has not failed by it, unless it is what the job was for.
+    """
+    job, status = snapshot.job, workflow.status
+    if workflow.spec.force_ready:
+        return []  # the state is over as soon as its controller has seen that
+    torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
+    if job.phase is Phase.ENDING:
+        # What keeps tasks from starting was told when it did, and nothing is to be copied out.
+        lost = job.failed and not job.ran
+        # Until Teardown has begun, the error is still the one of the state before.
+        stale = torn and status.state is not State.TEARDOWN
+        reported = (job.warned or stale) if torn else (job.abandoned or lost)
+    else:
+        reported = job.failed or job.phase is Phase.OVER
+    if reported:
+        return []
+    severity = 1 if torn and not is_refused(workflow) else 0
+    named = _named(status.message, job.directives)
+    limit, since = snapshot.timeouts.transient, snapshot.transient
+    wait = 0.0
+    if status.status == "Error":
+        note = f"workflow hit an error: {named}"
+        if since is not None and _is_tolerant(snapshot, workflow):
+            wait = (limit or _FOR_THE_OTHERS) - since
+    elif status.status == "TransientCondition" and limit is not None and since is not None:
+        note = f"workflow in 'TransientCondition' state too long: {named}"
+        wait = limit - since
+    else:
+        return []
+    if wait > 0:
+        return [Later(wait)]
+    failed = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
+    return _without_nodes(snapshot, workflow) or [failed]
+
+
+_FOR_THE_OTHERS: Final = 10.0
+"""For how many seconds of an error other nodes are waited for, where a site does not say."""
+
+
+def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
+    """Return whether the job may lose nodes in the state that its Workflow is in."""
+    job, state = snapshot.job, workflow.status.state
+    if not job.tolerance or job.phase is not Phase.STARTING:
+        return False
+    if state is State.PRE_RUN:
+        return True
+    # A file system that spans rabbits is not there without any of them.
+    needs = [need for each in needs_of(snapshot).values() for need in each]
+    own = all(need.allocation_strategy == PER_COMPUTE for need in needs)
+    return state is State.SETUP and bool(needs) and own
+
+
+def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Go on without the nodes that lack storage; nothing where these are none, or too many."""
+    job = snapshot.job
+    if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
+        return []
+    before = tolerance.of(workflow.metadata)
+    if workflow.status.state is State.SETUP:
+        wiring = snapshot.configuration.rabbits_of_computes()
+        found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
+    else:
+        found = frozenset(snapshot.unmounted) & frozenset(job.nodes)
+    lost = before | found
+    if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
+        return []
+    new = tuple(sorted(lost - job.lost))
+    return [
+        *([Drain(new, tolerance.REASON)] if new and snapshot.drains else []),
+        *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
+        tolerance.gone_on_without(workflow, lost),
+    ]
+
+
+def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Act on a state that takes too long; before it does, have it looked at again then."""
+    job = snapshot.job
+    if job.abandoned or (job.failed and job.phase is not Phase.ENDING):
+        return []
+    if workflow.spec.force_ready:
+        return []
+    limit = timeouts.deadline(job.phase, workflow, snapshot.timeouts, snapshot.moved)
+    if limit is None:
+        return []
+    if limit.at > snapshot.now:
+        return [Later(limit.at - snapshot.now)]
+    reason = waits.reason(job, workflow, snapshot.configuration)
+    failed = Fail(limit.type, f"{limit.words}: it {reason}", limit.severity)
+    if limit.severity == 0:
+        return _without_nodes(snapshot, workflow) or [failed]
+    return [
+        *([] if job.warned else [failed]),
+        *last_record(snapshot),
+        ask(snapshot, workflow, State.TEARDOWN),
+    ]
+
+
+def _named(message: str, directives: Sequence[str]) -> str:
+    """Return a Workflow's message with the directive that it is about.
+
+    The message names it by a number, in words that are DWS's own, and counts from 0.
+    """
+    number = re.match(r"DW Directive (\d+): ", message)
+    if number is None or int(number[1]) >= len(directives):
+        return message
+    return f"{message.removesuffix('.')} (in {directives[int(number[1])]!r})"
