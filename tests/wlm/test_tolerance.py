@@ -57,3 +57,17 @@ def test_storage_that_a_job_creates_expires_at_a_moment_that_is_to_come(
     with pytest.raises(UserMistake, match=words):
         judge({"dw_expires": moment})
     judge({"dw_expires": 1500})
+
+
+@pytest.mark.parametrize("given", ["keep", "", 3, None, ["drop"], {"drop": 1}])
+def test_what_becomes_of_results_is_one_of_what_is_offered(given: Any) -> None:
+    if given is None:
+        judge({"dw_unsaved_results": given})  # as if it were not there
+        return
+    with pytest.raises(UserMistake, match=r"^dw_unsaved_results=.* it is flush or drop\.$"):
+        judge({"dw_unsaved_results": given})
+
+
+@pytest.mark.parametrize("given", ["flush", "drop"])
+def test_results_may_be_copied_out_or_given_up(given: str) -> None:
+    judge({"dw_unsaved_results": given})

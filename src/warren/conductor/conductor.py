@@ -44,6 +44,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
+from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.kube.client import Client, Forbidden, NotFound
 from warren.kube.informer import Informers
@@ -61,6 +62,8 @@ class Settings:
 
     policy: placement.Policy = placement.NO_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
+    unsaved: Unsaved = Unsaved.FLUSH
+    """What becomes of what jobs have written that are cancelled, and do not say."""
     daemons: Collection[str] | None = None
     """Those that jobs may name with `requires`, where that is known."""
     drains: bool = True
@@ -273,6 +276,7 @@ class Conductor:
             daemons=settings.daemons,
             transient=self._transient_for(job, workflow),
             timeouts=settings.timeouts,
+            unsaved=settings.unsaved,
             moved=self._moved(known),
             now=self._clock.now(),
         )

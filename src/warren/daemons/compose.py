@@ -34,6 +34,7 @@ from warren.dws import kinds
 from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
+from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
 from warren.instance import config
 from warren.instance.ingest import Validator
@@ -249,6 +250,7 @@ def _validator(
         made_by=made_by,
         maximums={str(kind): most for kind, most in rabbit.policy.maximums.items()},
         creator=stands_on.owner if rabbit.restricts_persistent else None,
+        unsaved=rabbit.unsaved_results,
     )
 
 
@@ -308,6 +310,7 @@ def leads_by(settings: config.Config) -> Settings:
     return Settings(
         policy=policy(settings.storage),
         timeouts=timeouts(rabbit),
+        unsaved=Unsaved(rabbit.unsaved_results[0]),
         daemons=settings.daemons,
         # Which nodes a site lets be drained, by queues, is the instance's to know.
         drains=rabbit.drain_compute_nodes and not rabbit.drain_queues,

@@ -19,6 +19,7 @@ from warren.dws import (
     nodelocal,
     placement,
     resources,
+    results,
     tolerance,
     trouble,
 )
@@ -262,7 +263,8 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         if is_refused(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
-    if not job.ran or job.abandoned or workflow.status.status == "Error":
+    dropped = results.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
+    if not job.ran or job.abandoned or dropped or workflow.status.status == "Error":
         return [*last_record(snapshot), ask(snapshot, workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
         return []

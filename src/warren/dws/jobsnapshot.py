@@ -20,6 +20,7 @@ from warren.dws.objects import (
     SystemConfiguration,
     Workflow,
 )
+from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.dws.workflowstates import drivers_of
 
@@ -51,6 +52,10 @@ class Job:
     """Whether its tasks were started."""
     failed: bool = False
     """Whether it has met a fatal exception."""
+    cancelled: bool = False
+    """Whether the first one was that a user or an admin has cancelled it."""
+    unsaved: Unsaved | None = None
+    """What becomes of what it has written then; None where it does not say."""
     abandoned: bool = False
     """Whether it met one while it was ending: what is left to do for it is not to be done."""
     warned: bool = False
@@ -99,6 +104,8 @@ class JobSnapshot:
     drains: bool = True
     """Whether nodes that a job loses are drained."""
     timeouts: Timeouts = NO_TIMEOUTS
+    unsaved: Unsaved = Unsaved.FLUSH
+    """What becomes of what jobs have written that do not say."""
     moved: float | None = None
     """When copies of the job last went on, where that matters."""
     kept_movements: int = 0

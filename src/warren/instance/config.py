@@ -339,6 +339,9 @@ class Rabbit(Table, frozen=True, rename="lower"):
     policy: RabbitPolicy = RabbitPolicy()
     presets: Mapping[str, str | tuple[str, ...]] = {}
     """Directives by the name that a job may say in their place: a text, or one for each."""
+    unsaved_results: tuple[Literal["flush", "drop"], ...] = ("flush", "drop")
+    """What jobs that are cancelled may have done with what they have written; the first is what
+    those get that do not say (`dw_unsaved_results`)."""
     drain_compute_nodes: bool = True
     """Whether nodes that lose the link to their rabbit are drained."""
     soft_drain: bool = True
@@ -348,6 +351,8 @@ class Rabbit(Table, frozen=True, rename="lower"):
 
     def __post_init__(self) -> None:
         _demand_absolute("mapping", self.mapping)
+        if not self.unsaved_results:
+            raise ValueError("unsaved_results: is empty: name flush, drop or both")
         for field in _LIMITS:
             tables.demand(field, tables.seconds, getattr(self, field))
         for name, texts in self.directives.items():

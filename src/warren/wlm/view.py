@@ -1,7 +1,7 @@
 """A job's events, seen as the conductor sees a job."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from warren.directives.parse import split
 from warren.dws import alerts, expiry, persistent, tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
+from warren.dws.results import CANCEL, Unsaved
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import dependency, fluid, hostlist, resource_set
@@ -58,6 +59,21 @@ def expires(spec: Mapping[str, Any]) -> float | None:
     return float(given)
 
 
+def unsaved(spec: Mapping[str, Any], allowed: Collection[str] = tuple(Unsaved)) -> Unsaved | None:
+    """Return what becomes of what a job has written if it is cancelled; None where it does not say.
+
+    Raises UserMistake for what is none of those that a site allows.
+    """
+    given = jobspecs.system(spec).get("dw_unsaved_results")
+    if given is None:
+        return None
+    if given not in tuple(allowed):
+        raise UserMistake(
+            f"dw_unsaved_results={json.dumps(given)} is not offered: it is {' or '.join(allowed)}."
+        )
+    return Unsaved(given)
+
+
 def awaited(spec: Mapping[str, Any]) -> list[int]:
     """Return the jobs after which a job may begin (RFC 26)."""
     found: list[int] = []
@@ -95,10 +111,11 @@ def of(
     where = phase(job)
     if where is Phase.HELD and len(job.dependencies) > 1 and persistent.named_in(texts, _LATE):
         where = Phase.NEW  # until then
-    moment, tolerated = None, 0
+    moment, tolerated, chosen = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at
         moment = expires(spec)
         tolerated = failure_tolerance(spec)
+        chosen = unsaved(spec)
     return Job(
         id=job.id,
         phase=where,
@@ -115,6 +132,8 @@ def of(
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
         ran=job.started,
         failed=job.fatal is not None,
+        cancelled=job.fatal is not None and job.fatal.type == CANCEL,
+        unsaved=chosen,
         warned=any(each.during_epilog for each in job.problems),
         abandoned=any(each.severity == 0 and each.during_epilog for each in job.problems),
     )

@@ -29,6 +29,7 @@ from warren.dws import (
 )
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.results import Unsaved
 from warren.dws.validation import Persistent
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
@@ -64,12 +65,14 @@ class StorageValidator:
         groups: Callable[[int], Collection[int]] = groups_of,
         maximums: Mapping[str, int] = {},
         creator: int | None = None,
+        unsaved: Sequence[str] = tuple(Unsaved),
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
         None stands for all nodes, or that it is not known yet. `made_by` tells the directives of
         a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
-        `creator` alone may create persistent storage; None lets all users.
+        `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
+        may choose that becomes of what they have written.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -87,6 +90,7 @@ class StorageValidator:
         self._groups = groups
         self._maximums = maximums
         self._creator = creator
+        self._unsaved = unsaved
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -95,6 +99,7 @@ class StorageValidator:
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
+        view.unsaved(spec, self._unsaved)
         self._check_expiry(spec)
         directives = self._checked(texts, spec, userid) if texts else ()
         refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))

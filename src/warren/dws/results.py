@@ -1,0 +1,22 @@
+"""What becomes of what a job has written, where it is cancelled: its own choice (ADR 073)."""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Unsaved(StrEnum):
+    """What becomes of it."""
+
+    FLUSH = "flush"
+    """It is copied out, however the job has ended; a cancel while it is stops that."""
+    DROP = "drop"
+    """A cancel gives it up. Where the job has failed or its time was up, it is copied out."""
+
+
+CANCEL: Final = "cancel"
+"""The type of exception by which users and admins end a job."""
+
+
+def is_dropped(chosen: Unsaved | None, default: Unsaved, *, cancelled: bool) -> bool:
+    """Return whether what a job has written is given up; `chosen` is None where it does not say."""
+    return cancelled and (chosen or default) is Unsaved.DROP
