@@ -56,7 +56,8 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
             each["by"],
             each["reason"],
             hostlist.encode(each["lost"]),
-            each["message"],
+            # That it is drained, by whom and why, stands beside it already.
+            "" if each["reason"] and each["reason"] in each["message"] else each["message"],
         )
         for each in found
     ]
