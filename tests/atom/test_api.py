@@ -175,7 +175,7 @@ def test_a_command_that_fails_and_a_node_that_is_full_are_the_nodes_fault(path: 
     asyncio.run(story())
 
 
-def test_whoever_is_not_let_in_is_told_so_and_no_more(path: Path) -> None:
+def test_a_user_who_is_not_let_in_is_told_so_and_no_more(path: Path) -> None:
     async def story() -> None:
         async with served(path, users=frozenset({4242})) as ask:
             for method, url in (("POST", JOBS), ("GET", JOBS), ("DELETE", f"{JOBS}/1.x")):
@@ -242,7 +242,7 @@ def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(path: Path) ->
     asyncio.run(story())
 
 
-def test_whoever_says_nothing_or_not_enough_is_not_waited_for(path: Path) -> None:
+def test_a_client_that_says_nothing_or_not_enough_is_not_waited_for(path: Path) -> None:
     head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345"
 
     async def heard(words: bytes) -> bytes:

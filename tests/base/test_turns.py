@@ -36,7 +36,7 @@ async def slices(number: int, each: float, done: list[str] | None = None, name: 
     return now()
 
 
-def test_a_guest_that_takes_little_waits_for_nobody() -> None:
+def test_a_guest_that_takes_little_waits_for_no_other() -> None:
     async def main() -> float:
         turns = Turns(FAIR)
         return await turns.take(1, lambda: slices(10, 0.001))
@@ -106,7 +106,7 @@ def test_one_who_comes_again_and_again_owes_as_before() -> None:
     assert virtual.run(main()) >= 2 * 9
 
 
-def test_a_cancelled_one_waits_for_no_turn_and_keeps_nobody() -> None:
+def test_a_cancelled_one_waits_for_no_turn_and_keeps_no_other() -> None:
     async def main() -> list[float]:
         turns, moments = Turns(Fairness(allowance=0.02, refill=0.0)), list[float]()
         await turns.take(1, lambda: step(10.0))

@@ -213,7 +213,7 @@ def test_what_there_is_to_read_is_sent_to_its_end(pipe: tuple[int, int]) -> None
     ]
 
 
-def test_what_nobody_is_there_to_take_is_sent_again(pipe: tuple[int, int]) -> None:
+def test_what_finds_no_taker_is_sent_again(pipe: tuple[int, int]) -> None:
     read = asyncio.run(sent(pipe, b"late", absent=2))
     assert [(each.get("data"), each["eof"]) for each in read] == [("late", False), (None, True)]
 

@@ -170,7 +170,7 @@ def test_jobs_that_are_over_have_the_color_of_their_results(owned: Cluster) -> N
         ("never", True, {}, False),
     ],
 )
-def test_colors_are_for_terminals_unless_somebody_says_otherwise(
+def test_colors_are_for_terminals_unless_an_option_says_otherwise(
     when: str | None, terminal: bool, environment: dict[str, str], colors: bool
 ) -> None:
     assert colored(when, terminal, environment) is colors

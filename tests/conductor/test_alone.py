@@ -631,7 +631,7 @@ def test_news_of_a_job_or_its_workflow_or_what_belongs_to_that_wakes_it() -> Non
 
 
 @pytest.mark.parametrize("name", ["fluxjob-x", "slurm-7", "7", "fluxjob-7-0"])
-def test_workflows_of_others_wake_nobody(name: str) -> None:
+def test_workflows_of_others_wake_no_job(name: str) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         async with running(api, conductor.run()):
             await api.add(kinds.WORKFLOW, raw_workflow(metadata={"name": name}))

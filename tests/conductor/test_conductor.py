@@ -32,7 +32,7 @@ def workflow_spec(wlm: str, job: int) -> dict[str, Any]:
     }
 
 
-def test_a_workflow_that_nobody_needs_is_torn_down_and_deleted() -> None:
+def test_a_workflow_that_no_job_needs_is_torn_down_and_deleted() -> None:
     async def action(world: World, control: Control) -> None:
         await control.api.store.create(
             kinds.WORKFLOW,
@@ -106,7 +106,7 @@ def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> N
     in_a_world(action)
 
 
-def test_a_finalizer_of_somebody_else_keeps_the_workflow_but_not_the_job() -> None:
+def test_a_finalizer_of_another_client_keeps_the_workflow_but_not_the_job() -> None:
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)

@@ -150,7 +150,7 @@ def test_an_access_without_clients_waits_for_them() -> None:
     alone(story)
 
 
-def test_news_of_another_job_wakes_nobody() -> None:
+def test_news_of_another_job_wakes_no_reader() -> None:
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)
         passes: list[Any] = []

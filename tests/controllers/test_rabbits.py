@@ -201,7 +201,7 @@ def test_what_an_admin_asks_of_a_rabbit_shows() -> None:
     with_controller(story)
 
 
-def test_a_storage_that_somebody_deletes_is_made_again() -> None:
+def test_a_storage_that_is_deleted_is_made_again() -> None:
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
@@ -228,7 +228,7 @@ def test_rabbits_that_are_added_later_get_their_storages() -> None:
     with_controller(story)
 
 
-def test_a_rabbit_that_is_not_in_the_configuration_is_nobodys() -> None:
+def test_a_rabbit_that_is_not_in_the_configuration_has_no_storage() -> None:
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.NNF_NODE, node("r0"))
@@ -242,7 +242,7 @@ def test_a_rabbit_that_is_not_in_the_configuration_is_nobodys() -> None:
     with_controller(story)
 
 
-def test_what_is_nobodys_and_a_configuration_that_is_gone_are_nothing_to_do() -> None:
+def test_what_has_no_owner_and_a_configuration_that_is_gone_are_nothing_to_do() -> None:
     async def story(api: Api, controller: SystemController) -> None:
         async with informed(api):
             assert await controller.reconcile(CONFIGURATION) is None

@@ -15,7 +15,7 @@ class Full(io.StringIO):
         raise OSError(28, "No space left on device")
 
 
-def test_a_log_that_cannot_be_written_stops_nobody() -> None:
+def test_a_log_that_cannot_be_written_stops_nothing() -> None:
     before = structlog.get_config()
     try:
         logs.configure(Full())

@@ -42,7 +42,7 @@ def given(state: StateDir, limit: int = MIB) -> Path:
     return tmpdir.place(directory, 1, 0)
 
 
-def test_it_is_in_the_state_directory_and_everybody_may_go_through(state: StateDir) -> None:
+def test_it_is_in_the_state_directory_and_all_users_may_go_through(state: StateDir) -> None:
     rundir.prepare(state, Config())
     rundir.prepare(state, Config())
 
@@ -69,9 +69,7 @@ def test_a_place_that_is_not_there_is_refused(state: StateDir, tmp_path: Path) -
         rundir.prepare(state, settings)
 
 
-def test_a_link_that_somebody_has_put_in_its_place_is_refused(
-    state: StateDir, tmp_path: Path
-) -> None:
+def test_a_link_in_its_place_is_refused(state: StateDir, tmp_path: Path) -> None:
     settings = config.parse(f'exec.rundir = "{tmp_path}"')
     rundir.place(state, settings).symlink_to(tmp_path)
 

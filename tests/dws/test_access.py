@@ -419,7 +419,7 @@ def waits(writes: Any) -> bool:
     return "one at a time" in fault["userMessage"] and "default/a-0-" in fault["debugMessage"]
 
 
-def test_nodes_with_parts_of_their_own_mount_persistent_storage_whoever_else_does() -> None:
+def test_nodes_with_parts_of_their_own_mount_persistent_storage_beside_others() -> None:
     """Of one node, several jobs may."""
     for held in ([], [by("n0", "n1", "n2")], [by()], [by("n7", on_rabbits=True)]):
         writes = decide(seen(nnf_access(), storage=lasting(), held=held))
@@ -576,7 +576,7 @@ def test_an_access_in_deletion_is_let_go_of_when_its_client_mounts_are_gone() ->
     assert changes(writes, kinds.NNF_ACCESS) == [{"metadata": {"finalizers": []}}]
 
 
-def test_each_allocation_of_persistent_storage_is_one_nodes_whoever_else_is_in_the_job() -> None:
+def test_each_allocation_of_persistent_storage_is_one_nodes_in_any_job() -> None:
     """Several jobs mount it at once, and no two nodes may mount the same (ADR 053)."""
     storage = lasting()
     together = mounting(decide(seen(nnf_access(), storage=storage)))

@@ -172,7 +172,7 @@ def test_a_volume_that_is_waited_for_is_not_overdue() -> None:
     assert audit.overdue(to_go("r0/uid-share-0 is in use by process 7 (sh of ada)", "Minor")) == []
 
 
-def test_a_volume_that_is_kept_by_nobody_knows_whom_is_told_with_all_that_helps() -> None:
+def test_a_volume_that_is_kept_by_an_unknown_process_is_told_with_all_that_helps() -> None:
     (late,) = audit.overdue(to_go("something has it open", "Major"))
     found = audit.unseen(late, late.names[1], "ada", "process 7 (sh of ada)")
 

@@ -622,7 +622,7 @@ def test_nodes_are_not_given_back_early_while_nothing_is_wrong() -> None:
     assert decide(seen(job(Phase.ENDING, ran=True), torn)) == []
 
 
-def test_nobody_is_told_of_errors_when_the_job_is_over() -> None:
+def test_errors_are_not_told_when_the_job_is_over() -> None:
     actions = decide(seen(job(Phase.OVER), at("DataOut", ready=False, **ERROR)))
     assert asked(actions) == ["Teardown"]
     assert len(actions) == 1
@@ -662,7 +662,7 @@ def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
-def test_a_workflow_that_somebody_has_deleted_ends_the_job(phase: Phase) -> None:
+def test_a_workflow_that_was_deleted_ends_the_job(phase: Phase) -> None:
     gone = "Workflow fluxjob-7 is gone: a user or an admin has deleted it"
     assert decide(seen(job(phase))) == [Fail("dws", gone)]
     assert decide(seen(job(phase, failed=True))) == []

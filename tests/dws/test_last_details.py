@@ -58,7 +58,7 @@ def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
 
 @pytest.mark.parametrize("node_storages", [[], [share("r0", 2)], [share("r1", 1)]])
 @pytest.mark.parametrize("clients", ["computes", "servers"])
-def test_nobody_mounts_half_of_a_storage(node_storages: list[Any], clients: str) -> None:
+def test_half_of_a_storage_is_not_mounted(node_storages: list[Any], clients: str) -> None:
     writes = access.decide(test_access.seen(nnf_access(clients), node_storages=node_storages))
 
     assert made(writes, kinds.CLIENT_MOUNT) == []

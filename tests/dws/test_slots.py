@@ -35,11 +35,11 @@ def test_of_two_with_as_many_it_goes_to_the_one_whose_last_turn_is_longer_ago() 
     assert users(granted(claims(1, 2), [1, 2], {1: 7, 2: 4}, 3)) == [2]
 
 
-def test_where_all_slots_are_taken_nobody_gets_a_second_copy() -> None:
+def test_where_all_slots_are_taken_no_user_gets_a_second_copy() -> None:
     assert granted(claims(1, 2), [1, 2], {}, 2) == []
 
 
-def test_nobody_waits_for_the_copies_of_another_user_however_long_these_take() -> None:
+def test_no_user_waits_for_the_copies_of_another_however_long_these_take() -> None:
     assert users(granted(claims(1, 2, 2, 3), [1, 1], {}, 2)) == [2, 3]
 
 
@@ -60,7 +60,7 @@ def test_no_slot_stays_free_while_a_copy_waits_and_none_is_given_twice(
 
 
 @given(some_users, some_users, st.integers(1, 8))
-def test_nobody_waits_while_another_user_is_given_more_copies_than_it_has(
+def test_no_user_waits_while_another_is_given_more_copies_than_it_has(
     waiting: list[int], running: list[int], slots: int
 ) -> None:
     asked = claims(*waiting)

@@ -759,7 +759,7 @@ def test_raw_volumes_are_for_users_where_every_rabbit_offers_them() -> None:
     assert rabbits.raw_volumes([]) is RawVolumes.FOR_ROOT
 
 
-def test_raw_volumes_are_for_nobody_where_a_rabbit_has_no_devices() -> None:
+def test_raw_volumes_are_for_no_user_where_a_rabbit_has_no_devices() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
     without = settle(rabbit("r1"), offering("r1", RawVolumes.NONE))
 

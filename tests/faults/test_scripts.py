@@ -154,7 +154,7 @@ def test_a_copy_goes_on_while_the_api_is_down_and_is_not_made_again() -> None:
     assert story.copied == ALLOCATIONS
 
 
-def test_a_copy_of_which_nobody_hears_how_far_it_is_is_not_made_again() -> None:
+def test_a_copy_whose_progress_is_not_heard_is_not_made_again() -> None:
     # The first four reports say that the copies have begun.
     deaf = Line(5, 12, "patch", kinds.NNF_DATA_MOVEMENT, BROKEN)
     story = lived(Story(), deaf)

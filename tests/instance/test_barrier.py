@@ -234,7 +234,7 @@ async def test_a_name_can_be_met_at_again_when_its_barrier_is_forgotten() -> Non
 
 
 @virtually
-async def test_breaking_what_nobody_is_in_is_no_trouble() -> None:
+async def test_breaking_an_empty_barrier_is_no_trouble() -> None:
     Barriers().forget(OWNER, "f1-")
 
 

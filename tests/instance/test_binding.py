@@ -46,7 +46,7 @@ def test_jobs_on_one_node_have_different_cpus_while_there_are_any(cpus: int) -> 
     assert found == set(range(cpus))
 
 
-def test_cpus_that_the_shells_may_not_use_are_nobodys() -> None:
+def test_cpus_that_the_shells_may_not_use_are_no_tasks() -> None:
     assert binding.cpus(1, [0, 1], FOUR, [3, 5, 9]) == (5, 9)
 
 

@@ -195,7 +195,7 @@ def test_what_is_not_as_it_would_be_anyway_can_be_read_back() -> None:
     assert config.plain(Config()) == {}
 
 
-def test_everybody_may_read_the_configuration() -> None:
+def test_all_users_may_read_the_configuration() -> None:
     site = config.parse("access.allow-guest-user = true")
     bus = Bus(OWNER)
     bus.register("config", Configuration(site, unkept).methods())

@@ -220,7 +220,7 @@ async def test_a_job_whose_antecedent_was_lost_ends() -> None:
 
 
 @virtually
-async def test_after_a_restart_a_scheme_that_nobody_serves_any_more_is_told() -> None:
+async def test_after_a_restart_a_scheme_that_is_not_served_any_more_is_told() -> None:
     journal = MemoryJournal()
     async with alive(journal, plugins=plugins(), generous=False) as life:
         first = await life.submit()
@@ -251,14 +251,14 @@ async def test_a_job_waits_for_a_moment() -> None:
 
 
 @virtually
-async def test_a_moment_that_is_past_holds_nobody() -> None:
+async def test_a_moment_that_is_past_holds_no_job() -> None:
     async with alive(plugins=plugins()) as life:
         job = await dependent(life, "begin-time:5")
         assert (await life.until(job))[1:4] == ["dependency-add", "validate", "dependency-remove"]
 
 
 @virtually
-async def test_a_moment_that_comes_while_nobody_lives_counts_afterwards() -> None:
+async def test_a_moment_that_comes_between_two_lives_counts_afterwards() -> None:
     journal = MemoryJournal()
     async with alive(journal, plugins=plugins()) as life:
         past = await dependent(life, f"begin-time:{EPOCH + 50}")

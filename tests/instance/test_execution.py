@@ -421,7 +421,7 @@ async def test_the_end_of_a_leader_is_told_once_in_however_many_lives() -> None:
 
 
 @virtually
-async def test_how_a_job_has_ended_is_written_down_before_anybody_is_told() -> None:
+async def test_how_a_job_has_ended_is_written_down_before_it_is_told() -> None:
     """Statement 003.36: the guest namespace is complete before the job manager is told."""
     async with machine(Play(status=3 << 8)) as m, m.instance() as instance:
         job = await instance.submit()
@@ -472,7 +472,7 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
 )
 @pytest.mark.parametrize("all_of_it", [False, True])
 @virtually
-async def test_what_its_user_makes_of_a_jobs_log_stops_nobody_elses_jobs(
+async def test_what_its_user_makes_of_a_jobs_log_stops_no_other_users_jobs(
     damage: bytes, all_of_it: bool
 ) -> None:
     """The guest namespace is the user's (003.16): an instance that fails of it never starts."""
@@ -684,7 +684,7 @@ async def test_a_job_is_found_running_by_the_next_instance() -> None:
 
 
 @virtually
-async def test_a_time_limit_that_passed_while_nobody_looked_ends_the_job_at_once() -> None:
+async def test_a_time_limit_that_passed_during_an_outage_ends_the_job_at_once() -> None:
     async with machine(Play(seconds=1000)) as m:
         async with m.instance() as instance:
             job = await instance.submit(duration=20.0)

@@ -97,7 +97,7 @@ def test_a_forged_request_is_refused(library: FakeLibrary, which: str) -> None:
     assert words.startswith("the job does not run as ")
 
 
-def test_nobody_signs_for_root(library: FakeLibrary) -> None:
+def test_no_user_signs_for_root(library: FakeLibrary) -> None:
     library.userid = 0
 
     words = refused(lambda: proven(library, signed(library, userid=0), 0))
@@ -114,11 +114,13 @@ def test_while_munge_does_not_answer_nothing_is_proven(library: FakeLibrary) -> 
 # Who can be become
 
 
-def test_everybody_runs_as_himself() -> None:
+def test_every_user_runs_as_themselves() -> None:
     assert imp.can_run_as(os.geteuid()) is None
 
 
-def test_an_ordinary_users_instance_runs_nobody_elses_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_users_instance_runs_no_other_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: USER)
 
     assert imp.can_run_as(USER + 1) == (

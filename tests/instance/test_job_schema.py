@@ -94,7 +94,7 @@ async def test_a_guest_namespace_is_seen_through_its_link_and_changes_nothing_el
 
 
 @virtually
-async def test_a_guest_namespace_is_kept_with_its_job_before_anybody_hears_of_its_end() -> None:
+async def test_a_guest_namespace_is_kept_with_its_job_before_its_end_is_told() -> None:
     """Stop everything at the moment at which the namespace has been closed.
 
     Statement 003.19: its last snapshot is linked where it was, and the namespace destroyed.

@@ -54,7 +54,7 @@ LIVES = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(LIVES)
-def test_numbers_ascend_whatever_the_clock_says_and_whoever_is_purged(
+def test_numbers_ascend_whatever_the_clock_says_and_whichever_jobs_are_purged(
     lives: list[tuple[float, list[tuple[float, int]]]],
 ) -> None:
     @virtually
@@ -75,7 +75,7 @@ def test_numbers_ascend_whatever_the_clock_says_and_whoever_is_purged(
 
 
 @virtually
-async def test_a_number_that_was_not_committed_is_nobodys_and_may_come_again() -> None:
+async def test_a_number_that_was_not_committed_is_no_jobs_and_may_come_again() -> None:
     async with opened() as kvs:
         clock = SetClock()
         lost, _ = JobIdAllocator(kvs, clock, nobody).next()

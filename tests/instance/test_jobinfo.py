@@ -147,7 +147,7 @@ async def test_users_read_and_change_their_own_jobs_alone() -> None:
 
 
 @virtually
-async def test_the_owner_reads_and_ends_everybodys_jobs() -> None:
+async def test_the_owner_reads_and_ends_all_users_jobs() -> None:
     async with alive(generous=False) as life:
         await with_others(life)
         ask = life.bus.handle().rpc
@@ -243,7 +243,7 @@ DATA = {
 
 
 @virtually
-async def test_whoever_owns_a_job_reads_all_of_it_while_it_lives_and_afterwards() -> None:
+async def test_the_owner_of_a_job_reads_all_of_it_while_it_lives_and_afterwards() -> None:
     """Statement 003.38: other guest services store data under <service>.
     Statement 003.39: the application stores data under application.
     Statement 003.40: tools store data under tools.<name>.
@@ -443,7 +443,7 @@ async def test_a_watch_does_not_end_before_the_last_event_is_durable() -> None:
 
 
 @virtually
-async def test_nobody_watches_the_jobs_of_others() -> None:
+async def test_guests_do_not_watch_the_jobs_of_others() -> None:
     async with alive(generous=False) as life:
         job = await with_others(life)
         watch = Watch(life, job, "eventlog", GUEST)

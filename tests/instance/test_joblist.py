@@ -350,7 +350,7 @@ async def test_who_waits_for_a_state_that_never_comes_is_told_the_end() -> None:
 
 
 @virtually
-async def test_nobody_is_told_of_a_state_before_it_is_durable() -> None:
+async def test_no_state_is_told_before_it_is_durable() -> None:
     disk = SlowDisk()
     disk.free.set()
     async with alive(disk, seconds=1) as life:

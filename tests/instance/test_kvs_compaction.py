@@ -105,7 +105,7 @@ async def test_commits_are_made_while_a_long_compaction_takes_its_time() -> None
 
 
 @virtually
-async def test_what_nobody_touches_is_packed_and_opened_by_who_writes() -> None:
+async def test_what_is_not_touched_is_packed_and_opened_by_a_write() -> None:
     journal = MemoryJournal()
     async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
         for job in jobs(50):

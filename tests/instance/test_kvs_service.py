@@ -353,7 +353,7 @@ async def test_the_owner_makes_and_removes_namespaces() -> None:
 
 
 @virtually
-async def test_everybody_is_told_of_namespaces_that_he_may_reach() -> None:
+async def test_users_are_told_of_namespaces_that_they_may_reach() -> None:
     async with serving() as (_, user):
         told = {
             userid: {

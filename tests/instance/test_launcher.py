@@ -140,7 +140,7 @@ async def test_what_a_new_parent_does_not_have_is_lost() -> None:
 
 
 @virtually
-async def test_the_end_of_a_shell_that_nobody_knows_is_no_trouble() -> None:
+async def test_the_end_of_an_unknown_shell_is_no_trouble() -> None:
     parent = PaperParent()
     await parent.hello()
     await parent.exited(0, 256)

@@ -122,7 +122,7 @@ async def test_a_job_that_waits_is_asked_for_once() -> None:
 
 
 @virtually
-async def test_the_scheduler_hears_who_has_resources_before_anybody_asks_for_some() -> None:
+async def test_the_scheduler_hears_which_jobs_have_resources_before_any_asks_for_some() -> None:
     """Statement 003.33: after a restart the eventlog says that R is allocated."""
     journal = await stored(PLAIN[:6])
     other = await stored(PLAIN[:4], JobId(4 << 24))

@@ -280,7 +280,7 @@ def test_a_shell_has_ended_when_nothing_of_it_is_left(site: Site, host: str) -> 
     lived(main)
 
 
-def test_what_does_not_die_is_told_of_and_holds_nobody_up(site: Site) -> None:
+def test_what_does_not_die_is_told_of_and_holds_nothing_up(site: Site) -> None:
     """A process in a frozen cgroup of the first version is deaf to the last signal."""
     freezer = hierarchy("freezer")
     if freezer is None or os.geteuid() != 0:
@@ -314,7 +314,7 @@ def test_what_does_not_die_is_told_of_and_holds_nobody_up(site: Site) -> None:
 
 
 @pytest.mark.parametrize("site", ["cgroups"], indirect=True)
-def test_what_waits_in_execve_for_ever_holds_nobody_up(site: Site) -> None:
+def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
     site.parent()
 
     async def main(hanging: int) -> None:
@@ -514,7 +514,7 @@ def test_what_is_left_of_a_parent_that_was_killed_ends_and_its_shells_are_lost(
     lived(main)
 
 
-def test_a_new_parent_ends_what_is_left_in_cgroups_and_nobody_who_only_names_the_instance(
+def test_a_new_parent_ends_what_is_left_in_cgroups_and_no_process_that_only_names_the_instance(
     site: Site,
 ) -> None:
     guard = site.parent()

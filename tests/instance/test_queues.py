@@ -212,7 +212,7 @@ async def test_a_job_that_runs_is_not_disturbed_when_its_queue_stops() -> None:
 
 
 @virtually
-async def test_nobody_sees_a_change_before_it_is_durable() -> None:
+async def test_no_change_is_seen_before_it_is_durable() -> None:
     disk = SlowDisk()
     async with alive(disk) as life:
         change = asyncio.ensure_future(ask(life, "queue-enable", enable=False, reason="why"))
@@ -226,7 +226,7 @@ async def test_nobody_sees_a_change_before_it_is_durable() -> None:
 
 
 @virtually
-async def test_a_change_comes_into_force_also_when_nobody_waits_for_it_any_more() -> None:
+async def test_a_change_comes_into_force_also_when_its_client_has_gone() -> None:
     disk = SlowDisk()
     async with alive(disk) as life:
         change = asyncio.ensure_future(ask(life, "queue-enable", enable=False, reason="why"))

@@ -73,7 +73,7 @@ def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
 
 
 @virtually
-async def test_one_users_requests_fill_its_own_part_and_nobody_elses() -> None:
+async def test_one_users_requests_fill_its_own_part_and_no_others() -> None:
     async with alive(config=LIMITED, generous=False) as life:
         for _ in range(2):
             await submitted(life, GUEST, **LARGE)

@@ -136,7 +136,7 @@ async def test_a_plugin_gives_nodes_back_that_its_epilog_is_done_with() -> None:
 
 
 @virtually
-async def test_nodes_that_somebody_else_holds_too_go_with_the_rest() -> None:
+async def test_nodes_that_another_job_holds_too_go_with_the_rest() -> None:
     class Other(Perilog):
         name = "other"
 

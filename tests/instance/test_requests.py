@@ -51,7 +51,7 @@ OF_ONE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", OF_ONE)
 @virtually
-async def test_the_owner_and_a_jobs_user_may_act_on_it_and_nobody_else(method: str) -> None:
+async def test_the_owner_and_a_jobs_user_may_act_on_it_and_no_other(method: str) -> None:
     async with alive(generous=False, plugins=builtin(VirtualClock(), OWNER)) as life:
         job = await queued(life)
         before = life.names(job)
@@ -362,7 +362,7 @@ def r_of(job: JobId, r: Payload) -> Any:
     ],
 )
 @virtually
-async def test_a_change_that_nobody_allows_is_refused_as_a_whole(
+async def test_a_change_that_no_plugin_allows_is_refused_as_a_whole(
     updates: dict[str, Any], why: str
 ) -> None:
     async with alive(generous=False, plugins=builtin(VirtualClock(), OWNER)) as life:

@@ -246,7 +246,7 @@ async def test_a_drain_survives_a_restart_with_its_moment_and_its_reason() -> No
 
 
 @virtually
-async def test_nobody_gets_a_drained_node_in_the_first_moment_of_a_life() -> None:
+async def test_no_job_gets_a_drained_node_in_the_first_moment_of_a_life() -> None:
     journal = MemoryJournal()
     async with opened(journal) as desk:
         await desk.drain("0-2")
@@ -324,7 +324,7 @@ async def test_undraining_by_force_passes_over_what_is_not_drained() -> None:
 
 
 @virtually
-async def test_only_the_owner_drains_and_everybody_may_look() -> None:
+async def test_only_the_owner_drains_and_all_users_may_look() -> None:
     async with opened() as desk:
         guest = desk.bus.handle(GUEST)
         assert await refused(guest.rpc("resource.drain", {"targets": "0"})) == errno.EPERM
@@ -547,7 +547,7 @@ async def test_only_the_owner_follows_what_is_the_schedulers() -> None:
 
 
 @virtually
-async def test_a_log_that_somebody_has_removed_says_nothing_any_more() -> None:
+async def test_a_log_that_was_removed_says_nothing_any_more() -> None:
     async with opened() as desk:
         await desk.drain("0-3", reason="many words")
         await desk.kvs.commit([unlink(LOG)])

@@ -125,7 +125,7 @@ async def test_an_allocation_says_until_when_it_lasts() -> None:
 
 
 @virtually
-async def test_nobody_overtakes_the_first_who_waits() -> None:
+async def test_no_job_overtakes_the_first_that_waits() -> None:
     async with opened() as desk:
         desk.ask(1, nodes=3)
         desk.ask(2, nodes=2)

@@ -389,7 +389,7 @@ async def test_who_sends_waits_for_those_who_read(at: Place) -> None:
 
 
 @really
-async def test_a_task_that_does_not_read_any_more_holds_up_nobody(at: Place) -> None:
+async def test_a_task_that_does_not_read_any_more_holds_nothing_up(at: Place) -> None:
     async with at.instance() as instance, at.user() as user:
         script = "if [ $FLUX_TASK_RANK = 0 ]; then exec head -c 4; else exec wc -c; fi"
         job = await instance.submit(**asked("sh", "-c", script, nodes=2))
@@ -512,7 +512,7 @@ async def test_a_terminal_is_seen_on_through_a_restart_of_the_instance(at: Place
 
 
 @really
-async def test_a_terminal_that_nobody_sits_before_is_written_down_in_the_end(at: Place) -> None:
+async def test_a_terminal_without_a_user_is_written_down_in_the_end(at: Place) -> None:
     async with at.instance() as instance:
         job = await ran(instance, "echo", "unseen", options={"pty": {"interactive": 1}})
 
@@ -521,7 +521,7 @@ async def test_a_terminal_that_nobody_sits_before_is_written_down_in_the_end(at:
 
 
 @really
-async def test_a_terminal_that_nobody_reads_ends_with_its_job(at: Place) -> None:
+async def test_a_terminal_that_is_not_read_ends_with_its_job(at: Place) -> None:
     options = {"pty": {"interactive": 1}}
     async with at.instance() as instance:
         job = await instance.submit(**asked("yes", options=options))
@@ -534,7 +534,7 @@ async def test_a_terminal_that_nobody_reads_ends_with_its_job(at: Place) -> None
 
 
 @really
-async def test_who_types_where_nobody_reads_holds_up_nobody(at: Place) -> None:
+async def test_typing_where_no_task_reads_holds_nothing_up(at: Place) -> None:
     options: dict[str, Any] = {"pty": {"ranks": "0"}}
     async with at.instance() as instance, at.user() as user:
         script = "test $FLUX_TASK_RANK = 0 && exec sleep 1000; read line; echo $line"

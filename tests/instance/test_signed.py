@@ -25,7 +25,7 @@ def test_command_directory_environment_and_options_are_the_authors() -> None:
     }
 
 
-def test_what_the_author_has_not_said_nobody_says_for_him() -> None:
+def test_what_the_author_has_not_said_is_left_out() -> None:
     stored = spec("mine", cwd="/root", shell={"verbose": 1}, queue="batch")
 
     assert as_signed(stored, spec("mine")) == spec("mine", queue="batch")

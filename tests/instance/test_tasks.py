@@ -252,7 +252,7 @@ def test_processes_are_known_with_their_parents() -> None:
         os.kill(child, 9)
 
 
-def test_a_process_that_has_ended_is_not_alive_though_nobody_has_buried_it() -> None:
+def test_a_process_that_has_ended_is_not_alive_though_it_is_not_reaped() -> None:
     with subprocess.Popen(["true"]) as process:
         while Path(f"/proc/{process.pid}/stat").read_text().split()[2] != "Z":
             continue
@@ -275,7 +275,7 @@ def test_processes_are_found_by_a_whole_entry_of_their_environment(mark: dict[st
             other.kill()
 
 
-def test_a_signal_goes_to_nobody_who_is_not_meant_any_more() -> None:
+def test_a_signal_goes_to_no_process_that_is_not_meant_any_more() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         answers = iter([[process.pid], []])
 
@@ -299,7 +299,7 @@ def test_what_an_ended_task_has_left_in_its_group_gets_the_signals_of_the_group(
     assert spawning(program) is None
 
 
-def test_nobody_finds_itself_by_its_mark() -> None:
+def test_no_process_finds_itself_by_its_mark() -> None:
     name, value = next(iter(os.environ.items()))
 
     assert os.getpid() not in marked(f"{name}={value}")

@@ -50,7 +50,7 @@ async def test_what_is_printed_is_read_to_the_end() -> None:
 
 
 @really
-async def test_what_is_typed_is_not_printed_unless_somebody_sits_there() -> None:
+async def test_what_is_typed_is_not_printed_unless_a_user_sits_there() -> None:
     for terminal, printed in ((Terminal(), b"done"), (Terminal(echo=True), b"typed\r\ndone")):
         async with opened(terminal) as task:
             writer = terminal.writer()
@@ -142,7 +142,7 @@ async def fill(task: int) -> int:
 
 
 @really
-async def test_a_task_that_nobody_looks_at_waits_and_loses_nothing() -> None:
+async def test_a_task_that_is_not_attached_to_waits_and_loses_nothing() -> None:
     terminal = WatchedTerminal(most=10)
     async with opened(terminal) as task:
         reading = asyncio.create_task(terminal.read())
@@ -170,7 +170,7 @@ async def test_what_was_seen_is_not_written_down() -> None:
 
 @pytest.mark.parametrize("looked", [False, True], ids=["never looked", "looks no more"])
 @really
-async def test_what_nobody_comes_to_see_is_written_down_in_the_end(looked: bool) -> None:
+async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool) -> None:
     # Who never looked is not waited for at all.
     terminal = WatchedTerminal(patience=0.01 if looked else 1000)
     async with opened(terminal) as task:

@@ -23,7 +23,7 @@ def test_a_user_has_a_name_and_the_names_of_its_groups() -> None:
     assert grp.getgrgid(entry.pw_gid).gr_name in user.groups
 
 
-def test_a_number_that_nobody_has_is_nameless_and_in_no_group() -> None:
+def test_a_number_that_no_user_has_is_nameless_and_in_no_group() -> None:
     taken = {entry.pw_uid for entry in pwd.getpwall()}
     free = next(number for number in range(2_000_000, 3_000_000) if number not in taken)
 

@@ -21,7 +21,7 @@ def test_a_file_is_replaced_and_its_owners_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_who_dies_while_writing_leaves_what_was_and_hinders_nobody(
+def test_a_writer_that_dies_leaves_what_was_and_hinders_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "site.json"
@@ -40,7 +40,7 @@ def test_who_dies_while_writing_leaves_what_was_and_hinders_nobody(
     assert path.read_text() == "after"
 
 
-def test_what_somebody_has_put_in_the_way_is_not_written_through(tmp_path: Path) -> None:
+def test_a_link_in_the_way_is_not_written_through(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("another's")
     (tmp_path / "site.new").symlink_to(other)

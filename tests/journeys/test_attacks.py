@@ -53,7 +53,7 @@ def test_a_guest_gets_no_raw_volume_on_an_image_and_is_told_why(pair: tuple[User
     assert refused[1] == "only the instance owner submits without validation"
 
 
-def test_nobody_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[User, User]) -> None:
+def test_no_user_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[User, User]) -> None:
     one, other = pair
     mine = 'cd "$DW_JOB_scratch" && umask 0 && echo mine > data && pwd > "$0" && sleep 600'
     told = one.home / "path"
@@ -175,7 +175,7 @@ def test_where_memory_is_short_jobs_are_ended_before_the_cluster(pair: tuple[Use
     assert max(of_cluster) == int(Path("/proc/self/oom_score_adj").read_text())
 
 
-def test_nobody_is_killed_for_a_tasks_public_variables(pair: tuple[User, User]) -> None:
+def test_no_process_is_killed_for_a_tasks_public_variables(pair: tuple[User, User]) -> None:
     one, other = pair
     told = one.home / "variables"
     job = one.submit("sh", "-c", 'env > "$0"', str(told))

@@ -114,7 +114,7 @@ def test_an_interrupt_is_the_tasks_also_where_it_comes_before_the_job_runs(
 INTERACTIVE = ("run", "-n1", "-o", "pty.interactive", "sh", "-c")
 
 
-def test_somebody_sits_before_the_terminal_of_a_job(cluster: Cluster) -> None:
+def test_a_user_sits_before_the_terminal_of_a_job(cluster: Cluster) -> None:
     script = (
         "stty size; until test \"$(stty size)\" = '22 55'; do sleep 0.1; done; "
         "trap 'echo caught; exit 3' INT; echo on; read typed; echo read $typed; read more"

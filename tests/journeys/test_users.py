@@ -241,7 +241,7 @@ def test_storage_that_a_user_shares_lets_in_those_users_and_no_others(
 # What is whose
 
 
-def test_nobody_reaches_anothers_job(one: User, other: User) -> None:
+def test_no_user_reaches_anothers_job(one: User, other: User) -> None:
     job = one.submit("sleep", "60")
     other.cluster.wait_event(job, "start")
     guest = f"job-{fluid.parse(job)}"
@@ -419,7 +419,7 @@ def of_user(userid: int) -> list[int]:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["the helper", "the instance and the helper"])
-def test_whoever_is_killed_no_process_of_a_user_is_left(other: User, whole: bool) -> None:
+def test_no_process_of_a_user_is_left_when_any_part_is_killed(other: User, whole: bool) -> None:
     cluster = other.cluster
     job = other.submit("sh", "-c", "setsid env -i sleep 1000 & sleep 1000")
     cluster.wait_event(job, "start")
@@ -440,7 +440,7 @@ def test_whoever_is_killed_no_process_of_a_user_is_left(other: User, whole: bool
 # Directories of jobs
 
 
-def test_nobody_makes_anothers_directory_before_him(one: User, other: User) -> None:
+def test_no_user_makes_anothers_directory_first(one: User, other: User) -> None:
     tmp = one.cluster.state.tmp
 
     def makes() -> Any:

@@ -150,7 +150,7 @@ def test_a_certificate_that_ends_soon_or_has_ended_is_signed_anew(
     shaken(server, Access(server="", authority=authority, token="").tls(), "localhost")
 
 
-def test_whoever_knows_the_authority_trusts_what_it_has_signed_anew(tmp_path: Path) -> None:
+def test_a_client_that_knows_the_authority_trusts_what_it_has_signed_anew(tmp_path: Path) -> None:
     tls.ensure(tmp_path / "pki")
     known = Access(server="", authority=tls.authority(tmp_path / "pki"), token="").tls()
     server = tls.ensure(tmp_path / "pki", renew=YEAR * 11)

@@ -123,7 +123,7 @@ def _told(story: Story, options: Mapping[str, Any]) -> Callable[..., None]:
 
 @pytest.mark.parametrize("given", ["Bearer ", "Bearer wrong", f"Bearer {TOKEN}x", "Basic x"])
 @told_to_server
-async def test_with_a_wrong_token_nobody_is_let_in(caller: Caller, given: str) -> None:
+async def test_with_a_wrong_token_no_client_is_let_in(caller: Caller, given: str) -> None:
     headers = {"Authorization": given}
     for path in (WORKFLOWS, "/apis", "/version", "/nowhere"):
         assert await caller.fails("GET", path, headers=headers) == (401, "Unauthorized")
@@ -144,7 +144,7 @@ async def test_who_does_not_say_who_it_is_may_do_next_to_nothing(caller: Caller)
 
 
 @told_to_server
-async def test_health_is_told_to_everybody(caller: Caller) -> None:
+async def test_health_is_told_to_all(caller: Caller) -> None:
     for path in ("/healthz", "/livez", "/readyz"):
         url = caller.server + path
         async with caller.session.get(url, headers={"Authorization": ""}) as response:

@@ -126,7 +126,7 @@ def test_what_others_ask_for_too_stays() -> None:
     assert owned(after) == {"you": {"f:spec": {"f:color": {}}}}
 
 
-def test_what_nobody_asked_for_stays() -> None:
+def test_what_was_not_asked_for_stays() -> None:
     made = write(None, "controller", obj({"color": "red"}, status={"ready": True}))
     after = ask(made, "me", obj({"inner": {"depth": 1}}))
     after = ask(after, "me", obj())
@@ -188,7 +188,7 @@ def test_a_later_version_takes_over_from_an_earlier_one() -> None:
     assert [e["apiVersion"] for e in after["metadata"]["managedFields"]] == [newer["apiVersion"]]
 
 
-def test_an_object_from_before_belongs_to_nobody_in_particular() -> None:
+def test_an_object_from_before_belongs_to_no_manager_in_particular() -> None:
     live = obj({"color": "red", "order": [1]})
     with pytest.raises(ApplyConflict, match=f'"{BEFORE_FIRST_APPLY}" using {VERSION}: .spec.color'):
         ask(live, "me", obj({"color": "blue"}))
@@ -339,7 +339,7 @@ def test_who_creates_an_object_owns_all_of_it() -> None:
     }
 
 
-def test_who_changes_a_field_owns_it_and_nobody_else() -> None:
+def test_the_manager_that_changes_a_field_owns_it_alone() -> None:
     made = ask(None, "me", obj({"color": "red", "order": [1]}))
     after = change(made, "you", {"color": "blue"}, now=LATER)
     assert spec_of(after, "me") == {"f:order": {}}
@@ -582,7 +582,7 @@ def test_every_field_belongs_to_one_writer(history: list[tuple[str, str, Object]
 
 @given(history=histories)
 @settings(deadline=None)
-def test_nobody_owns_what_is_not_there(history: list[tuple[str, str, Object]]) -> None:
+def test_what_is_not_there_has_no_owner(history: list[tuple[str, str, Object]]) -> None:
     live = lived(history)
     if live is not None:
         there = everything(live)

@@ -802,7 +802,7 @@ def test_only_who_has_everything_has_roles_gather_others() -> None:
     assert holder(*everything).escalates(ANN, CLUSTER_ROLE, gathering({})) == []
 
 
-def test_what_only_is_to_go_is_handed_out_by_nobody() -> None:
+def test_what_only_is_to_go_is_not_handed_out() -> None:
     old = merged(role(READ), {"metadata": {"finalizers": ["f"], "managedFields": [1]}})
     gone = merged(old, {"metadata": {"finalizers": None, "managedFields": [2]}})
     owned = merged(old, {"metadata": {"ownerReferences": [{"name": "x"}]}})
@@ -1038,7 +1038,7 @@ def test_every_default_is_there_once_and_refers_to_what_is_there() -> None:
             assert ("ClusterRole", each["roleRef"]["name"]) in places
 
 
-def test_anybody_who_is_known_may_look_around_and_ask_about_himself() -> None:
+def test_every_known_user_may_look_around_and_ask_about_themselves() -> None:
     known = User("ann", frozenset({AUTHENTICATED}))
     paths = ("/api", "/apis", "/apis/x/v1", "/openapi/v3", "/version", "/healthz", "/readyz")
     reviews = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")

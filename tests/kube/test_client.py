@@ -104,7 +104,7 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
 
 
 @each_client
-async def test_a_kind_that_nobody_serves_is_not_found(client: Client) -> None:
+async def test_a_kind_that_is_not_served_is_not_found(client: Client) -> None:
     for kind in (
         Kind(WORKFLOW.group, "v1alpha5", "Workflow", "workflows"),
         Kind("nowhere.example", "v1", "Thing", "things"),

@@ -55,7 +55,7 @@ def test_it_is_known_which_other_user_has_connected(listener: socket.socket) -> 
             assert user_of(accepted) == userid
 
 
-def test_who_has_gone_is_nobody(listener: socket.socket) -> None:
+def test_a_peer_that_has_gone_is_no_user(listener: socket.socket) -> None:
     with socket.socket() as own:
         own.connect(listener.getsockname())
         accepted, _ = listener.accept()
@@ -63,7 +63,7 @@ def test_who_has_gone_is_nobody(listener: socket.socket) -> None:
         assert user_of(accepted) is None
 
 
-def test_what_is_no_connection_of_tcp_is_nobodys() -> None:
+def test_what_is_no_connection_of_tcp_is_no_users() -> None:
     one, other = socket.socketpair()
     with one, other:
         assert user_of(one) is None

@@ -79,7 +79,7 @@ async def test_what_lasts_is_asked_for_once() -> None:
 
 
 @really
-async def test_others_are_asked_for_before_those_that_are_held_end_and_nobody_waits() -> None:
+async def test_others_are_asked_for_before_those_that_are_held_end_and_no_job_waits() -> None:
     clock = Hand()
     source = Told([named("a", clock.now() + 100), named("b", clock.now() + 1000)])
     credentials = Renewed(source, clock)
@@ -98,7 +98,7 @@ async def test_others_are_asked_for_before_those_that_are_held_end_and_nobody_wa
 
 
 @really
-async def test_those_that_have_ended_are_given_to_nobody() -> None:
+async def test_those_that_have_ended_are_not_given_out() -> None:
     clock = Hand()
     source = Told([named("a", clock.now() + 100), named("b")])
     credentials = Renewed(source, clock)

@@ -184,7 +184,7 @@ async def test_nothing_is_owned_across_namespaces(all: Family) -> None:
     assert await all.settle() == set()
 
 
-def test_what_lost_its_owner_while_nobody_collected_is_collected_at_the_next_start() -> None:
+def test_what_lost_its_owner_during_an_outage_is_collected_at_the_next_start() -> None:
     journal = MemoryJournal()
 
     async def first() -> None:
@@ -214,7 +214,7 @@ POLICIES: Sequence[Propagation | None] = (None, "Background", "Foreground", "Orp
         st.tuples(st.integers(0, 7), st.sampled_from(POLICIES)), min_size=1, max_size=4
     ),
 )
-def test_in_the_end_nobody_names_an_owner_that_is_gone_nor_waits_for_ever(
+def test_in_the_end_no_object_names_an_owner_that_is_gone_nor_waits_for_ever(
     parents: list[list[int]],
     blocking: list[bool],
     deletions: list[tuple[int, Propagation | None]],

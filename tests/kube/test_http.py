@@ -487,7 +487,7 @@ async def test_a_write_that_may_have_been_done_is_not_repeated(status: int) -> N
 
 
 @virtually
-async def test_what_could_not_be_sent_is_tried_again_until_somebody_is_there() -> None:
+async def test_what_could_not_be_sent_is_tried_again_until_a_server_is_there() -> None:
     handler, asked = in_turn(200)
     with tempfile.TemporaryDirectory() as directory:
         api = Api(directory, handler)
@@ -524,7 +524,7 @@ async def test_a_server_says_when_to_come_again() -> None:
 
 
 @virtually
-async def test_nobody_waits_for_what_would_be_too_late() -> None:
+async def test_what_would_be_too_late_is_not_waited_for() -> None:
     handler, asked = in_turn(web.json_response({}, status=429, headers={"Retry-After": "3600"}))
     async with answered(handler) as client:
         with pytest.raises(Unavailable) as away:

@@ -201,7 +201,7 @@ async def test_a_watch_that_ends_in_peace_goes_on_where_it_was() -> None:
 
 
 @virtually
-async def test_a_bookmark_moves_the_watch_on_and_is_told_to_nobody() -> None:
+async def test_a_bookmark_moves_the_watch_on_and_is_not_told() -> None:
     async with stored() as store:
         client = ShakyClient(store)
         informer = Informer(client, WORKFLOW)
@@ -629,7 +629,7 @@ async def test_a_server_that_was_set_back_is_believed_in_the_end() -> None:
 
 
 @virtually
-async def test_a_listener_that_raises_costs_a_line_of_log_and_nobody_else_anything() -> None:
+async def test_a_listener_that_raises_costs_a_line_of_log_and_the_others_nothing() -> None:
     def broken(obj: Object) -> None:
         if obj["metadata"]["name"] == "bad":
             raise KeyError("a bug")

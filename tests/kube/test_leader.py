@@ -412,7 +412,7 @@ async def test_what_a_part_dies_of_is_raised_and_the_lease_given_back() -> None:
 
 
 @virtually
-async def test_an_api_that_is_away_does_not_keep_anybody_from_stopping() -> None:
+async def test_an_api_that_is_away_does_not_keep_the_process_from_stopping() -> None:
     async with played() as play:
         one = play.process("one")
         one.start()
@@ -485,7 +485,7 @@ async def test_an_api_that_is_away_for_a_moment_costs_nothing() -> None:
 
 
 @virtually
-async def test_a_lease_that_somebody_else_holds_is_lost() -> None:
+async def test_a_lease_that_another_holds_is_lost() -> None:
     async with played() as play:
         one = play.process("one")
         running = one.start()

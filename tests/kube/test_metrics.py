@@ -228,7 +228,7 @@ async def _expired(client: Client, store: Store) -> None:
 
 @pytest.mark.parametrize(("action", "code"), [(_left, "200"), (_expired, "410")])
 @virtually
-async def test_a_watch_is_counted_when_it_is_over_and_its_length_is_nobodys_latency(
+async def test_a_watch_is_counted_when_it_is_over_and_its_length_is_no_latency(
     action: Callable[[Client, Store], Awaitable[None]], code: str
 ) -> None:
     page = Page()

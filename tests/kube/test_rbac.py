@@ -179,7 +179,7 @@ async def test_names_in_a_role_allow_these_objects_and_no_others(made: Cluster) 
 
 
 @told
-async def test_nobody_hands_out_what_he_does_not_have(made: Cluster) -> None:
+async def test_no_user_hands_out_rights_that_they_do_not_have(made: Cluster) -> None:
     await made.allow("jo", ["create", "get", "list"], "configmaps")
     rule = {"apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ["create"]}
     metadata = {"name": "roles", "namespace": "default"}
@@ -197,7 +197,7 @@ async def test_nobody_hands_out_what_he_does_not_have(made: Cluster) -> None:
 
 
 @told
-async def test_who_may_acts_as_somebody_else(made: Cluster) -> None:
+async def test_a_user_who_may_acts_as_another(made: Cluster) -> None:
     await made.allow("jo", ["list"], "configmaps")
     path = "/api/v1/namespaces/default"
     as_jo = {"Impersonate-User": "jo"}

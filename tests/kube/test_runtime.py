@@ -349,7 +349,7 @@ async def test_a_pass_without_a_limit_is_not_waited_for() -> None:
 
 
 @virtually
-async def test_whoever_has_no_patience_stops_it_twice() -> None:
+async def test_a_second_cancel_stops_it_at_once() -> None:
     async def act(_: int) -> float | None:
         await asyncio.sleep(1e6)
         return None

@@ -55,7 +55,7 @@ def contents(store: Store) -> dict[str, list[Object]]:
 
 
 @virtually
-async def test_nobody_sees_what_is_not_durable() -> None:
+async def test_what_is_not_durable_is_not_seen() -> None:
     journal = HeldJournal()
     async with stored(journal) as store:
         before = store.list(WORKFLOW)
@@ -505,7 +505,7 @@ async def test_a_definition_that_cannot_be_served_is_refused(rest: dict[str, Any
 
 
 @virtually
-async def test_what_is_no_json_is_refused_and_blocks_nobody() -> None:
+async def test_what_is_no_json_is_refused_and_blocks_no_other() -> None:
     deep: dict[str, Any] = {}
     for _ in range(300):
         deep = {"deeper": deep}

@@ -79,7 +79,7 @@ async def test_the_embedded_server_is_spoken_to_in_the_newest_versions(pki: Path
 
 
 @really
-async def test_an_older_server_is_spoken_to_as_it_speaks_and_nobody_notices(pki: Path) -> None:
+async def test_an_older_server_is_spoken_to_as_it_speaks_without_a_notice(pki: Path) -> None:
     async with HttpsCluster(pki).life() as client:
         assert isinstance(client, HttpClient)
         older = client.speaking(OLDER)

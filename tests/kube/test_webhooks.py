@@ -341,7 +341,7 @@ async def test_namespaces_are_chosen_by_their_own_labels_and_their_name(world: W
 
 
 @world
-async def test_configurations_are_nobody_elses_business(world: World) -> None:
+async def test_configurations_are_told_to_no_other(world: World) -> None:
     await world.asks(VALIDATING, "no", DENIED, rules=[EVERYTHING])
     await world.asks(MUTATING, "neither", DENIED, rules=[EVERYTHING])
 
@@ -939,7 +939,7 @@ async def test_a_service_shows_a_certificate_for_its_own_name(tmp_path: Path) ->
 
 
 @really
-async def test_where_nobody_listens_nobody_answers() -> None:
+async def test_where_no_server_listens_no_answer_comes() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from warren.lifecycle.kill_escalation import LONGEST, SHELLS_AFTER, KillAction, escalation
 
 
-def test_tasks_are_killed_before_shells_and_shells_before_anybody_gives_up() -> None:
+def test_tasks_are_killed_before_shells_and_shells_before_it_is_given_up() -> None:
     steps = list(escalation(5.0, 8))
 
     moments = list(accumulate(wait for wait, _ in steps))

@@ -45,7 +45,7 @@ def list_of(
         (0o600, list_of(6, 0, 0), 0o600),
     ],
 )
-def test_a_mode_without_the_list_lets_nobody_do_more(mode: int, found: bytes, left: int) -> None:
+def test_a_mode_without_the_list_lets_no_user_do_more(mode: int, found: bytes, left: int) -> None:
     assert oct(acl.without(mode, found)) == oct(left)
 
 

@@ -522,7 +522,7 @@ def test_a_device_over_a_part_that_is_given_out_anew_is_detached_before(rabbit: 
     assert shown == [(SIZES["raw"], SIZES["ext4"])]
 
 
-def test_a_volume_is_not_made_under_a_stray_device_that_somebody_has_open(rabbit: Rabbit) -> None:
+def test_a_volume_is_not_made_under_a_stray_device_that_is_open(rabbit: Rabbit) -> None:
     rabbit.make("raw", "a")
     stray = rabbit.raw("a")
     move(stray, 0, 0)
@@ -580,7 +580,7 @@ def test_a_raw_volume_that_is_open_is_not_released(rabbit: Rabbit) -> None:
     assert found("raw", rabbit.raw(), 8) == b"precious"
 
 
-def test_nobody_finds_in_a_raw_volume_what_its_predecessor_has_left(rabbit: Rabbit) -> None:
+def test_a_raw_volume_holds_nothing_that_its_predecessor_has_left(rabbit: Rabbit) -> None:
     rabbit.make("raw", "a")
     write("raw", rabbit.raw("a"), b"secret--" * (SIZES["raw"] // 8))
     rabbit.release("a")
@@ -729,7 +729,7 @@ def test_a_block_device_has_no_more_than_it_has(device_rabbit: Rabbit) -> None:
         device_rabbit.make("raw", "b", 12 * MIB)
 
 
-def test_nobody_finds_in_a_raw_volume_what_was_on_the_device_before(device_rabbit: Rabbit) -> None:
+def test_a_raw_volume_holds_nothing_that_was_on_the_device_before(device_rabbit: Rabbit) -> None:
     device_rabbit.make("raw")
 
     assert found("raw", device_rabbit.raw(), SIZES["raw"]) == bytes(SIZES["raw"])

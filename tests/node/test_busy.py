@@ -214,7 +214,7 @@ def test_a_process_of_the_jobs_user_is_killed_when_the_time_is_over(
 
 
 @pytest.mark.parametrize("what", HOLD)
-def test_a_process_of_anybody_else_keeps_the_flash_and_not_the_node(
+def test_a_process_of_another_user_keeps_the_flash_and_not_the_node(
     rabbit: Rabbit, what: str
 ) -> None:
     with rabbit.used(HOLD[what]) as process:
@@ -239,7 +239,7 @@ def test_a_process_of_anybody_else_keeps_the_flash_and_not_the_node(
     eventually(lambda: _released(rabbit))
 
 
-def test_a_socket_on_a_file_system_that_has_failed_keeps_nobody_elses_flash(
+def test_a_socket_on_a_file_system_that_has_failed_keeps_no_other_jobs_flash(
     loop_devices: Path, nodes: Nodes, user: User
 ) -> None:
     rabbit = Rabbit(loop_devices, nodes, user, file_system="xfs", size=320 * MIB)
@@ -566,7 +566,7 @@ def _command(id: int) -> str:
     return Path(f"/proc/{id}/comm").read_text().strip()
 
 
-def test_of_what_is_hidden_nobody_but_the_jobs_user_is_suspected(rabbit: Rabbit) -> None:
+def test_of_what_is_hidden_only_the_jobs_user_is_suspected(rabbit: Rabbit) -> None:
     hidden = HIDE["a socket from which it was not received"]
     with rabbit.used(hidden) as process:
         rabbit.unmount_at_last()

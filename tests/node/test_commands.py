@@ -101,7 +101,7 @@ def test_the_time_limit_ends_a_command_with_all_that_it_has_started(tmp_path: Pa
     eventually(lambda: child not in alive())
 
 
-def test_a_command_that_nobody_waits_for_any_more_is_ended_and_buried(tmp_path: Path) -> None:
+def test_a_command_that_is_not_waited_for_any_more_is_ended_and_reaped(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
     async def main() -> None:
@@ -213,7 +213,7 @@ def test_a_command_does_not_outlive_the_agent_that_waits_for_it(tmp_path: Path) 
     eventually(lambda: child not in alive())
 
 
-def test_somebody_elses_command_may_print_as_much_as_it_likes() -> None:
+def test_another_users_command_may_print_as_much_as_it_likes() -> None:
     said = asyncio.run(
         commands.perform(
             ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo $WORD"],

@@ -152,7 +152,7 @@ def test_modes_and_times_arrive(copy: Copier) -> None:
         assert after.st_mtime_ns == OLD, name
 
 
-def test_an_access_control_list_arrives_and_its_mask_is_nobodys_right(copy: Copier) -> None:
+def test_an_access_control_list_arrives_and_its_mask_is_no_users_right(copy: Copier) -> None:
     source = tree(copy.place / "in")
     listed = {
         "one": list_of(0, 5, 5, (USER, 4, 5)),
@@ -191,7 +191,7 @@ def test_a_destination_keeps_its_own_mode_when_contents_are_copied_into_it(copy:
     assert os.stat(copy.place / "out").st_mode & 0o777 == 0o777
 
 
-def test_nobody_becomes_another_user_by_a_copy(copy: Copier) -> None:
+def test_no_user_becomes_another_by_a_copy(copy: Copier) -> None:
     (copy.place / "tool").touch()
     (copy.place / "tool").chmod(0o6755)
     copy.well("tool", "copied")

@@ -195,7 +195,7 @@ def test_a_record_that_was_being_written_is_none(tmp_path: Path) -> None:
     assert Extents(tmp_path).take(volume(), IMAGE).offset == 0
 
 
-def test_of_a_volume_that_was_released_nobody_remembers_that_it_was_made(tmp_path: Path) -> None:
+def test_of_a_volume_that_was_released_nothing_says_that_it_was_made(tmp_path: Path) -> None:
     extents = Extents(tmp_path)
     extents.take(volume(), IMAGE)
     extents.remove("a")

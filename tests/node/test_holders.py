@@ -91,7 +91,7 @@ def test_a_node_that_has_lost_its_holder_before_its_agent_came_has_another(nodes
     asyncio.run(main())
 
 
-def test_a_node_that_nobody_wants_has_no_holder(nodes: Nodes) -> None:
+def test_a_node_that_is_not_wanted_has_no_holder(nodes: Nodes) -> None:
     async def main() -> None:
         async with kept(nodes.namespace(), lambda: pytest.fail("nothing is mounted")):
             await asyncio.sleep(3 * PAUSE)
@@ -131,7 +131,7 @@ def test_a_namespace_that_cannot_be_made_is_tried_again_and_told_of_once(
     assert again == [nodes.namespace().holder]
 
 
-def test_whoever_wants_onto_a_node_by_a_holder_that_has_ended_stays_where_he_is() -> None:
+def test_a_process_that_enters_by_a_holder_that_has_ended_stays_where_it_is() -> None:
     child = os.fork()
     if child == 0:
         os._exit(0)

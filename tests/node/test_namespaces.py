@@ -39,7 +39,7 @@ def mount(namespace: Namespace, path: Path) -> None:
 # Holders
 
 
-def test_nobody_holds_a_node_before_it_is_wanted(nodes: Nodes) -> None:
+def test_a_node_has_no_holder_before_it_is_wanted(nodes: Nodes) -> None:
     namespace = nodes.namespace()
 
     assert namespace.holder is None
@@ -276,7 +276,7 @@ def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
     asyncio.run(machine.unmount(path))
 
 
-def test_what_is_mounted_is_its_owners_alone_and_where_is_nobodys_to_list(nodes: Nodes) -> None:
+def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: Nodes) -> None:
     flash = Directories(nodes.root / "flash", 1000)
     machine = NamespacedMachine("node1", flash, nodes.namespace())
     path = nodes.prefix / "of a job" / "node1-0"
@@ -418,7 +418,7 @@ def test_a_name_that_is_too_long_for_the_kernel_is_left_out(nodes: Nodes) -> Non
     assert named("n" * 65)[0][0] == socket.gethostname()
 
 
-def test_nobody_joins_a_node_that_is_not_held(nodes: Nodes) -> None:
+def test_a_node_that_is_not_held_is_not_joined(nodes: Nodes) -> None:
     program = "import sys; from warren.node.namespaces import join; join(int(sys.argv[1]), 'x')"
     with subprocess.Popen(["true"]) as gone:
         pass

@@ -277,7 +277,7 @@ def test_a_machine_without_lvm_says_so(
 
 @pytest.mark.skipif(not HAS_DEVICE_MAPPER, reason="no device mapper in this kernel")
 @pytest.mark.parametrize("kind", ["ext4", "raw"])
-def test_a_volume_has_a_device_that_is_given_back_when_nobody_uses_it(
+def test_a_volume_has_a_device_that_is_given_back_when_it_is_not_used(
     group: Group, kind: str
 ) -> None:
     blocks = Blocks(lambda rabbit: group.disk(rabbit), group.device.parent)

@@ -164,7 +164,7 @@ def test_all_of_r_is_read() -> None:
     assert resource_set.without_local_properties(found).properties == {"amd-mi50@gpu": (0, 1, 3)}
 
 
-def test_who_has_written_the_graph_is_fluxion_if_nobody_else_is_told() -> None:
+def test_the_writer_of_the_graph_is_fluxion_if_no_other_is_told() -> None:
     assert resource_set.writer({}) == ("fluxion", "")
     assert resource_set.writer({"writer": "fluxion:jgf"}) == ("fluxion", "jgf")
 

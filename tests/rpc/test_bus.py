@@ -92,6 +92,6 @@ async def test_a_service_learns_at_once_that_its_reader_has_closed() -> None:
 
 
 @virtually
-async def test_root_is_a_guest_of_an_instance_of_somebody_else() -> None:
+async def test_root_is_a_guest_of_another_users_instance() -> None:
     bus = bus_with(Services(), owner=1000)
     assert await bus.handle(0).rpc("test.whoami") == {"userid": 0, "owner": False}

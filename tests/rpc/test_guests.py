@@ -231,7 +231,7 @@ async def test_a_message_that_does_not_end_costs_its_connection(path: Path) -> N
 
 
 @really
-async def test_answers_that_nobody_reads_do_not_pile_up(path: Path) -> None:
+async def test_answers_that_are_not_read_do_not_pile_up(path: Path) -> None:
     """What finds no room is refused in a few words, and who reads nothing is not heard."""
 
     async def large(request: Request) -> Payload:

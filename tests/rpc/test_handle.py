@@ -64,7 +64,7 @@ async def test_an_error_in_words_that_no_json_can_hold_is_still_an_error(
 
 
 @each_handle
-async def test_nobody_answers_for_what_is_not_there(handle: Handle, services: Services) -> None:
+async def test_no_answer_comes_from_what_is_not_there(handle: Handle, services: Services) -> None:
     for topic in ("nobody.echo", "test.nothing", "test", "nobody", "", ".", "test.echo.more"):
         with pytest.raises(RpcError) as failed:
             await handle.rpc(topic)
@@ -160,7 +160,7 @@ async def test_each_answer_finds_its_question(handle: Handle, services: Services
 
 
 @each_handle
-async def test_an_answer_to_who_gave_up_waiting_bothers_nobody(
+async def test_an_answer_to_a_client_that_gave_up_waiting_is_dropped(
     handle: Handle, services: Services
 ) -> None:
     with pytest.raises(TimeoutError):

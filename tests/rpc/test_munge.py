@@ -128,7 +128,7 @@ def test_a_request_is_signed_and_proven(credentials: tuple[Munge, float]) -> Non
         munge.unwrap(f"{header}.e319.{signature}", found, now=now, ttl=60)
 
 
-def test_nobody_signs_for_somebody_else(credentials: tuple[Munge, float]) -> None:
+def test_no_user_signs_for_another(credentials: tuple[Munge, float]) -> None:
     found, now = credentials
     token = munge.wrap(b"{}", os.getuid() + 1, found)
     with pytest.raises(NotProven, match=f"user {os.getuid()} has signed it"):

@@ -48,7 +48,7 @@ def test_the_peer_is_who_the_kernel_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", ["nothing", "deeper/nothing", "dead", "file"])
-def test_where_nobody_listens_nothing_connects_and_nothing_stays_open(
+def test_where_no_server_listens_nothing_connects_and_nothing_stays_open(
     tmp_path: Path, there: str
 ) -> None:
     (tmp_path / "file").touch()

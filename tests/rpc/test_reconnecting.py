@@ -92,7 +92,7 @@ async def test_it_waits_for_an_instance_that_is_not_there_yet() -> None:
 
 
 @virtually
-async def test_it_connects_for_nobody_before_it_is_asked() -> None:
+async def test_it_does_not_connect_before_it_is_asked() -> None:
     fickle = Fickle()
     fickle.come(bus_with(Services()))
     async with patient_of(fickle):

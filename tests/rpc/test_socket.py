@@ -125,7 +125,7 @@ async def test_a_server_takes_the_place_of_a_dead_one(path: Path) -> None:
 
 
 @really
-async def test_where_nobody_listens_the_connection_is_lost(path: Path) -> None:
+async def test_where_no_server_listens_the_connection_is_lost(path: Path) -> None:
     for there in (path, path / "deeper"):
         with pytest.raises(RpcError, match="no instance answers") as failed:
             async with connected(there):
@@ -308,7 +308,7 @@ async def test_a_malformed_payload_costs_one_request(path: Path, payload: bytes)
 
 
 @really
-async def test_answers_that_nobody_asked_for_bother_nobody(path: Path) -> None:
+async def test_answers_that_were_not_asked_for_are_dropped(path: Path) -> None:
     async with serving(bus_with(Services()), path), wired(path) as wire:
         await wire.say({"tag": 9, "errnum": 0})
         await wire.say({"tag": 9, "topic": "rpc.cancel"})
@@ -386,7 +386,7 @@ async def offering(path: Path, services: Services, name: str = "test") -> AsyncI
 
 
 @really
-async def test_an_offered_service_is_reached_by_everybody(path: Path) -> None:
+async def test_an_offered_service_is_reached_by_all(path: Path) -> None:
     bus = Bus(OWNER)
     async with (
         serving(bus, path),

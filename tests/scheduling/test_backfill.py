@@ -90,14 +90,14 @@ def test_who_has_no_limit_passes_only_beside_what_is_promised(graph: Graph) -> N
     assert decided(graph, waiting((whole(3), 1), (whole(1), inf)), running)[0] == [2]
 
 
-def test_nobody_passes_one_who_waits_for_jobs_without_an_end(graph: Graph) -> None:
+def test_no_job_passes_one_that_waits_for_jobs_without_an_end(graph: Graph) -> None:
     running = have(graph, (whole(3), inf))
     queue = waiting((whole(2), 1), (whole(1), 1), (whole(1), inf))
 
     assert decided(graph, queue, running) == ([], {1: inf})
 
 
-def test_who_could_not_have_the_same_nodes_passes_one_whose_moment_nobody_knows(
+def test_a_job_for_other_nodes_passes_one_whose_moment_is_not_known(
     graph: Graph,
 ) -> None:
     running = have(graph, (whole(3), inf))
@@ -172,7 +172,9 @@ def test_the_first_to_wait_for_other_nodes_has_a_promise_of_his_own(graph: Graph
     assert decided(graph, queue, running) == ([5], {1: NOW + 60, 2: NOW + 30})
 
 
-def test_nobody_is_told_a_moment_who_waits_behind_one_that_may_have_his_nodes(graph: Graph) -> None:
+def test_no_job_is_told_a_moment_behind_one_that_may_have_its_nodes(
+    graph: Graph,
+) -> None:
     running = have(graph, (whole(4), NOW + 60))
     here = want(2, constraint='{"ranks":["0-1"]}', exclusive=True)
     there = want(1, constraint='{"ranks":["3"]}', exclusive=True)
@@ -199,7 +201,7 @@ def test_who_should_have_ended_may_end_at_any_moment(graph: Graph) -> None:
     assert decided(graph, waiting((whole(4), 1), (whole(1), 1)), running) == ([], {1: NOW})
 
 
-def test_without_passing_nobody_gets_what_one_before_him_could_have(graph: Graph) -> None:
+def test_without_passing_no_job_gets_what_one_before_it_could_have(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
     queue = waiting((whole(2), 1), (whole(1), 1))
     assert decided(graph.shadow(), queue, running, passing=False) == ([], {1: NOW + 60})
@@ -325,7 +327,7 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
 
 @settings(deadline=None, max_examples=200)
 @given(systems, jobs, st.booleans())
-def test_everybody_begins_by_the_moment_that_he_was_first_told(
+def test_every_job_begins_by_the_moment_that_it_was_first_told(
     r: dict[str, Any], wanted: list[tuple[Request, float]], passing: bool
 ) -> None:
     all_begin_in_time(r, wanted, passing)
@@ -333,7 +335,7 @@ def test_everybody_begins_by_the_moment_that_he_was_first_told(
 
 @settings(deadline=None, max_examples=200)
 @given(systems, jobs, st.lists(st.integers(0, 6), min_size=8, max_size=8), st.booleans())
-def test_so_does_everybody_who_wants_flash_on_any_of_his_nodes_rabbits(
+def test_so_does_every_job_that_wants_flash_on_any_of_its_nodes_rabbits(
     r: dict[str, Any], wanted: list[tuple[Request, float]], gib: list[int], passing: bool
 ) -> None:
     shared = [

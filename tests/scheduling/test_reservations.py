@@ -33,7 +33,7 @@ def test_of_several_moments_the_first_counts(graph: Graph) -> None:
     assert decided(graph, queue, running) == ([4], {1: NOW + 10, 2: NOW + 60})
 
 
-def test_who_is_in_the_way_waits_too_and_nobody_passes_him_with_a_moment_of_his_own(
+def test_a_job_in_the_way_waits_too_and_none_passes_it_with_a_moment_of_its_own(
     graph: Graph,
 ) -> None:
     running = have(graph, (on("0"), NOW + 60), (on("3"), NOW + 60))
@@ -56,7 +56,7 @@ def test_who_starts_leaves_the_depth_to_those_who_wait(graph: Graph) -> None:
     assert decided(graph, queue, depth=1) == ([1, 2], {3: NOW + 9})
 
 
-def test_nodes_of_one_who_passes_for_a_moment_are_nobody_elses(graph: Graph) -> None:
+def test_nodes_of_a_job_that_passes_for_a_moment_are_no_other_jobs(graph: Graph) -> None:
     running = have(graph, (whole(2), NOW + 60))
     queue = waiting((whole(3), 10), (on("3"), 60), (whole(1), inf), (whole(1), 61))
 

@@ -98,7 +98,7 @@ def test_it_is_never_enabled_before_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize("most", range(10))
-def test_whoever_is_stopped_in_the_middle_runs_it_again(most: int) -> None:
+def test_a_client_that_is_stopped_in_the_middle_runs_it_again(most: int) -> None:
     server, whole = FakeServer(), FakeServer()
     installed(server, enable=True, most=most)
     installed(server, enable=True)
