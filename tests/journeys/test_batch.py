@@ -129,5 +129,5 @@ def test_nodes_whose_storage_has_failed_get_no_jobs_of_the_script(cluster: Clust
     drained = json.loads(output(cluster, job))
 
     assert "compute-01" in str(drained)
-    assert "rabbit storage failed for a job" in str(drained)
+    assert "rabbit storage is not there" in str(drained)
     assert "compute-00" not in str(drained)

@@ -166,13 +166,20 @@ def test_a_job_that_loses_one_more_has_failed(
     assert (found.tasks, found.drained) == (0, {})
 
 
-def test_nodes_that_are_lost_are_not_mounted_and_are_drained() -> None:
-    """Statement 000.55: Computes without them, forceReady, drained."""
+def test_nodes_that_are_lost_in_setup_are_not_mounted_and_their_rabbit_is_to_blame() -> None:
+    """Statement 000.55: Computes without them, forceReady."""
     found = lived(4, frozenset({"rabbit-1"}), "make")
 
     assert found.computes == [f"compute-0{number}" for number in range(4)]
+    assert (found.lost, found.drained) == ("compute-[04-07]", {})
+
+
+def test_nodes_that_do_not_mount_are_drained() -> None:
+    """Statement 000.55: drained, so that they are not scheduled until they were looked at."""
+    found = lived(4, SECOND, "mount")
+
     assert found.lost == "compute-[04-07]"
-    assert found.drained == dict.fromkeys(sorted(SECOND), "rabbit storage failed for a job")
+    assert found.drained == dict.fromkeys(sorted(SECOND), "rabbit storage is not there")
 
 
 @pytest.mark.parametrize("limits", [{"drain_compute_nodes": False}])

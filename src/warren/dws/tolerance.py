@@ -15,8 +15,8 @@ from warren.rfc.errors import BadFormat
 EXCEPTION: Final = "dws-node-failure"
 """The type of the exception that tells a job of them; its note is a hostlist."""
 
-REASON: Final = "rabbit storage failed for a job"
-"""Why such nodes are drained."""
+REASON: Final = "rabbit storage is not there"
+"""Why nodes are drained that have not mounted it."""
 
 
 def without_storage(

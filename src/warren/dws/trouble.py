@@ -84,8 +84,10 @@ def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
         return []
     new = tuple(sorted(lost - job.lost))
+    # A rabbit that makes nothing says so itself, and its nodes are as good as before.
+    drains = snapshot.drains and workflow.status.state is State.PRE_RUN
     return [
-        *([Drain(new, tolerance.REASON)] if new and snapshot.drains else []),
+        *([Drain(new, tolerance.REASON)] if new and drains else []),
         *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
         tolerance.gone_on_without(workflow, lost),
     ]
