@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
@@ -14,9 +15,10 @@ from warren.daemons.compose import Control
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
 from warren.instance.simulated import Play
-from warren.lifecycle.states import State
+from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec
-from warren.rpc.message import Payload, RpcError
+from warren.rpc.bus import Method
+from warren.rpc.message import Payload, Request, RpcError
 from warren.wlm import codec
 from warren.wlm.embedded.manager import EmbeddedJobs
 
@@ -61,10 +63,30 @@ def test_a_client_that_asks_for_a_poll_is_answered_at_once() -> None:
 def test_a_request_that_is_malformed_is_refused_with_its_path() -> None:
     async def action(world: World, control: Control) -> None:
         handle = control.instance.bus.handle()
-        with pytest.raises(RpcError, match=r"received malformed request: .*variables"):
+        said = r"received malformed request: .*variables.*\. Plugin and conductor may be of differ"
+        with pytest.raises(RpcError, match=said):
             await handle.rpc("job-manager.dws.prolog-remove", {"id": 1, "variables": {"a": 3}})
 
     in_a_world(action)
+
+
+@pytest.mark.parametrize("answer", [{}, {"success": "yes"}, {"success": False, "errstr": 3}])
+def test_an_answer_of_another_version_is_told_and_costs_no_job(answer: Payload) -> None:
+    async def action(world: World, control: Control) -> None:
+        async def odd(request: Request) -> Payload:
+            return answer
+
+        control.instance.bus.unregister("dws")
+        topics = ("create", "setup", "post_run", "teardown", "abort")
+        control.instance.bus.register("dws", dict.fromkeys(topics, Method(odd)))
+        job = await world.submit(control, attributes=DW)
+        assert (await world.ended(control, job)).job.result is Result.COMPLETED
+
+    with capture_logs() as logs:
+        in_a_world(action)
+    told = [each["reason"] for each in logs if "not understood" in each["event"]]
+    assert told
+    assert all("may be of different versions" in each for each in told)
 
 
 def test_guests_may_not_let_jobs_go() -> None:

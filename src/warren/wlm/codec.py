@@ -32,6 +32,9 @@ BINDING: Final = Binding(
 ENVIRONMENT: Final = "dws_environment"
 EPILOG_TIMEOUT: Final = "dws-epilog-timeout"
 
+SKEW: Final = "Plugin and conductor may be of different versions: update the older one."
+"""What to do about messages that are not understood."""
+
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True):
     pass
@@ -112,7 +115,7 @@ def read(payload: Payload, kind: type[T]) -> T:
     try:
         return msgspec.convert(payload, type=kind)
     except msgspec.ValidationError as error:
-        raise RpcError(errno.EPROTO, f"received malformed request: {error}") from None
+        raise RpcError(errno.EPROTO, f"received malformed request: {error}. {SKEW}") from None
 
 
 def write(message: msgspec.Struct) -> Payload:

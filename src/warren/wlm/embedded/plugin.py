@@ -137,7 +137,13 @@ class DwsPlugin:
                 # The conductor is away. It will see the job when it is back.
                 log.warning("the conductor did not answer", method=method, reason=str(answer))
                 return
-            reply = codec.read(answer, codec.Reply)
+            try:
+                reply = codec.read(answer, codec.Reply)
+            except RpcError as error:
+                log.error(
+                    "the conductor's answer is not understood", method=method, reason=str(error)
+                )
+                return
             if not reply.success and self._tap.foreseen(job) is not None:
                 note = f"DWS workflow interactions failed: {reply.errstr}"
                 self._tap.raise_exception(job, exception, 0, note)
