@@ -30,7 +30,7 @@ class OnlineNodes:
         try:
             status = await self._handle.rpc("resource.status")
             nodes = _Nodes({node["rank"]: node["name"] for node in status["nodes"]})
-            told: Mapping[str, bool] | None = None
+            told: frozenset[int] | None = None
             begun = False
             journal = self._handle.stream("resource.journal")
             async with aclosing(journal) as entries:  # type: ignore[type-var]
@@ -38,10 +38,10 @@ class OnlineNodes:
                     nodes.take(entry)
                     # What is past is told event by event, and ends with an entry without any.
                     begun = begun or not entry["events"]
-                    reached = nodes.reached()
-                    if begun and reached != told:
-                        told = reached
-                        yield reached
+                    away = nodes.away()
+                    if begun and away != told:
+                        told = away
+                        yield nodes.without(away)
         except RpcError as error:
             raise InstanceAway(f"the instance does not tell of its nodes: {error}") from error
 
@@ -63,7 +63,11 @@ class _Nodes:
             except BadFormat:
                 continue  # it was changed by hand, which the instance logs
 
-    def reached(self) -> dict[str, bool]:
-        failed = {rank for rank, known in self._drains.items() if known.reason == REASON}
-        away = self._offline | failed
+    def away(self) -> frozenset[int]:
+        """Return the ranks of those that cannot be reached."""
+        failed = (rank for rank, known in self._drains.items() if known.reason == REASON)
+        return self._offline.union(failed)
+
+    def without(self, away: frozenset[int]) -> dict[str, bool]:
+        """Return all nodes, with whether they are none of these."""
         return {host: rank not in away for rank, host in self._hosts.items()}
