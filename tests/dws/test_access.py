@@ -602,3 +602,52 @@ def test_a_node_that_persistent_storage_has_no_allocation_for_does_not_mount_it(
 
     assert "r0 has no allocation for n1" in status(writes)["error"]["debugMessage"]
     assert mounting(writes) == {}
+
+
+# Nodes that the job goes on without
+
+
+def losing(clients: str, *lost: str, desired: str = "mounted") -> NnfAccess:
+    """Make an access that leaves out what is for some nodes."""
+    found = nnf_access(clients, desired)
+    annotations = {labels.LOST_NODES: ",".join(lost)}
+    return replace(found, metadata=replace(found.metadata, annotations=annotations))
+
+
+def test_rabbits_do_not_mount_what_lost_nodes_may_have_mounted() -> None:
+    """Two nodes that mount one file system damage it."""
+    found = mounting(decide(seen(losing("servers", "n0", "n2"))))
+
+    assert {node: [path for path, _ in mounts] for node, mounts in found.items()} == {
+        "r0": ["/mnt/nnf/uid-wf-0/r0-1"]
+    }
+
+
+def test_rabbits_mount_less_for_copy_out_than_they_had_for_copy_in() -> None:
+    before = client_mount("r0", "unmounted", "servers", **settled("unmounted", 2))
+    two = replace(before, spec=replace(before.spec, mounts=before.spec.mounts * 2))
+    of_lost = client_mount("r1", "unmounted", "servers", **settled("unmounted"))
+    access = losing("servers", "n0", "n2")
+    held = storage_held("wf-0-servers")
+    (patch,) = changes(decide(seen(access, two, of_lost, storage=held)), kinds.CLIENT_MOUNT)
+
+    assert patch["spec"]["desiredState"] == "mounted"
+    assert [each["mountPath"] for each in patch["spec"]["mounts"]] == ["/mnt/nnf/uid-wf-0/r0-1"]
+    mounted = client_mount("r0", "mounted", "servers", **settled("mounted"))
+    assert status(decide(seen(access, mounted, of_lost, storage=held)))["ready"]
+
+
+def test_lost_nodes_are_asked_to_unmount_and_not_waited_for() -> None:
+    access = losing("computes", "n1", desired="unmounted")
+    held = storage_held()
+    slow = client_mount("n1", "mounted")
+    others = [client_mount(node, "unmounted", **settled("unmounted")) for node in ("n0", "n2")]
+    asked = decide(seen(access, slow, *others, storage=held))
+    assert changes(asked, kinds.CLIENT_MOUNT) == [{"spec": {"desiredState": "unmounted"}}]
+
+    still = client_mount("n1", "unmounted")
+    assert status(decide(seen(access, still, *others, storage=held)))["ready"]
+    broken = client_mount("n1", "unmounted", error=error())
+    assert status(decide(seen(access, broken, *others, storage=held)))["error"] is None
+    without = decide(seen(nnf_access("computes", "unmounted"), still, *others, storage=held))
+    assert not status(without)["ready"]

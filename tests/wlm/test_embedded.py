@@ -212,3 +212,29 @@ def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
         running.cancel()
 
     virtual.run(life())
+
+
+def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:
+    """A guest's word disables no rabbit, whatever else has ended the job."""
+
+    async def action(world: World, control: Control) -> None:
+        owner = control.instance.bus.owner
+        jobs = EmbeddedJobs(control.instance.bus.handle(), owner)
+
+        async def was_aborted(**raised: Any) -> bool:
+            number = await world.submit(control)
+            context = {"type": "dws-epilog-timeout", "severity": 0, "note": "", **raised}
+            control.instance.manager.processor.post(
+                control.instance.manager.found(number), "exception", context
+            )
+            await world.ended(control, number)
+            return await jobs.was_aborted(Job(id=number, phase=Phase.OVER, binding=codec.BINDING))
+
+        assert await was_aborted()
+        assert await was_aborted(userid=owner)
+        assert not await was_aborted(userid=owner + 1)
+        assert not await was_aborted(severity=1)
+        assert not await was_aborted(type="cancel", userid=owner)
+        assert not await jobs.was_aborted(Job(id=1, phase=Phase.OVER, binding=codec.BINDING))
+
+    in_a_world(action)
