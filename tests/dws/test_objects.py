@@ -135,3 +135,14 @@ def test_each_compute_is_wired_to_one_rabbit() -> None:
     assert configuration().rabbits_of_computes() == {"n0": "r0", "n1": "r0", "n2": "r1"}
     found = configuration()
     assert found.rabbits_of_computes() is found.rabbits_of_computes()
+
+
+def test_a_site_may_prefer_a_version_of_those_that_are_spoken() -> None:
+    dws, nnf = "dataworkflowservices.github.io", "nnf.cray.hpe.com"
+
+    assert kinds.versions() == kinds.VERSIONS
+    assert kinds.versions(nnf="v1alpha9")[nnf] == (
+        "v1alpha9", "v1alpha11", "v1alpha10", "v1alpha8",
+    )  # fmt: skip
+    assert kinds.versions(dws="v1alpha6", nnf="v2")[dws] == ("v1alpha6", "v1alpha7")
+    assert kinds.versions(dws="v1alpha6", nnf="v2")[nnf] == kinds.VERSIONS[nnf]

@@ -29,7 +29,7 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Conductor:
     """A conductor that a service manager has started."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *options: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -40,7 +40,10 @@ class Conductor:
         self.notified.settimeout(60)
         told = {"NOTIFY_SOCKET": str(self.place / "notify"), "WATCHDOG_USEC": "200000"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "warren", *command(cluster, "--metrics-port", str(self.port))],
+            [
+                *(sys.executable, "-m", "warren", "conductor", "--metrics-port", str(self.port)),
+                *(options or ("--kubeconfig", str(kubeconfig(cluster)))),
+            ],
             env=cluster.environment(told),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -66,9 +69,8 @@ class Conductor:
             return str(answer.read().decode())
 
 
-def command(cluster: Cluster, *options: str) -> list[str]:
-    kubeconfig = cluster.state.user("system:warren:conductor")
-    return ["conductor", "--kubeconfig", str(kubeconfig), *options]
+def kubeconfig(cluster: Cluster) -> Path:
+    return cluster.state.user("system:warren:conductor")
 
 
 def test_jobs_wait_for_a_conductor_and_go_on_with_the_next_one(lone: Cluster) -> None:
@@ -98,7 +100,7 @@ def test_jobs_wait_for_a_conductor_and_go_on_with_the_next_one(lone: Cluster) ->
 
 def test_there_is_one_conductor_at_a_time(lone: Cluster) -> None:
     with Conductor(lone):
-        second = lone(*command(lone))
+        second = lone("conductor", "--kubeconfig", str(kubeconfig(lone)))
         assert second.returncode == 1
         assert "has a conductor: stop that one" in second.stderr
 
@@ -120,6 +122,26 @@ def not_ready(conductor: Conductor) -> bool:
         return conductor.get("readyz") != "ok"
     except urllib.error.HTTPError as error:
         return error.code == 503
+
+
+def test_the_instance_names_its_cluster(lone: Cluster, tmp_path: Path) -> None:
+    """Keys of table `rabbit`: kubeconfig, and versions, of which unknown ones are passed over."""
+    named = kubeconfig(lone)
+    table = f'[rabbit]\nkubeconfig = "{named}"\ndws_api_version = "v1alpha1"\n'
+    given = tmp_path / "instance.toml"
+    given.write_text(table)
+    assert lone("config", "reload", str(given)).returncode == 0
+
+    with Conductor(lone, "--context", "warren"):
+        job = lone(*JOB, "true").stdout.strip()
+        assert lone("job", "attach", job).returncode == 0
+        lone.wait_clean()
+
+    given.write_text(table.replace(str(named), "/nowhere/kubeconfig"))
+    assert lone("config", "reload", str(given)).returncode == 0
+    refused = lone("conductor")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "/nowhere/kubeconfig" in refused.stderr
 
 
 def test_its_exit_code_says_whether_to_start_it_again(lone: Cluster, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,10 +19,12 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
 from warren.daemons import compose, exposed
 from warren.daemons.together import INDEXES, Part, System
+from warren.dws import kinds
 from warren.instance import config
-from warren.instance.config import Config
-from warren.kube import http
-from warren.kube.client import Client
+from warren.instance.config import Config, Rabbit
+from warren.kube import http, versions
+from warren.kube.client import Client, Unavailable
+from warren.kube.http import HttpClient
 from warren.kube.informer import Informers
 from warren.kube.kubeconfig import Access
 from warren.rpc import client as rpc_client
@@ -40,6 +43,9 @@ _AGAIN: Final = 0.2
 _GONE: Final = 5.0
 """Seconds in which an instance notices that a conductor has died."""
 
+_START: Final = 30.0
+"""Seconds for which a cluster that refuses all requests is asked for its API versions."""
+
 _SECONDS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200)
 """Bounds of buckets: a state takes milliseconds, or hours where much is copied."""
 
@@ -53,6 +59,14 @@ class Settings:
     """The instance's socket."""
     exposed: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
+
+
+async def configured(instance: Path) -> Rabbit:
+    """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
+    with suppress(RpcError):
+        async with rpc_client.connect(instance) as handle:
+            return config.from_plain(await handle.rpc("config.get")).rabbit
+    return Rabbit()
 
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
@@ -89,7 +103,7 @@ async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> No
 class _Leading:
     """Leads one instance after the other at the same socket."""
 
-    client: Client
+    client: HttpClient
     socket: Path
     ready: Callable[[], None]
     leads: bool = False
@@ -120,6 +134,8 @@ class _Leading:
                         f"The instance at {self.socket} refuses its conductor: {error}. Run it as "
                         "the instance's owner."
                     ) from error
+            except Unavailable as error:
+                log.info("the cluster does not answer", reason=str(error))
             finally:
                 self.leads = False
             await asyncio.sleep(_AGAIN)
@@ -141,7 +157,9 @@ class _Leading:
     async def _lead(self, bus: Bus, handle: Connection) -> None:
         """Lead an instance until it goes away. Raises RpcError if it is not there."""
         settings = config.from_plain(await handle.rpc("config.get"))
-        system = self._system(bus, handle, settings)
+        spoken = kinds.versions(settings.rabbit.dws_api_version, settings.rabbit.nnf_api_version)
+        chosen = await versions.chosen(self.client, spoken, seconds=_START)
+        system = self._system(bus, handle, settings, self.client.speaking(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())
         lost = asyncio.ensure_future(handle.lost())
@@ -155,8 +173,8 @@ class _Leading:
             leading.result()
         log.info("the instance has gone away")
 
-    def _system(self, bus: Bus, handle: Connection, settings: Config) -> System:
-        client, observe = self._counted()
+    def _system(self, bus: Bus, handle: Connection, settings: Config, speaking: Client) -> System:
+        client, observe = self._counted(speaking)
         informers = Informers(client, indexes=INDEXES)
         methods, parts = compose.conductor(
             client, informers, SystemClock(), handle, settings, os.geteuid(), observe
@@ -170,10 +188,10 @@ class _Leading:
 
         return System(parts={"informers": informers.run, **parts}, settled=settled)
 
-    def _counted(self) -> tuple[Client, Callable[[Conductor], None]]:
+    def _counted(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
         """Return a client that is counted, and what has a conductor counted, if that is wanted."""
         if self._registry is None:
-            return self.client, lambda conductor: None
+            return client, lambda conductor: None
         from prometheus_client import CollectorRegistry, Histogram
 
         from warren.kube.metrics import Metrics
@@ -194,4 +212,4 @@ class _Leading:
             metrics.informers(conductor.informers)
             conductor.on_state = lambda state, seconds: states.labels(state).observe(seconds)
 
-        return metrics.client(self.client), observe
+        return metrics.client(client), observe

@@ -76,6 +76,19 @@ VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What we speak of each group, the version of the kinds here first."""
 
+
+def versions(dws: str | None = None, nnf: str | None = None) -> Mapping[str, tuple[str, ...]]:
+    """Return what we speak of each group, with a version that a site prefers first.
+
+    One that we do not speak is passed over.
+    """
+    preferred = {_DWS[0]: dws, _NNF[0]: nnf}
+    return {
+        group: tuple(sorted(spoken, key=lambda each: each != preferred.get(group)))
+        for group, spoken in VERSIONS.items()
+    }
+
+
 DEFAULT_NAMESPACE: Final = "default"
 RULES_NAMESPACE: Final = "dws-system"
 PROFILES_NAMESPACE: Final = "nnf-system"

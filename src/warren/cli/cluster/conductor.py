@@ -1,5 +1,6 @@
 """`warren conductor`."""
 
+import os
 from pathlib import Path
 
 import click
@@ -15,7 +16,8 @@ _NO_KUBECONFIG = 3
 @click.command()
 @statedir_option
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
-              help="The cluster (default: KUBECONFIG, the pod's, or ~/.kube/config).")  # fmt: skip
+              help="The cluster (default: KUBECONFIG, the instance's rabbit.kubeconfig, the pod's, "
+              "or ~/.kube/config).")  # fmt: skip
 @click.option("--context", metavar="NAME", help="The kubeconfig's context to use.")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve /metrics, /healthz and /readyz there (default: nowhere).")  # fmt: skip
@@ -39,6 +41,10 @@ def conductor(
     from warren.daemons import logs
     from warren.kube import kubeconfig as kubeconfigs
 
+    place = socket_of(state)
+    if kubeconfig is None and not os.environ.get("KUBECONFIG"):
+        named = run(conductors.configured(place)).kubeconfig
+        kubeconfig = Path(named) if named else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
     except UserMistake as mistake:
@@ -48,7 +54,6 @@ def conductor(
     if metrics_port is not None:
         exposed = listening("--metrics-port", metrics_address, metrics_port)
     logs.configure()
-    place = socket_of(state)
 
     def ready() -> None:
         systemd.notify("READY=1")
