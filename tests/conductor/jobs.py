@@ -88,6 +88,9 @@ class Jobs:
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
         self.asked.append(("drain", tuple(nodes), reason))
 
+    async def undrain(self, nodes: Sequence[str], reason: str) -> None:
+        self.asked.append(("undrain", tuple(nodes), reason))
+
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         self.asked.append(("free", job.id, tuple(nodes)))
 

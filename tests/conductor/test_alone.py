@@ -13,9 +13,9 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow
 from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
-from warren.base.objects import Key, Kind
+from warren.base.objects import Change, Key, Kind
 from warren.base.placing import Held
-from warren.conductor.conductor import Conductor
+from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
@@ -650,3 +650,30 @@ def test_a_pass_that_is_to_be_made_later_is() -> None:
             assert len(asked(jobs, "fail")) == 1
 
     conducted(story, WITH_NODES)
+
+
+# What was let go before its storage
+
+
+@pytest.mark.parametrize(("other", "back"), [(True, ("n1",)), (False, ("n0", "n1"))])
+def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
+    other: bool, back: tuple[str, ...]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(returns=True))
+        marked = {labels.ABORTED: "before"}
+        made = await workflow(api, "Teardown", ready=True)
+        change = Change(kind=kinds.WORKFLOW, key=KEY, patch={"metadata": {"annotations": marked}})
+        await api.patch(change)
+        await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n0"}, {"name": "n1"}])
+        second = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-8"})
+        second["metadata"]["annotations"] = marked if other else {}
+        await api.add(kinds.WORKFLOW, second)
+        data = [{"name": "n0"}, {"name": "n5"}]
+        await api.add(kinds.COMPUTES, {"metadata": meta("fluxjob-8", "default"), "data": data})
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "undrain") == [("undrain", back, "failed to unmount rabbit")]
+
+    conducted(story, replace(JOB, phase=Phase.OVER))

@@ -713,9 +713,12 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     } == {DWS}
     copies = granted("warren-copies-viewer")
     assert copies == {(verb, "nnfdatamovements") for verb in READ}
-    assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= table | copies
-    # And it disables rabbits of jobs that are let go before their storage: none of these is.
-    disables = {("patch", "storages")}
+    tests = {(verb, "nnfstorages") for verb in (*READ, "create", "delete")}
+    known = table | copies | tests
+    assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= known
+    # And it disables rabbits of jobs that are let go before their storage, and tests them: none of
+    # these is.
+    disables = {("patch", "storages"), *tests}
     assert granted("nnf-workload-manager") == told.actions["nnf-workload-manager"] | disables
 
 

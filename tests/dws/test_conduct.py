@@ -23,7 +23,7 @@ from tests.dws.builders import (
     workflow,
 )
 from warren.base.bytesize import GIB
-from warren.base.objects import Change, Key, key_of
+from warren.base.objects import Change, Key, Remove, key_of
 from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
@@ -40,6 +40,7 @@ from warren.dws.jobactions import (
     Note,
     Release,
     Start,
+    Undrain,
 )
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.nodelocal import per_rabbit
@@ -890,3 +891,21 @@ def test_as_many_copies_are_kept_as_a_site_wants_those_that_failed_first(
     found = notes(decide(view)).get("rabbit_datamovements")
 
     assert (found and [each["metadata"]["name"] for each in found]) == kept
+
+
+def test_nodes_of_a_job_that_was_let_go_return_when_its_storage_is_gone() -> None:
+    """Where a site wants it, and no other such job has them."""
+    marked = {"annotations": {labels.ABORTED: "before"}}
+    view = seen(
+        job(Phase.OVER),
+        workflow(JOBDW, state="Teardown", ready=True, metadata=marked),
+        computes=computes("n0", "n1"),
+        returns=True,
+    )
+    undrained, removed = decide(view)
+
+    assert undrained == Undrain(("n0", "n1"), "failed to unmount rabbit")
+    assert isinstance(removed, Remove)
+    assert decide(replace(view, stuck={"n0"}))[0] == Undrain(("n1",), "failed to unmount rabbit")
+    assert decide(replace(view, stuck={"n0", "n1"})) == [removed]
+    assert decide(replace(view, returns=False)) == [removed]

@@ -9,11 +9,12 @@ from structlog.testing import capture_logs
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
-from tests.system.test_timeouts import slow
-from warren.base.objects import Change, Key
+from tests.system.test_timeouts import Slow, slow
+from warren.base.objects import Change, Key, key_of
 from warren.conductor.systemstatus import KEY
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels, outofservice
+from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import Storage, read
 from warren.dws.outofservice import Action
 from warren.instance.config import Config, Rabbit
@@ -38,19 +39,25 @@ async def drained(control: Control) -> dict[str, str]:
     return {each["name"]: each["reason"] for each in found["nodes"] if "reason" in each}
 
 
+async def nnf_storages(control: Control) -> list[Any]:
+    return list((await LocalClient(control.api.store).list(kinds.NNF_STORAGE)).items)
+
+
 def out_of_reach(control: Control) -> set[str]:
     """Return the nodes that the SystemStatus calls Disabled."""
     nodes = control.api.store.get(kinds.SYSTEM_STATUS, KEY)["data"]["nodes"]
     return {node for node, word in nodes.items() if word == "Disabled"}
 
 
-def lived(story: Story, *lives: Story, limits: Rabbit, what: str = "unmount") -> None:
+def lived(
+    story: Story, *lives: Story, limits: Rabbit, what: str = "unmount", kind: type[Slow] = Slow
+) -> None:
     """Have a job whose nodes do not unmount for ten minutes let go, and see what comes of it."""
 
     async def main() -> None:
         async with opened() as world:
             world.config = Config(rabbit=limits)
-            world.machine = slow(what)(world)
+            world.machine = slow(what, kind=kind)(world)
             submitted: list[JobId] = []
 
             async def live(told: Story, control: Control) -> None:
@@ -170,3 +177,94 @@ def test_a_guests_word_disables_no_rabbit(of_guest: bool) -> None:
         await world.ended(control, job)
 
     lived(story, limits=Rabbit())
+
+
+class Broken(Slow):
+    """A rabbit that makes no file system any more once it is broken."""
+
+    broken = False
+
+    async def make(self, volume: Volume) -> None:
+        if Broken.broken:
+            raise NodeTrouble("mkfs.xfs: Input/output error", fatal=True)
+        await super().make(volume)
+
+
+RETURNING = Rabbit(epilog_timeout=60, return_to_service=True)
+
+
+def test_nodes_and_rabbits_return_to_service_by_themselves_where_a_site_wants_it() -> None:
+    """Not before the storage is unmounted and destroyed, and a rabbit not before a test."""
+
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await dealt_with(world, control, job)
+        key = Key("default", "self-test-rabbit-0")
+        # Touched, it is looked at again, and still holds the flash.
+        touched = {"metadata": {"annotations": {"note": "looked at"}}}
+        change = Change(kind=kinds.STORAGE, key=Key("default", "rabbit-0"), patch=touched)
+        await LocalClient(control.api.store).patch(change)
+        await asyncio.sleep(5)
+        assert key not in [key_of(each) for each in await nnf_storages(control)]
+        await world.ended(control, job)
+        await world.until(lambda: rabbit(control).spec.state == "Enabled")
+        await asyncio.sleep(5)
+        assert (await drained(control), out_of_reach(control)) == ({}, set())
+        carried = rabbit(control).metadata.annotations
+        assert labels.DISABLED not in carried
+        assert labels.SELF_TEST not in carried
+        assert rabbit(control).status.status == "Ready"
+        await world.assert_nothing_left(control)
+
+    lived(story, limits=RETURNING)
+
+
+def test_what_an_admin_drains_or_disables_does_not_return_by_itself() -> None:
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await dealt_with(world, control, job)
+        request = {"targets": "compute-00", "reason": "dimm", "mode": "overwrite"}
+        await control.instance.bus.handle().rpc("resource.drain", request)
+        client = LocalClient(control.api.store)
+        change = outofservice.change(
+            rabbit(control), Action.DISABLE, by="ann", now=0.0, reason="fan", force=True
+        )
+        await client.patch(change)
+        await world.ended(control, job)
+        await asyncio.sleep(60)
+        assert await drained(control) == {"compute-00": "dimm"}
+        assert rabbit(control).spec.state == "Disabled"
+
+    lived(story, limits=RETURNING)
+
+
+def test_a_rabbit_that_fails_its_test_stays_disabled_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await dealt_with(world, control, job)
+        monkeypatch.setattr(Broken, "broken", True)
+        await world.ended(control, job)
+        await asyncio.sleep(60)
+        found = rabbit(control)
+        assert found.spec.state == "Disabled"
+        assert "its self-test failed: " in found.status.message
+        assert found.status.message.endswith("mkfs.xfs: Input/output error")
+        assert await drained(control) == {}
+        await world.assert_nothing_left(control)
+
+    lived(story, limits=RETURNING, kind=Broken)
+
+
+@pytest.mark.parametrize("moment", [0.0, 1.0, 600.0, 601.0])
+def test_a_restart_on_the_way_back_loses_nothing(moment: float) -> None:
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await let_go(world, control, job)
+        await asyncio.sleep(moment)
+
+    async def again(world: World, control: Control, job: JobId) -> None:
+        await world.ended(control, job)
+        await world.until(lambda: rabbit(control).spec.state == "Enabled")
+        await asyncio.sleep(5)
+        assert await drained(control) == {}
+        await world.assert_nothing_left(control)
+
+    lived(story, again, limits=RETURNING)

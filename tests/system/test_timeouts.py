@@ -52,11 +52,11 @@ class Slow(SimulatedMachine):
             await asyncio.sleep(max(0.0, self.moment - asyncio.get_running_loop().time()))
 
 
-def slow(*what: str) -> Callable[[World], Callable[[str, str], Machine]]:
+def slow(*what: str, kind: type[Slow] = Slow) -> Callable[[World], Callable[[str, str], Machine]]:
     def machine(world: World) -> Callable[[str, str], Machine]:
         moment = asyncio.get_running_loop().time() + LONG
-        kind = type("Some", (Slow,), {"slow": what, "moment": moment})
-        return lambda node, rabbit: kind(node, world.flash[rabbit], seconds=world.copy_seconds)
+        made = type("Some", (kind,), {"slow": what, "moment": moment})
+        return lambda node, rabbit: made(node, world.flash[rabbit], seconds=world.copy_seconds)
 
     return machine
 

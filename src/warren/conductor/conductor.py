@@ -13,10 +13,11 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
-from warren.base.objects import Change, Create, Key, Kind, Object, Remove
+from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
 from warren.conductor.port import WorkloadManager
+from warren.conductor.returning import Returning
 from warren.dws import (
     abort,
     alerts,
@@ -68,6 +69,8 @@ class Settings:
     """Those that jobs may name with `requires`, where that is known."""
     drains: bool = True
     """Whether nodes are drained that jobs lose to failing storage."""
+    returns: bool = False
+    """Whether what was taken out of service with a job returns by itself (`dws.selftest`)."""
     kept_movements: int = 0
     """How many copies are kept with the record of a job."""
 
@@ -107,6 +110,7 @@ class Conductor:
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT)
         informers.of(kinds.NNF_DATA_MOVEMENT)
+        self._returning = Returning(client, informers, clock, enabled=settings.returns)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
@@ -114,6 +118,7 @@ class Conductor:
         """Lead by other settings from now on: limits hold for the states that jobs are in."""
         if settings != self._settings:
             self._settings = settings
+            self._returning.configure(enabled=settings.returns)
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -123,6 +128,7 @@ class Conductor:
         await self._jobs.wait_synced()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
+            tasks.create_task(self._returning.reconciler.run())
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -185,7 +191,7 @@ class Conductor:
     async def _complete(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
         found = await self._with_used(await self._with_flash(await self._with_made(snapshot)))
-        return self._with_rabbits(await self._with_abort(found))
+        return self._with_stuck(self._with_rabbits(await self._with_abort(found)))
 
     async def _with_made(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
@@ -240,6 +246,20 @@ class Conductor:
             found.update(share.name for one in each.spec.allocation_sets for share in one.storage)
         return replace(snapshot, storages=self._rabbits(found))
 
+    def _with_stuck(self, snapshot: JobSnapshot) -> JobSnapshot:
+        """Look up which nodes of a job that was let go another such job has, too."""
+        workflow, computes = snapshot.workflow, snapshot.computes
+        if not (snapshot.returns and workflow and computes and abort.is_marked(workflow)):
+            return snapshot
+        own, known = workflow.metadata.key, self.informers.of(kinds.WORKFLOW)
+        stuck = set()
+        for node in {each.name for each in computes.data}:
+            for other in self.informers.of(kinds.COMPUTES).by("compute", node):
+                raw = known.get(key_of(other))
+                if raw and key_of(raw) != own and abort.is_marked(read(raw, Workflow)):
+                    stuck.add(node)
+        return replace(snapshot, stuck=stuck)
+
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         known = self.informers.of(kinds.STORAGE)
         found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
@@ -268,6 +288,7 @@ class Conductor:
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
             drains=settings.drains,
+            returns=settings.returns,
             kept_movements=settings.kept_movements,
             movements=self._movements(known) if settings.kept_movements else (),
             floor=self._floor,
@@ -331,6 +352,8 @@ class Conductor:
                     await self._jobs.free(job, nodes)
                 case jobactions.Drain(nodes, reason):
                     await self._jobs.drain(nodes, reason)
+                case jobactions.Undrain(nodes, reason):
+                    await self._jobs.undrain(nodes, reason)
                 case jobactions.Fail(type_, note, severity):
                     await self._jobs.fail(job, type_, note, severity)
                 case jobactions.Note(key, value):

@@ -81,6 +81,10 @@ class WorkloadManager(Protocol):
         """Keep jobs from nodes, until an admin undrains them. Those that are drained stay so."""
         ...
 
+    async def undrain(self, nodes: Sequence[str], reason: str) -> None:
+        """Let jobs have those of some nodes again that are drained for this very reason."""
+        ...
+
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         """Free some of the nodes of a job that is ending, and no flash."""
         ...

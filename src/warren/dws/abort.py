@@ -16,7 +16,8 @@ from warren.dws.outofservice import Action
 REASON: Final = "failed to unmount rabbit"
 """Why nodes are drained. Those that are drained for this are Disabled in the SystemStatus."""
 
-_BY: Final = "warren"
+BY: Final = "warren"
+"""Who disables rabbits."""
 
 
 def mounted(computes: Computes | None, nodes: Collection[str]) -> tuple[str, ...]:
@@ -47,8 +48,13 @@ def disabled(
         storage = storages.get(rabbit)
         if storage is not None and storage.spec.state != "Disabled":
             noted = {"disable_reason": reason, "disable_date": rfc3339(now)}
-            change = outofservice.change(storage, Action.DISABLE, by=_BY, now=now, reason=reason)
+            change = outofservice.change(storage, Action.DISABLE, by=BY, now=now, reason=reason)
             yield outofservice.annotated(change, noted)
+
+
+def is_marked(workflow: Workflow) -> bool:
+    """Return whether that was done for a Workflow."""
+    return labels.ABORTED in workflow.metadata.annotations
 
 
 def marked(workflow: Workflow, now: float) -> Change:

@@ -23,7 +23,7 @@ from warren.dws.objects import (
 from warren.dws.storage import volume, volume_size
 from warren.rfc import hostlist
 
-OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT, kinds.SYSTEM_STORAGE)
+OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT, kinds.SYSTEM_STORAGE, kinds.STORAGE)
 """The kinds of objects that storage is made for."""
 
 DEPENDENTS = (
@@ -116,10 +116,13 @@ def unowned(
     workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
     instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT]}
     systems = {each["metadata"]["uid"] for each in objects.get(kinds.SYSTEM_STORAGE, ())}
+    rabbits = {each["metadata"]["name"] for each in objects.get(kinds.STORAGE, ())}
     for kind in DEPENDENTS:
         for each in objects[kind]:
             carried = each["metadata"].get("labels") or {}
-            if carried.get(labels.SYSTEM_STORAGE) in systems:
+            if carried.get(labels.SYSTEM_STORAGE) in systems or (
+                carried.get(labels.SELF_TEST) in rabbits
+            ):
                 continue
             instance = labels.persistent_of(each)
             if instance and labels.WORKFLOW_UID not in carried:

@@ -37,6 +37,7 @@ from warren.dws.jobactions import (
     Note,
     Release,
     Start,
+    Undrain,
     ask,
     last_record,
     let_go,
@@ -85,7 +86,7 @@ def asks_for_abort(snapshot: JobSnapshot) -> bool:
         snapshot.job.phase is Phase.OVER
         and workflow is not None
         and not workflow.metadata.deleting
-        and labels.ABORTED not in workflow.metadata.annotations
+        and not abort.is_marked(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
 
@@ -294,7 +295,8 @@ def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
     kept = [let_go(snapshot.job, workflow)] if held else []
-    return [*kept, Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)]
+    removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
+    return [*_returned(snapshot, workflow), *kept, removed]
 
 
 def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -306,6 +308,15 @@ def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         *abort.disabled(workflow, servers, snapshot.storages, snapshot.now),
         abort.marked(workflow, snapshot.now),
     ]
+
+
+def _returned(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Let jobs have the nodes again that had a job's storage which was let go before it."""
+    if not (snapshot.returns and abort.is_marked(workflow)):
+        return []
+    data = snapshot.computes.data if snapshot.computes is not None else ()
+    nodes = {each.name for each in data} - {*snapshot.stuck}
+    return [Undrain(tuple(sorted(nodes)), abort.REASON)] if nodes else []
 
 
 _PHASES: Final = {

@@ -52,6 +52,14 @@ class Drain:
 
 
 @dataclass(frozen=True)
+class Undrain:
+    """Let jobs have nodes again that were drained for a reason."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class Fail:
     """Give the job an exception; one of severity 0 ends it."""
 
@@ -82,7 +90,7 @@ class Later:
     seconds: float
 
 
-Action = Write | Release | Start | Finish | FreeNodes | Drain | Fail | Note | Memo | Later
+Action = Write | Release | Start | Finish | FreeNodes | Drain | Undrain | Fail | Note | Memo | Later
 
 
 TIMING: Final = re.compile("rabbit_([a-z]+)_timing")

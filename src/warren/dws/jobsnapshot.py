@@ -103,6 +103,10 @@ class JobSnapshot:
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
     """Whether nodes that a job loses are drained."""
+    stuck: Collection[str] = ()
+    """The nodes of a job that was let go before its storage that another such one has, too."""
+    returns: bool = False
+    """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
     unsaved: Unsaved = Unsaved.FLUSH
     """What becomes of what jobs have written that do not say."""

@@ -52,6 +52,8 @@ def change(
     disabling = about == labels.DISABLED
     word = "disabled" if disabling else "drained"
     is_so = storage.spec.state == "Disabled" if disabling else about in storage.metadata.annotations
+    tested = disabling and labels.SELF_TEST in storage.metadata.annotations
+    past = {labels.SELF_TEST: None} if tested else {}
     patch: dict[str, Any]
     if action in (Action.DRAIN, Action.DISABLE):
         if is_so and not force:
@@ -59,7 +61,8 @@ def change(
                 f"{name} is {word} already{said(storage, about)}: --force gives a new reason."
             )
         note = {"by": by, "since": rfc3339(now), "reason": reason}
-        patch = {"metadata": {"annotations": {about: orjson.dumps(note).decode()}}}
+        written: dict[str, str | None] = {about: orjson.dumps(note).decode()}
+        patch = {"metadata": {"annotations": {**written, **past}}}
         if disabling:
             patch["spec"] = {"state": "Disabled"}
     else:
@@ -67,7 +70,7 @@ def change(
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
         others = _DRIVERS if disabling else ()
         gone = [about, *(each for each in others if each in storage.metadata.annotations)]
-        patch = {"metadata": {"annotations": dict.fromkeys(gone)}}
+        patch = {"metadata": {"annotations": {**dict.fromkeys(gone), **past}}}
         if disabling:
             patch["spec"] = {"state": "Enabled"}
     return Change(

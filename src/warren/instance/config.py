@@ -314,6 +314,12 @@ class RabbitPolicy(Table, frozen=True):
 class Rabbit(Table, frozen=True, rename="lower"):
     """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1). 0 is no limit."""
 
+    kubeconfig: str | None = None
+    """The file by which `warren conductor` finds the cluster, where it is told of no other."""
+    dws_api_version: str | None = None
+    """The version of `dataworkflowservices.github.io` that it speaks where the cluster has it."""
+    nnf_api_version: str | None = None
+    """The version of `nnf.cray.hpe.com`."""
     mapping: str | None = None
     """The file that says which nodes are wired to which rabbit, for `warren getrabbit`."""
     save_datamovements: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -346,11 +352,15 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """Whether nodes that lose the link to their rabbit are drained."""
     soft_drain: bool = True
     """Whether those that are not drained are kept from jobs with storage."""
+    return_to_service: bool = False
+    """Whether nodes and rabbits that were taken out of service with the storage of a job return by
+    themselves, rabbits after a test."""
     drain_queues: tuple[str, ...] = ()
     """The queues of whose nodes some may be drained; none are all nodes."""
 
     def __post_init__(self) -> None:
         _demand_absolute("mapping", self.mapping)
+        _demand_absolute("kubeconfig", self.kubeconfig)
         if not self.unsaved_results:
             raise ValueError("unsaved_results: is empty: name flush, drop or both")
         for field in _LIMITS:

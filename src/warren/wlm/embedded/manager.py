@@ -222,6 +222,13 @@ class EmbeddedJobs:
             except RpcError as error:
                 log.warning("node is not drained", node=node, reason=str(error))
 
+    async def undrain(self, nodes: Sequence[str], reason: str) -> None:
+        found = await self._asked("resource.status", {})
+        drained = {node["name"] for node in found["nodes"] if node.get("reason") == reason}
+        meant = sorted(drained.intersection(nodes))
+        if meant:
+            await self._ask("resource.undrain", {"targets": hostlist.encode(meant)})
+
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
         await self._ask("job-manager.dws.release", codec.write(message))

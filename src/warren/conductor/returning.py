@@ -1,0 +1,71 @@
+"""Rabbits that were disabled with storage of jobs go back into service (`dws.selftest` decides)."""
+
+from warren.base.clock import Clock
+from warren.base.objects import Key, Object, key_of
+from warren.dws import abort, alerts, kinds, labels, selftest
+from warren.dws.objects import NnfStorage, Storage, Workflow, read
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+
+class Returning:
+    """Reconciles each rabbit that is Disabled, by its name."""
+
+    def __init__(
+        self, client: Client, informers: Informers, clock: Clock, *, enabled: bool = False
+    ) -> None:
+        """Where it is not `enabled`, tests that were begun are taken away, and no more."""
+        self._client = client
+        self._clock = clock
+        self._enabled = enabled
+        self._storages = informers.of(kinds.STORAGE)
+        self._servers = informers.of(kinds.SERVERS)
+        self._workflows = informers.of(kinds.WORKFLOW)
+        self._tests = informers.of(kinds.NNF_STORAGE)
+        self.reconciler: Reconciler[str] = Reconciler("returning", self.reconcile, workers=1)
+        self._storages.listen(lambda obj: self.reconciler.add(key_of(obj).name))
+        self._servers.listen(self._servers_changed)
+        self._tests.listen(self._test_changed)
+
+    def configure(self, *, enabled: bool) -> None:
+        """Return rabbits to service from now on, or do not."""
+        if enabled != self._enabled:
+            self._enabled = enabled
+            for obj in self._storages.all():
+                self.reconciler.add(key_of(obj).name)
+
+    async def reconcile(self, rabbit: str) -> None:
+        """Take the next step of a rabbit's way back."""
+        raw = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))
+        if raw is None:
+            return
+        storage = read(raw, Storage)
+        found = self._tests.get(selftest.key_of(rabbit))
+        test = None if found is None else read(found, NnfStorage)
+        if test is None and storage.spec.state != "Disabled":
+            return
+        wanted = self._enabled and selftest.is_wanted(storage, abort.BY) and not self._holds(rabbit)
+        now = self._clock.now()
+        writes = selftest.decide(storage, test, wanted=wanted, by=abort.BY, now=now)
+        await perform(self._client, writes)
+
+    def _holds(self, rabbit: str) -> bool:
+        """Return whether storage of a job that was let go is still to be taken from a rabbit."""
+        for each in self._servers.by("rabbit", rabbit):
+            for name in labels.workflow_of(each):
+                raw = self._workflows.get(Key(*name.split("/", 1)))
+                if raw and abort.is_marked(read(raw, Workflow)):
+                    return True
+        return False
+
+    def _servers_changed(self, obj: Object) -> None:
+        if "deletionTimestamp" in obj["metadata"]:
+            for rabbit in alerts.rabbits_of(obj):
+                self.reconciler.add(rabbit)
+
+    def _test_changed(self, obj: Object) -> None:
+        rabbit = (obj["metadata"].get("labels") or {}).get(labels.SELF_TEST)
+        if rabbit is not None:
+            self.reconciler.add(rabbit)

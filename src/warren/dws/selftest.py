@@ -1,0 +1,103 @@
+"""Rabbits that `dws.abort` has disabled go back into service by themselves, where a site wants it.
+
+When nothing of what was let go is left on a rabbit, its agent makes a small file system there and
+gives it back: an NnfStorage that the Storage owns. What the rabbit cannot do is its new reason,
+and it stays Disabled.
+"""
+
+from typing import Any, Final
+
+from warren.base.objects import Change, Create, Key, Object, Remove, Write
+from warren.dws import kinds, labels, outofservice
+from warren.dws.objects import NnfStorage, Storage
+from warren.dws.outofservice import Action
+
+_SIZE: Final = 512 << 20
+"""Bytes: xfs takes no less than 300 MiB."""
+
+_PASSED: Final = "passed"
+_FAILED: Final = "failed"
+
+
+def key_of(rabbit: str) -> Key:
+    """Return the key of the NnfStorage by which a rabbit is tested."""
+    return Key(kinds.DEFAULT_NAMESPACE, f"self-test-{rabbit}")
+
+
+def is_wanted(storage: Storage, by: str) -> bool:
+    """Return whether a rabbit was disabled by `by`, and has not failed a test since."""
+    carried = storage.metadata.annotations
+    known = outofservice.note(carried, labels.DISABLED)
+    return (
+        storage.spec.state == "Disabled"
+        and known.get("by") == by
+        and carried.get(labels.SELF_TEST) != _FAILED
+    )
+
+
+def decide(
+    storage: Storage, test: NnfStorage | None, *, wanted: bool, by: str, now: float
+) -> list[Write]:
+    """Return the next step of a rabbit's way back. What is not wanted any more is taken away.
+
+    `test` is the NnfStorage of `key_of`, if it is there.
+    """
+    if test is not None and (test.metadata.deleting or not _is_own(storage, test)):
+        return []
+    passed = storage.metadata.annotations.get(labels.SELF_TEST) == _PASSED
+    if test is not None:
+        error = test.status.error
+        removed = Remove(kind=kinds.NNF_STORAGE, key=test.metadata.key)
+        if not wanted or passed:
+            return [removed]
+        if test.status.ready:
+            return [_noted(storage, _PASSED), removed]
+        if error is not None and error.severity == "Fatal":
+            return [_failed(storage, error.debug_message, by=by, now=now), removed]
+        return []
+    if not wanted:
+        return []
+    if not passed:
+        return [Create(kind=kinds.NNF_STORAGE, object=_test(storage))]
+    return [outofservice.change(storage, Action.ENABLE, by=by, now=now, reason="")]
+
+
+def _is_own(storage: Storage, test: NnfStorage) -> bool:
+    return labels.is_owner(kinds.STORAGE, storage.metadata, test.metadata.labels)
+
+
+def _noted(storage: Storage, verdict: str) -> Change:
+    return Change(
+        kind=kinds.STORAGE,
+        key=storage.metadata.key,
+        patch={"metadata": {"annotations": {labels.SELF_TEST: verdict}}},
+        resource_version=storage.metadata.resource_version,
+    )
+
+
+def _failed(storage: Storage, words: str, *, by: str, now: float) -> Change:
+    known = outofservice.note(storage.metadata.annotations, labels.DISABLED)
+    reason = f"{known.get('reason', '')}; its self-test failed: {words}".lstrip("; ")
+    change = outofservice.change(storage, Action.DISABLE, by=by, now=now, reason=reason, force=True)
+    return outofservice.annotated(change, {labels.SELF_TEST: _FAILED})
+
+
+def _test(storage: Storage) -> Object:
+    key, meta = key_of(storage.metadata.name), storage.metadata
+    metadata: dict[str, Any] = {
+        "name": key.name,
+        "namespace": key.namespace,
+        "labels": {labels.SELF_TEST: meta.name, **labels.of_owner(kinds.STORAGE, meta)},
+        "ownerReferences": labels.controller(kinds.STORAGE, meta),
+        "finalizers": [labels.STORAGE_FINALIZER],
+    }
+    one = {
+        "name": "xfs",
+        "capacity": _SIZE,
+        "sharedAllocation": True,
+        "nodes": [{"name": meta.name, "count": 1}],
+    }
+    return {
+        "metadata": metadata,
+        "spec": {"fileSystemType": "xfs", "userID": 0, "groupID": 0, "allocationSets": [one]},
+    }
