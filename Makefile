@@ -4,6 +4,7 @@
 # make test-kube KUBECONFIG=FILE   run the client contract tests against a real cluster
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
+# make crash   stop jobs of every kind after each of their writes, and see what comes of them (ARGS="--every 10")
 # make mutants  break the code in small ways and show which of them no test notices (ARGS="--sample 50")
 # make docs    generate the documents that come from tables
 
@@ -14,7 +15,7 @@ ONLY ?= .
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
-.PHONY: demo test test-all test-kube check bench mutants docs clean
+.PHONY: demo test test-all test-kube check bench crash mutants docs clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
@@ -46,6 +47,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --only '$(ONLY)'
+
+crash: $(VENV)/.dev
+	$(BIN)/python -m tests.faults.crashes $(ARGS)
 
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tools.mutants $(ARGS)

@@ -1,0 +1,258 @@
+"""Crash points: the process dies after one write, and the next one finishes the work.
+
+`make crash` takes every write of jobs of all kinds, one after the other, and prints how many there
+were and what was wrong after which.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from structlog.testing import capture_logs
+
+from tests.harness import virtual
+from tests.harness.seam import Seam
+from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
+from tests.system.test_tolerance import Bad
+from warren.daemons.compose import Control
+from warren.dws import kinds
+from warren.dws.node import Copy, Progress
+from warren.dws.objects import State
+from warren.instance.config import Config, Rabbit
+from warren.instance.jobs.manager import Inactive
+from warren.instance.simulated import Play
+from warren.lifecycle.states import Result
+from warren.rfc.fluid import JobId
+from warren.rpc.message import RpcError
+
+RUNNING: Final = "running"
+LONGEST: Final = 4 * 3600.0
+"""Virtual seconds after which a job that has not ended never will."""
+
+NODES: Final = ("compute-00", "compute-01", "compute-02", "compute-03")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What jobs of one kind are, one after the other, and how each may end."""
+
+    jobs: Sequence[Sequence[str]] = (DIRECTIVES,)
+    """The directives of each."""
+    ends: Collection[Result] = (Result.COMPLETED,)
+    cancelled: str | None = None
+    """The state of its Workflow in which the last one is cancelled."""
+    tolerance: int = 0
+    """How many nodes may be lost: as many cannot mount."""
+    status: int = 0
+    """The wait status of each task."""
+    copies: int = 0
+    """How many there are to be in the end, both ways, where it is not cancelled."""
+
+
+_SEVERAL: Final = [
+    "#DW jobdw type=xfs capacity=1GiB name=scratch",
+    "#DW jobdw type=ext4 capacity=2GiB name=second",
+    f"#DW copy_in source={GLOBAL}/input destination=$DW_JOB_second/",
+    f"#DW copy_out source=$DW_JOB_scratch/ destination={GLOBAL}/results",
+    f"#DW copy_out source=$DW_JOB_second/ destination={GLOBAL}/others",
+]
+_PERSISTENT: Final = [
+    ["#DW create_persistent type=xfs capacity=1GiB name=pers"],
+    ["#DW persistentdw name=pers"],
+    ["#DW destroy_persistent name=pers"],
+]
+_EITHER: Final = (Result.COMPLETED, Result.CANCELED)
+
+STORIES: Final[Mapping[str, Story]] = {
+    "plain": Story(jobs=[[]]),
+    "copies": Story(copies=8),
+    "several directives": Story(jobs=[_SEVERAL], copies=12),
+    "persistent": Story(jobs=_PERSISTENT),
+    "tolerant with failures": Story(tolerance=1, copies=7),
+    "failing": Story(status=7 << 8, ends=(Result.FAILED,), copies=8),
+    **{
+        f"cancelled in {where}": Story(cancelled=where, ends=_EITHER) for where in (*State, RUNNING)
+    },
+}
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What came of a story that was stopped after a write; nothing wrong in one without one."""
+
+    writes: int = 0
+    """How many there were until it was stopped."""
+    after: str = ""
+    """The last one."""
+    wrong: list[str] = field(default_factory=list)
+
+
+class Watched(Bad):
+    """A node that notes what must not be asked of it."""
+
+    wrong: list[str]
+
+    async def release(self, group: str, name: str) -> None:
+        users = [node for (node, _), place in self._flash.mounts.items() if place == (group, name)]
+        if users:
+            self.wrong.append(f"{group}/{name} is given back while {users} have it mounted")
+        await super().release(group, name)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        users = [node for node, _ in self._flash.mounts if node.startswith("compute")]
+        if users:
+            self.wrong.append(f"{copy.source} is copied while {users} have it mounted")
+        async for each in super().copy(copy):
+            yield each
+
+
+def lived(story: Story, stop_after: int | None) -> Found:
+    """Live through a story, stopped after a write, and then to its end."""
+    found = Found()
+    with capture_logs([]) as logged:
+        try:
+            virtual.run(_lived(story, stop_after, found))
+        except AssertionError as error:
+            found.wrong.append(str(error) or repr(error))
+        except ExceptionGroup as group:
+            found.wrong += map(repr, _leaves(group))
+    if not story.tolerance:  # what cannot mount is complained of
+        found.wrong += [f"logged: {each['event']}" for each in logged if _is_wrong(each)]
+    return found
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    for each in group.exceptions:
+        if isinstance(each, ExceptionGroup):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+def _is_wrong(entry: Mapping[str, Any]) -> bool:
+    return entry["log_level"] in ("error", "critical")
+
+
+async def _lived(story: Story, stop_after: int | None, found: Found) -> None:
+    seam = Seam(stop_after)
+    tasks: Counter[tuple[str, str]] = Counter()
+
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        tasks[environment["FLUX_JOB_ID"], environment["FLUX_TASK_RANK"]] += 1
+        return Play(status=story.status)
+
+    async with opened(play=play) as world:
+        bad = frozenset(NODES[: story.tolerance])
+        facts = {"where": bad, "what": "mount", "refuses": True, "moment": LONGEST}
+        kind = type("Some", (Watched,), {**facts, "wrong": found.wrong})
+        world.machine = lambda node, rabbit: kind(node, world.flash[rabbit], seconds=1.0)
+        world.config = Config(rabbit=Rabbit(prerun_timeout=30))
+        try:
+            await world.live(lambda control: _to_the_end(story, world, control, found), seam)
+        finally:
+            found.writes = len(seam.actions)
+            found.after = seam.actions[-1] if seam.actions else ""
+        if stop_after is not None:
+            await world.live(lambda control: _to_the_end(story, world, control, found))
+        without = {*world.without_storage} - bad
+        found.wrong += [f"{node} started without storage" for node in sorted(without)]
+        found.wrong += [f"task {each} ran twice" for each, count in tasks.items() if count > 1]
+        copied = {(copy.destination, copy.index) for copy in world.copies()}
+        if story.cancelled is None and len(copied) != story.copies:
+            found.wrong.append(f"{len(copied)} of {story.copies} copies were made")
+
+
+async def _to_the_end(story: Story, world: World, control: Control, found: Found) -> None:
+    """Do what a user would: submit each job once, and wait for its end."""
+    for number, directives in enumerate(story.jobs):
+        job = await _the_job(story, world, control, number, directives)
+        last = number == len(story.jobs) - 1
+        async with asyncio.TaskGroup() as tasks:
+            cancelling = tasks.create_task(_cancel(story, world, control, job, asked=last))
+            try:
+                ended = await asyncio.wait_for(world.ended(control, job), LONGEST)
+            except TimeoutError:
+                raise AssertionError(f"it never ends: {world.workflow(control)}") from None
+            cancelling.cancel()
+        if ended.job.result not in story.ends:
+            found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.problems}")
+    await world.assert_nothing_left(control)
+    left = list(control.api.store.everything(kinds.PERSISTENT))
+    if left:
+        found.wrong.append(f"persistent storage is left: {left}")
+
+
+async def _the_job(
+    story: Story, world: World, control: Control, number: int, directives: Sequence[str]
+) -> JobId:
+    known = sorted(each.job.id for each in control.instance.manager.jobs())
+    if len(known) > number:
+        return known[number]
+    attributes: dict[str, Any] = {"dw": "\n".join(directives)} if directives else {}
+    if story.tolerance:
+        attributes["dw_failure_tolerance"] = story.tolerance
+    return await world.submit(control, attributes=attributes)
+
+
+async def _cancel(story: Story, world: World, control: Control, job: JobId, *, asked: bool) -> None:
+    if story.cancelled is None or not asked:
+        return
+
+    def is_there() -> bool:
+        if isinstance(control.instance.manager.find(job), Inactive):
+            return True
+        if story.cancelled == RUNNING:
+            return bool(world.seen)
+        return bool((world.workflow(control).get("status") or {}).get("state") == story.cancelled)
+
+    await world.until(is_there)
+    with suppress(RpcError):  # it has ended meanwhile
+        await world.cancel(control, job)
+
+
+def points(names: Collection[str], every: int) -> Iterator[tuple[str, int]]:
+    """Return crash points of stories: the story, and after which write it is stopped."""
+    for number, name in enumerate(names):
+        whole = lived(STORIES[name], None)
+        assert not whole.wrong, (name, whole.wrong)
+        for write in range(1 + number % every, whole.writes + 1, every):
+            yield name, write
+
+
+def crashed(point: tuple[str, int]) -> Found:
+    """Return what came of a crash point."""
+    name, write = point
+    return lived(STORIES[name], write)
+
+
+def main() -> int:
+    """Live through all crash points, and print what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="make crash")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="take one write of N")
+    parser.add_argument("--only", default="", metavar="TEXT", help="kinds with this in their name")
+    options = parser.parse_args()
+    names = [name for name in STORIES if options.only in name]
+    violations, count, by_story = 0, 0, Counter[str]()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        taken = list(points(names, max(options.every, 1)))
+        for point, found in zip(taken, pool.map(crashed, taken, chunksize=4), strict=True):
+            count += 1
+            by_story[point[0]] += 1
+            for each in found.wrong:
+                violations += 1
+                print(f"{point[0]}, write {point[1]} ({found.after}): {each}", flush=True)
+    for name, of_story in by_story.items():
+        print(f"{of_story:6} {name}")
+    print(f"{count} crash points, {violations} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
