@@ -22,6 +22,7 @@ from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
+from warren.dws import kinds
 from warren.instance import keys
 from warren.instance.jobs.eventjournal import SENTINEL
 from warren.instance.kvs import Kvs, put
@@ -55,6 +56,36 @@ def one_life() -> Iterator[Result]:
         ]  # fmt: skip
 
     yield from simulated(action)
+
+
+def growth() -> Iterator[Result]:
+    """One rabbit job after the other, in systems of several sizes: what one costs is the same."""
+
+    def action(rabbits: int) -> Callable[[World, Control], Awaitable[list[Result]]]:
+        async def run(world: World, control: Control) -> list[Result]:
+            await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+            await settled(control, rabbits)
+            began = time.process_time()
+            for _ in range(20):
+                await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+            cpu = (time.process_time() - began) * 1000 / 20
+            return [Result(name=f"rabbit job at {rabbits} rabbits, CPU", value=cpu, unit="ms")]
+
+        return run
+
+    for rabbits in (4, 64, 720):
+        yield from simulated(action(rabbits), rabbits=rabbits)
+
+
+async def settled(control: Control, rabbits: int) -> None:
+    """Wait until all rabbits have said what they have."""
+
+    def ready() -> int:
+        storages = control.api.store.everything(kinds.STORAGE)
+        return sum(each.get("status", {}).get("status") == "Ready" for each in storages)
+
+    while ready() < rabbits:  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0.1)
 
 
 def lives() -> Iterator[Result]:
@@ -341,6 +372,7 @@ async def clean(control: Control, job: JobId) -> None:
 ALL = {
     "one rabbit life": one_life,
     "rabbit lives": lives,
+    "growth": growth,
     "plain jobs": plain,
     "shown jobs": for_show,
     "real jobs": real,

@@ -13,12 +13,13 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow
 from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
-from warren.base.objects import Change, Key, Kind
+from warren.base.objects import Change, Key, Kind, Remove
 from warren.base.placing import Held
 from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
+from warren.dws.timeouts import Timeouts
 from warren.kube.client import Conflict, Forbidden, Refused
 
 KEY = Key("default", "fluxjob-7")
@@ -614,7 +615,7 @@ def test_news_of_a_job_or_its_workflow_or_what_belongs_to_that_wakes_it() -> Non
             jobs.put(quiet)
             await caught_up()
             assert jobs.passes == [(7, None)]
-            made = await workflow(api, None)
+            made = await workflow(api, "Proposal", ready=True)
             seen = len(jobs.passes)
             assert seen > 1
             directive = {"spec": {"directive": JOBDW, "userID": 1001}}
@@ -628,6 +629,34 @@ def test_news_of_a_job_or_its_workflow_or_what_belongs_to_that_wakes_it() -> Non
                 seen = len(jobs.passes)
 
     conducted(story)
+
+
+@pytest.mark.parametrize("limits", [Timeouts(), Timeouts(setup=1e9)])
+def test_in_the_middle_of_a_state_there_is_no_news_but_for_limits_and_trouble(
+    limits: Timeouts,
+) -> None:
+    """What drivers write one after the other costs no look at the job."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(timeouts=limits))
+        made = await workflow(api, "Setup")
+        async with running(api, conductor.run()):
+            await caught_up()
+            seen = len(jobs.passes)
+            await child(api, kinds.SERVERS, made, Key("default", f"{KEY.name}-0"), spec={})
+            await caught_up()
+            assert (len(jobs.passes) > seen) is limits.limits_states
+            seen = len(jobs.passes)
+            await trouble(api, "TransientCondition")
+            assert len(jobs.passes) > seen
+            seen = len(jobs.passes)
+            await trouble(api, "DriverWait")
+            assert len(jobs.passes) > seen
+            await api.delete(Remove(kind=kinds.WORKFLOW, key=KEY))
+            await caught_up()
+            assert len(jobs.passes) > seen + 1
+
+    conducted(story, WITH_NODES)
 
 
 @pytest.mark.parametrize("name", ["fluxjob-x", "slurm-7", "7", "fluxjob-7-0"])

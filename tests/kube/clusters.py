@@ -366,4 +366,5 @@ async def settled(cluster: Cluster, condition: Callable[[], Awaitable[bool]]) ->
 
 def watchers(store: Store) -> list[Any]:
     """Return the watches that are open."""
-    return [each for some in store._history._watchers.values() for each in some]
+    watched = store._history._watchers.values()
+    return [each for some in watched for watchers in some.values() for each in watchers]

@@ -381,11 +381,21 @@ class Conductor:
             shown.update(values)
 
     def _workflow_changed(self, obj: Object) -> None:
-        self._wake(obj["metadata"]["name"])
+        key = key_of(obj)
+        job = self._jobs.binding.job(key.name)
+        if job is None:
+            return
+        gone = self.informers.of(kinds.WORKFLOW).get(key) is None
+        # Of what its drivers write in between, nothing is to be decided.
+        if gone or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
+            self.reconciler.add(job)
 
     def _dependent_changed(self, obj: Object) -> None:
         for workflow in labels.workflow_of(obj):
-            self._wake(workflow.partition("/")[2])
+            raw = self.informers.of(kinds.WORKFLOW).get(Key(*workflow.split("/", 1)))
+            # Where it is in the middle of a state, its end is news, and comes later.
+            if raw is not None and conduct.is_news(raw, self._settings.timeouts):
+                self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:
         """Have the jobs reconciled whose flash or nodes are a rabbit's."""

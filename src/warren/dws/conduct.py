@@ -52,6 +52,7 @@ from warren.dws.jobsnapshot import (
     needs_of,
 )
 from warren.dws.objects import State, Workflow
+from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE
 from warren.rfc import hostlist
 
@@ -89,6 +90,20 @@ def asks_for_abort(snapshot: JobSnapshot) -> bool:
         and not abort.is_marked(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
+
+
+def is_news(workflow: Object, timeouts: Timeouts) -> bool:
+    """Return whether a Workflow is where `decide` may have something to do.
+
+    That is: where a state is ready, in trouble, or new and under a limit, or it is deleted. In the
+    middle of a state there is nothing.
+    """
+    status = workflow.get("status") or {}
+    if "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE:
+        return True
+    if status.get("state") != workflow["spec"].get("desiredState"):
+        return False
+    return bool(status.get("ready")) or timeouts.limits_states
 
 
 def decide(snapshot: JobSnapshot) -> list[Action]:
@@ -318,6 +333,8 @@ def _returned(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     nodes = {each.name for each in data} - {*snapshot.stuck}
     return [Undrain(tuple(sorted(nodes)), abort.REASON)] if nodes else []
 
+
+_TROUBLE: Final = ("TransientCondition", "Error")
 
 _PHASES: Final = {
     Phase.NEW: _queued,

@@ -32,6 +32,11 @@ class Timeouts:
     teardown_latest: float | None = None
     """For both together, however well copies go on; None is ten times `teardown_after`."""
 
+    @property
+    def limits_states(self) -> bool:
+        """Whether there is a limit for any state."""
+        return bool(self.setup or self.prerun or self.postrun or self.teardown_after)
+
 
 NO_TIMEOUTS: Final = Timeouts()
 

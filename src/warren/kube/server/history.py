@@ -110,7 +110,8 @@ class History:
         self._length = length
         self._backlog = backlog
         self._changes: deque[Changed] = deque()
-        self._watchers: dict[GroupResource, list[Subscription]] = {}
+        self._watchers: dict[GroupResource, dict[str, list[Subscription]]] = {}
+        """By namespace, as each node's agent watches its own; those of all namespaces by ``""``."""
         self.horizon = 0
         """The version after which every change is known."""
 
@@ -124,16 +125,26 @@ class History:
         if len(self._changes) >= self._length:
             self.horizon = self._changes.popleft().version
         self._changes.append(change)
-        for watcher in self._watchers.get(change.group_resource, ()):
-            watcher.offer(change)
+        watchers = self._watchers.get(change.group_resource)
+        if watchers:
+            for namespace in {"", change.object["metadata"].get("namespace", "")}:
+                for watcher in watchers.get(namespace, ()):
+                    watcher.offer(change)
 
     def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
         """Watch the changes after a version. Raises Expired where they are not known any more."""
         if start < self.horizon:
             raise self._too_old(start)
         group_resource = (kind.group, kind.plural)
-        watchers = self._watchers.setdefault(group_resource, [])
-        made = Subscription(namespace, self._backlog, watchers.remove)
+        by_namespace = self._watchers.setdefault(group_resource, {})
+        watchers = by_namespace.setdefault(namespace, [])
+
+        def leave(subscription: Subscription) -> None:
+            watchers.remove(subscription)
+            if not watchers and by_namespace.get(namespace) is watchers:
+                del by_namespace[namespace]
+
+        made = Subscription(namespace, self._backlog, leave)
         for change in self._changes:
             if change.version > start and change.group_resource == group_resource:
                 made.offer(change)
@@ -180,8 +191,9 @@ class History:
 
     def end(self, group_resource: GroupResource) -> None:
         """Close the watches of a resource that is not served any more."""
-        for watcher in self._watchers.get(group_resource, ()):
-            watcher.end("the resource is not served any more")
+        for watchers in self._watchers.get(group_resource, {}).values():
+            for watcher in watchers:
+                watcher.end("the resource is not served any more")
 
 
 def spelled(kind: Kind, obj: Object) -> Object:
