@@ -31,6 +31,7 @@ from warren.dws.binding import Phase
 from warren.dws.conduct import asks_for_abort, decide, made, needs_flash
 from warren.dws.faults import Fault
 from warren.dws.jobactions import (
+    SUMMARY,
     Drain,
     Fail,
     Finish,
@@ -106,7 +107,9 @@ def asked(actions: list[Any]) -> list[str]:
 
 
 def notes(actions: list[Any]) -> dict[str, Any]:
-    return {each.key: each.value for each in actions if isinstance(each, Note)}
+    """Return what is kept with the record, but for the summary."""
+    noted = {each.key: each.value for each in actions if isinstance(each, Note)}
+    return {key: value for key, value in noted.items() if key != SUMMARY}
 
 
 # Held, and let go
@@ -479,6 +482,7 @@ def test_a_job_that_did_not_run_or_was_given_up_is_torn_down_at_once(
     actions = decide(seen(job(Phase.ENDING, **facts), wf))
     assert asked(actions) == ["Teardown"]
     assert notes(actions) == {"rabbit_workflow": RAW}
+    assert SUMMARY in [each.key for each in actions if isinstance(each, Note)]
 
 
 def test_a_job_that_failed_after_it_had_run_still_copies_out() -> None:
@@ -779,13 +783,13 @@ def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out(
 def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> None:
     """Statement 000.58: teardown_after."""
     late = overdue("DataOut", 100, Phase.ENDING)
-    assert [type(each) for each in late] == [Fail, Note, Change]
+    assert [type(each) for each in late] == [Fail, Note, Note, Change]
     assert (late[0].type, late[0].severity) == ("teardown-timeout", 1)
     assert asked(late) == ["Teardown"]
     assert overdue("DataOut", 100, Phase.ENDING, view={"moved": NOON - 40}) == [Later(60.0)]
     # The job was told, and then the conductor was started again.
     again = overdue("DataOut", 101, Phase.ENDING, warned=True)
-    assert [type(each) for each in again] == [Note, Change]
+    assert [type(each) for each in again] == [Note, Note, Change]
 
 
 def test_a_job_that_is_told_already_is_not_told_again() -> None:
@@ -875,7 +879,11 @@ def test_a_record_is_read_of_jobs_that_are_over_before_their_storage_alone(
 
 
 def copied(name: str, status: str, state: str = "Finished") -> dict[str, Any]:
-    return {"metadata": {"name": name}, "status": {"state": state, "status": status}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"source": {"path": "/a"}, "destination": {"path": "/b"}},
+        "status": {"state": state, "status": status},
+    }
 
 
 COPIES = [copied("a", "Success"), copied("b", "Failed"), copied("c", "", "Running")]

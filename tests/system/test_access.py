@@ -32,6 +32,8 @@ ECHILD, ENOSYS = "ECHILD", "ENOSYS"
 
 EVERYBODY = (ANSWER, ANSWER, ANSWER)
 JOBS_USERS = (ANSWER, ANSWER, EPERM)
+NO_STORAGE = (ENOENT, ENOENT, ENOENT)
+"""Of a job without any, and of another user's: `test_storage_of_jobs.py` asks for some."""
 OWNERS_ALONE = (ANSWER, EPERM, EPERM)
 ILL_FORMED = (EPROTO, EPERM, EPERM)
 """What is the owner's alone, asked in a way that changes nothing."""
@@ -55,6 +57,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "dws.post_run": ILL_FORMED,
     "dws.setup": ILL_FORMED,
     "dws.status": OWNERS_ALONE,
+    "dws.storage": NO_STORAGE,
     "dws.teardown": ILL_FORMED,
     "dws.waits": EVERYBODY,  # of his own jobs
     "dws.watch_test": OWNERS_ALONE,
@@ -130,6 +133,7 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
     guest = {"namespace": keys.guest(job)}
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
+        "dws.storage": {"id": job},
         "dws.waits": {"ids": [job]},
         "sched.waits": {"ids": [job]},
         "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": "", "left": []},

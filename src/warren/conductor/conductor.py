@@ -27,6 +27,7 @@ from warren.dws import (
     labels,
     nodelocal,
     placement,
+    summary,
     waits,
 )
 from warren.dws.binding import Phase
@@ -172,6 +173,22 @@ class Conductor:
                 reasons[number] = reason
         return reasons
 
+    def storage(self, job: int) -> Mapping[str, Any] | None:
+        """Return what there is to say of a job's storage now; None where it has no Workflow."""
+        known = self._jobs.job(job)
+        raw = self.informers.of(kinds.WORKFLOW).get(known.workflow) if known is not None else None
+        if known is None or raw is None:
+            return None
+        found = self._of(kinds.COMPUTES, known)
+        told = summary.summary(
+            read(raw, Workflow),
+            [read(obj, Servers) for obj in self._of(kinds.SERVERS, known)],
+            read(found[0], Computes) if found else None,
+            self._mounted(known),
+            self._of(kinds.NNF_DATA_MOVEMENT, known),
+        )
+        return {**told, "waits": self.waiting([job]).get(job, "")}
+
     async def _decided(self, snapshot: JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
         try:
@@ -290,7 +307,7 @@ class Conductor:
             drains=settings.drains,
             returns=settings.returns,
             kept_movements=settings.kept_movements,
-            movements=self._movements(known) if settings.kept_movements else (),
+            movements=self._movements(known),
             floor=self._floor,
             largest=self._capacities.largest(),
             policy=settings.policy,

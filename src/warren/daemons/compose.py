@@ -293,7 +293,7 @@ def conductor(
     jobs = EmbeddedJobs(handle, owner)
     leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings))
     observe(leading)
-    methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting)}
+    methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting, leading.storage)}
     nodes = SystemStatus(client, OnlineNodes(handle))
     parts: dict[str, Part] = {
         "jobs": jobs.run,

@@ -281,7 +281,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _free_nodes(snapshot, workflow)
     dropped = results.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
     if not job.ran or job.abandoned or dropped or workflow.status.status == "Error":
-        return [*last_record(snapshot), ask(snapshot, workflow, State.TEARDOWN)]
+        return [*last_record(snapshot, workflow), ask(snapshot, workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
@@ -289,7 +289,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.status.state in (State.POST_RUN, State.DATA_OUT):
         actions.extend(record(snapshot, workflow))
     if following is State.TEARDOWN:
-        actions += last_record(snapshot)
+        actions += last_record(snapshot, workflow)
     return [*actions, ask(snapshot, workflow, following)]
 
 

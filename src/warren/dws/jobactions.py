@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren.base.objects import Change, Object, Write
-from warren.dws import kinds, labels, reports
+from warren.dws import kinds, labels, reports, summary
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects import State, Workflow
 
@@ -93,6 +93,9 @@ class Later:
 Action = Write | Release | Start | Finish | FreeNodes | Drain | Undrain | Fail | Note | Memo | Later
 
 
+SUMMARY: Final = "rabbit_storage"
+"""The key of what there is to say of a job's storage (`dws.summary`)."""
+
 TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
 """The keys of notes that say how long a state took."""
 
@@ -105,9 +108,19 @@ def record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
 
 
-def last_record(snapshot: JobSnapshot) -> list[Action]:
-    """Keep the Workflow, and as many copies as a site wants, before Teardown takes them away."""
-    actions: list[Action] = [Note("rabbit_workflow", snapshot.raw)]
+def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Keep the Workflow, the summary of its storage, and as many copies as a site wants.
+
+    Before Teardown takes them away.
+    """
+    told = summary.summary(
+        workflow,
+        snapshot.servers.values(),
+        snapshot.computes,
+        snapshot.mounted,
+        snapshot.movements,
+    )
+    actions: list[Action] = [Note("rabbit_workflow", snapshot.raw), Note(SUMMARY, told)]
     if snapshot.kept_movements:
         first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
         actions.append(Note("rabbit_datamovements", first))

@@ -115,7 +115,7 @@ class JobSnapshot:
     kept_movements: int = 0
     """How many copies are kept with the record of a job; 0 for none."""
     movements: Sequence[Object] = ()
-    """The job's copies, where some are kept and it is ending."""
+    """The job's copies, where it is ending."""
     now: float
     """Seconds since the epoch."""
 

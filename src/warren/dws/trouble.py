@@ -111,7 +111,7 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _without_nodes(snapshot, workflow) or [failed]
     return [
         *([] if job.warned else [failed]),
-        *last_record(snapshot),
+        *last_record(snapshot, workflow),
         ask(snapshot, workflow, State.TEARDOWN),
     ]
 

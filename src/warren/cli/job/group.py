@@ -45,6 +45,11 @@ _COMMANDS: Final = {
         "job_status",
         "Wait for jobs, and exit as the worst of them did.",
     ),
+    "storage": (
+        "warren.cli.job.storage",
+        "job_storage",
+        "Show where a job's storage is, its states, copies and trouble.",
+    ),
     "submit": (
         "warren.cli.job.submit",
         "job_submit",

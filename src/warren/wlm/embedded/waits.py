@@ -1,31 +1,41 @@
-"""The topic `dws.waits`: what jobs wait for, looked up on request."""
+"""What users ask of their jobs' storage: `dws.waits`, for what jobs wait, and `dws.storage`."""
 
 import errno
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from warren.dws.jobsnapshot import Job
 from warren.rpc.bus import Method, Methods
-from warren.rpc.message import Payload, Request, RpcError
+from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _MOST = 1000
 """Jobs of one request."""
 
 
 def methods(
-    job: Callable[[int], Job | None], waiting: Callable[[Iterable[int]], Mapping[int, str]]
+    job: Callable[[int], Job | None],
+    waiting: Callable[[Iterable[int]], Mapping[int, str]],
+    storage: Callable[[int], Mapping[str, Any] | None],
 ) -> Methods:
-    """Return the topic. Users are told of their own jobs, the owner of all."""
+    """Return the topics. Users are told of their own jobs, the owner of all."""
+
+    def may_know(asker: Cred, number: int) -> bool:
+        return asker.owner or ((found := job(number)) is not None and found.userid == asker.userid)
 
     async def waits(request: Request) -> Payload:
         ids = request.payload.get("ids")
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "dws.waits takes ids")
-        asker = request.cred
-        own = [
-            number
-            for number in ids[:_MOST]
-            if asker.owner or ((found := job(number)) is not None and found.userid == asker.userid)
-        ]
+        own = [number for number in ids[:_MOST] if may_know(request.cred, number)]
         return {"waits": {str(number): reason for number, reason in waiting(own).items()}}
 
-    return {"waits": Method(waits, guest=True)}
+    async def of_job(request: Request) -> Payload:
+        number = request.payload.get("id")
+        if type(number) is not int:
+            raise RpcError(errno.EPROTO, "dws.storage takes id")
+        found = storage(number) if may_know(request.cred, number) else None
+        if found is None:
+            raise RpcError(errno.ENOENT, "the job has no Workflow")
+        return found
+
+    return {"waits": Method(waits, guest=True), "storage": Method(of_job, guest=True)}

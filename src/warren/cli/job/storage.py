@@ -1,0 +1,168 @@
+"""`warren job storage`: the storage life of one job, while it lasts and afterwards."""
+
+import asyncio
+import errno
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import orjson
+
+from warren.base.bytesize import human
+from warren.base.errors import UserMistake
+from warren.base.times import from_go_duration, parse_rfc3339, rfc3339
+from warren.cli.common import (
+    ask_instance,
+    f58,
+    json_option,
+    print_json,
+    print_table,
+    statedir_option,
+)
+from warren.daemons.statedir import StateDir
+from warren.rfc import eventlog, fluid, hostlist
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+_STATES: Final = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
+_OWN: Final = re.compile(
+    r"/.*/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-(?P<index>\d+)/(?P<rest>.*)"
+)
+"""Where a directive's storage is mounted on its rabbits: by the Workflow's UID."""
+
+_NAME: Final = re.compile(r"\bname=(\S+)")
+_SECONDS: Final = 2.0
+"""For how long a conductor is waited for."""
+
+
+@click.command("storage")
+@statedir_option
+@json_option
+@click.argument("id_", metavar="JOBID")
+def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
+    """Show a job's storage: where it is, its states, copies, lost nodes and trouble.
+
+    When the job is over, it is what there was when its Teardown began.
+    """
+    job = fluid.parse(id_)
+
+    async def looked_up(handle: "Handle") -> dict[str, Any]:
+        return await _storage(handle, job, id_)
+
+    found = ask_instance(state, looked_up)
+    if as_json:
+        print_json({"id": f58(job), **found})
+    else:
+        _print(f58(job), found)
+
+
+async def _storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
+    """Return what is told of it. Raises UserMistake where there is no such job, or no storage."""
+    from warren.rpc.message import RpcError
+
+    async def key(name: str) -> str | None:
+        try:
+            found = await handle.rpc("job-info.lookup", {"id": job, "keys": [name], "flags": 0})
+        except RpcError as error:
+            if error.errnum == errno.ENOENT and name != "eventlog":
+                return None
+            raise UserMistake(f"{about}: {error}") from error
+        return str(found[name])
+
+    log = eventlog.decode(await key("eventlog") or "")
+    live = await _live(handle, job)
+    kept = await key("rabbit_storage")
+    told = live if live is not None else (orjson.loads(kept) if kept else None)
+    if told is None:
+        if await key("rabbit_workflow") is None:
+            raise UserMistake(
+                f"{about} has no storage: it has no #DW directives, or no Workflow yet "
+                "(`warren jobs` says what it waits for)."
+            )
+        told = {}
+    timings = await asyncio.gather(*(key(f"rabbit_{each.lower()}_timing") for each in _STATES))
+    return {
+        **told,
+        "live": live is not None,
+        "states": {
+            name: from_go_duration(orjson.loads(each))
+            for name, each in zip(_STATES, timings, strict=True)
+            if each
+        },
+        "exceptions": [
+            {"timestamp": event.timestamp, **event.context}
+            for event in log
+            if event.name == "exception"
+        ],
+    }
+
+
+async def _live(handle: "Handle", job: int) -> Mapping[str, Any] | None:
+    """Return what the conductor tells; None where it does not, or the job has no Workflow."""
+    from warren.rpc.message import RpcError
+
+    try:
+        async with asyncio.timeout(_SECONDS):
+            return await handle.rpc("dws.storage", {"id": job})
+    except (TimeoutError, RpcError):
+        return None
+
+
+def _print(name: str, found: Mapping[str, Any]) -> None:
+    workflow = found.get("workflow", "")
+    click.echo(f"{name}  Workflow {workflow}{'' if found['live'] else ', which is gone'}")
+    for each in found.get("directives", ()):
+        click.echo(f"  {each}")
+    rabbits = found.get("rabbits") or {}
+    if rabbits:
+        shares = ", ".join(f"{rabbit} {human(size)}" for rabbit, size in rabbits.items())
+        click.echo(f"storage: {human(found['bytes'])} on {shares}")
+    for word in ("nodes", "lost", "mounted"):
+        # What was mounted when Teardown began is not any more.
+        if found.get(word) and (found["live"] or word != "mounted"):
+            where = "mounted on" if word == "mounted" else word
+            click.echo(f"{where}: {hostlist.encode(found[word])}")
+    print_table(("STATE", "SECONDS", ""), [*_states(found)])
+    copies = found.get("copies") or ()
+    if copies:
+        rows = [
+            (
+                _short(each["source"], found["directives"]),
+                _short(each["destination"], found["directives"]),
+                each["status"],
+                f"{each['progress']}%",
+                each["rate"],
+                each["message"],
+            )
+            for each in copies
+        ]
+        heads = ("FROM", "TO", "STATUS", "DONE", "RATE", "MESSAGE")
+        print_table(heads, rows)
+        left = sum(found["copied"].values()) - len(copies)
+        if left:
+            click.echo(f"and {left} copies more")
+    for each in found["exceptions"]:
+        severity = "" if each.get("severity") == 0 else " (not fatal)"
+        note = each.get("note", "")
+        click.echo(f"{rfc3339(each['timestamp'])} {each['type']}{severity}: {note}")
+
+
+def _short(path: str, directives: Sequence[str]) -> str:
+    """Return a place on a job's own storage as `NAME:PLACE`, and any other path as it is."""
+    match = _OWN.fullmatch(path)
+    index = int(match["index"]) if match else len(directives)
+    named = _NAME.search(directives[index]) if index < len(directives) else None
+    return f"{named[1]}:{match['rest']}" if match and named else path
+
+
+def _states(found: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
+    rows = [(name, f"{seconds:.3f}", "") for name, seconds in found["states"].items()]
+    now = found.get("desired")
+    if found["live"] and now and not (found["ready"] and now in found["states"]):
+        since = found.get("since")
+        taken = f"{max(0.0, time.time() - parse_rfc3339(since)):.3f}" if since else ""
+        rows.append((now, taken, found.get("waits") or ("ready" if found["ready"] else "goes on")))
+    return rows

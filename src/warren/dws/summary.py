@@ -1,0 +1,71 @@
+"""What there is to say of a job's storage: now, and as it was when Teardown began."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.dws import tolerance
+from warren.dws.objects import Computes, NnfDataMovement, Servers, Workflow, read
+
+_MOST: Final = 100
+"""Copies that a summary names: those that failed first, then those that go on."""
+
+
+def summary(
+    workflow: Workflow,
+    servers: Iterable[Servers],
+    computes: Computes | None,
+    mounted: Collection[str],
+    movements: Iterable[Object],
+) -> dict[str, Any]:
+    """Return it as JSON: sizes are bytes, `mounted` the nodes that have not let go of it."""
+    status = workflow.status
+    rabbits = _rabbits(servers)
+    copies = [_copy(read(each, NnfDataMovement)) for each in movements]
+    return {
+        "workflow": workflow.metadata.name,
+        "directives": list(workflow.spec.dw_directives),
+        "desired": workflow.spec.desired_state,
+        "state": status.state or "",
+        "ready": status.ready,
+        "since": status.desired_state_change,
+        "status": status.status,
+        "message": status.message,
+        "bytes": sum(rabbits.values()),
+        "rabbits": rabbits,
+        "nodes": [each.name for each in computes.data] if computes is not None else [],
+        "lost": sorted(tolerance.of(workflow.metadata)),
+        "mounted": sorted(mounted),
+        "copied": Counter(each["status"] for each in copies),
+        "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],
+    }
+
+
+def _rabbits(servers: Iterable[Servers]) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for each in servers:
+        for one in each.spec.allocation_sets:
+            for share in one.storage:
+                sizes[share.name] += share.allocation_count * one.allocation_size
+    return dict(sorted(sizes.items()))
+
+
+def _copy(movement: NnfDataMovement) -> dict[str, Any]:
+    """Return one copy; its status is one word: Pending, Running, Success, Failed or Cancelled."""
+    status, progress = movement.status, movement.status.command_status
+    finished = status.state == "Finished"
+    successful = finished and status.status == "Success"
+    return {
+        "source": movement.spec.source.path,
+        "destination": movement.spec.destination.path,
+        "status": (status.status if finished else status.state) or "Pending",
+        "progress": 100 if successful else (progress.progress if progress else None) or 0,
+        "data": progress.data if progress else "",
+        "rate": progress.rate if progress else "",
+        "message": status.error.user_message if status.error else status.message,
+    }
+
+
+_ORDER: Final = {"Running": 1, "Starting": 2, "Pending": 2, "Success": 3}
+"""Which copies are named before which; what failed is before all of them."""

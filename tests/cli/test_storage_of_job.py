@@ -1,0 +1,83 @@
+"""What `warren job storage` prints."""
+
+from typing import Any
+
+import pytest
+
+from warren.cli.job.storage import _print, _short
+
+UID = "2afeb638-a25f-456a-bb24-a84acc7cf015"
+DIRECTIVES = (
+    "#DW jobdw type=xfs capacity=1GiB name=scratch",
+    "#DW copy_out source=$DW_JOB_scratch/ destination=/out",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        (f"/mnt/nnf/{UID}-0/rabbit-0-0/a", "scratch:rabbit-0-0/a"),
+        (f"/mnt/nnf/{UID}-1/rabbit-0-0/a", f"/mnt/nnf/{UID}-1/rabbit-0-0/a"),
+        (f"/mnt/nnf/{UID}-9/rabbit-0-0/a", f"/mnt/nnf/{UID}-9/rabbit-0-0/a"),
+        ("/lus/global/out", "/lus/global/out"),
+    ],
+)
+def test_places_on_the_jobs_own_storage_have_its_name(path: str, shown: str) -> None:
+    assert _short(path, DIRECTIVES) == shown
+
+
+def told(**facts: Any) -> dict[str, Any]:
+    return {
+        "workflow": "fluxjob-7", "directives": DIRECTIVES, "live": True, "ready": False,
+        "desired": "DataOut", "since": "2026-11-24T03:58:16.578285Z", "waits": "waits for a copy",
+        "bytes": 3 << 30, "rabbits": {"r0": 1 << 30, "r1": 2 << 30}, "nodes": ["n0", "n1", "n2"],
+        "lost": ["n2"], "mounted": ["r0"], "states": {"Setup": 1.5}, "copied": {"Success": 102},
+        "copies": [
+            {"source": "/a", "destination": f"/mnt/nnf/{UID}-0/r0-0/", "status": "Running",
+             "progress": 40, "data": "4 MiB", "rate": "1 MiB/s", "message": "copied 4 MiB"},
+        ],
+        "exceptions": [
+            {"timestamp": 1.0, "type": "dws", "severity": 0, "note": "bad"},
+            {"timestamp": 2.0, "type": "rabbit-alert", "severity": 2, "note": "r0 is Offline"},
+        ],
+        **facts,
+    }  # fmt: skip
+
+
+def test_a_job_that_waits_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    _print("f7", told())
+    shown = capsys.readouterr().out
+
+    for line in (
+        "f7  Workflow fluxjob-7",
+        "storage: 3.00 GiB on r0 1.00 GiB, r1 2.00 GiB",
+        "nodes: n[0-2]",
+        "lost: n2",
+        "mounted on: r0",
+        "and 101 copies more",
+        "1970-01-01T00:00:01Z dws: bad",
+        "1970-01-01T00:00:02Z rabbit-alert (not fatal): r0 is Offline",
+    ):
+        assert line in shown.splitlines()
+    assert "waits for a copy" in shown
+    assert "scratch:r0-0/" in shown
+
+
+def test_a_job_that_is_over_is_shown_as_its_record_has_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _print("f7", told(live=False))
+    shown = capsys.readouterr().out
+
+    assert "f7  Workflow fluxjob-7, which is gone" in shown
+    assert "mounted" not in shown
+    assert "waits" not in shown
+
+
+def test_a_job_without_a_summary_is_shown_with_its_trouble(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its record is of a version that kept none."""
+    _print("f7", {"live": False, "states": {"Setup": 1.5}, "exceptions": []})
+
+    assert "Setup" in capsys.readouterr().out
