@@ -20,8 +20,6 @@ NOT_YET: dict[str, str] = {
     "000.4": "issue 19: the plugin of a real broker",
     "000.6": "issue 19: names of the library of flux-coral2",
     "000.8": "issue 19: the shell plugin of a real Flux",
-    "000.26": "issue 17: scripts that start and stop the compute agent",
-    "000.29": "issue 17: scripts that start and stop the compute agent",
     "000.47": "issue 21: rabbitmapping",
     "000.49": "issue 21: dws2jgf",
 }

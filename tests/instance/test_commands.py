@@ -148,3 +148,11 @@ def test_a_command_whose_start_is_cut_short_does_not_go_on(commands: ProcessComm
             await starting
 
     asyncio.run(cut_short())
+
+
+def test_commands_know_where_the_instance_is(tmp_path: Path) -> None:
+    commands = ProcessCommands(("WARREN_CLUSTER", str(tmp_path)), uri="local:///there")
+
+    asyncio.run(ended(commands, "sh", "-c", f'echo "$FLUX_URI" > {tmp_path}/uri'))
+
+    assert (tmp_path / "uri").read_text() == "local:///there\n"

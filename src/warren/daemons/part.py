@@ -97,7 +97,7 @@ def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
         clock=SystemClock(),
         jobs=jobs,
         launcher=remote_launcher,
-        commands=ProcessCommands(state.mark, lambda node: _onto(state, node)),
+        commands=ProcessCommands(state.mark, lambda node: _onto(state, node), state.uri),
         owner=os.geteuid(),
         config=config.load(state.config),
         room=lambda: diskspace.left(state.path),

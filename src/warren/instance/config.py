@@ -298,6 +298,7 @@ _LIMITS: Final = (
     "teardown_after",
     "teardown_latest",
     "epilog_timeout",
+    "prolog_timeout",
 )
 """The keys of table `rabbit` that are lengths of time."""
 
@@ -342,6 +343,8 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """Whether the instance's owner alone may create persistent storage."""
     restrict_persistent_creation: bool = False
     """The same: flux-coral2 documents this name, and reads the other one."""
+    prolog_timeout: Duration = 1800.0
+    """FSD or seconds for which `deploy/scripts/zstop_clientmount.sh` waits for a job's storage."""
     policy: RabbitPolicy = RabbitPolicy()
     presets: Mapping[str, str | tuple[str, ...]] = {}
     """Directives by the name that a job may say in their place: a text, or one for each."""

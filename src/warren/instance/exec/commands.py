@@ -44,13 +44,16 @@ class ProcessCommands:
         self,
         mark: tuple[str, str],
         onto: Callable[[str], Sequence[str]] = lambda node: (),
+        uri: str | None = None,
     ) -> None:
         """`mark` is a variable that all processes of the cluster have, and its value.
 
         What carries it is killed by `clear`: it is a secret that no user comes by. `onto` gives
-        the words to put before a command that is to run among the mounts of a node.
+        the words to put before a command that is to run among the mounts of a node; `uri` is
+        where commands find the instance.
         """
         self._name, self._secret = mark
+        self._environment = {} if uri is None else {"FLUX_URI": uri}
         self._onto = onto
 
     async def start(
@@ -73,7 +76,7 @@ class ProcessCommands:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                env={**os.environ, **environment, **marks},
+                env={**os.environ, **self._environment, **environment, **marks},
                 start_new_session=True,
             )
         )
