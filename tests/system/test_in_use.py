@@ -46,6 +46,7 @@ def test_flash_that_is_kept_keeps_neither_nodes_nor_the_jobs_success() -> None:
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW, nodes=4)
                 await world.until(lambda: _names(world, control, job).count("partial-free"))
+                await asyncio.sleep(1)  # what is written down is done then
                 status = await control.instance.handle.rpc("resource.status")
                 assert [each["allocated"] for each in status["nodes"]] == [0, 0, 0, 0]
                 plain = await world.submit(control, nodes=4)

@@ -222,7 +222,8 @@ def test_each_state_and_the_workflow_itself_are_kept_with_the_job(trail: Trail) 
     """
     _, kept = lived(trail)
 
-    assert set(kept) == {"rabbit_workflow", *(f"rabbit_{each.lower()}_timing" for each in STATES)}
+    timings = {f"rabbit_{each.lower()}_timing" for each in STATES}
+    assert set(kept) == {"rabbit_workflow", "rabbit_storage", *timings}
     workflow = orjson.loads(kept["rabbit_workflow"])
     assert workflow["status"]["state"] == "DataOut"
     assert workflow["kind"] == "Workflow"

@@ -11,17 +11,23 @@ from typing import Final
 
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
+from warren.base.objects import Key, Remove, key_of
+from warren.base.times import parse_rfc3339
 from warren.daemons import cluster, roles, users
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.workflowadmission import WorkflowAdmission
+from warren.dws import kinds
 from warren.journal import Journal
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client
+from warren.kube.informer import Informer
 from warren.kube.kubeconfig import Access
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
 from warren.kube.server.access import authorization, tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
@@ -32,6 +38,7 @@ from warren.kube.server.rest.app import ApiServer
 
 HOST: Final = "127.0.0.1"
 ADMIN: Final = "admin"
+_EVENT_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,31 @@ async def run(
             await embedded.begin()
             await establish(LocalClient(embedded.store))
             tasks.create_task(endpoint.serve(embedded, clock), name="api server")
+            tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")
             ready()
+
+
+async def expire_events(client: Client, clock: Clock) -> None:
+    """Remove Events an hour after they were told last, as Kubernetes does, until cancelled."""
+    events = Informer(client, kinds.EVENT)
+
+    async def reconcile(key: Key) -> float | None:
+        raw = events.get(key)
+        if raw is None:
+            return None
+        metadata = raw["metadata"]
+        last = max(filter(None, (raw.get("lastTimestamp"), metadata["creationTimestamp"])))
+        left = parse_rfc3339(last) + _EVENT_SECONDS - clock.now()
+        if left > 0:
+            return left
+        await perform(client, [Remove(kind=kinds.EVENT, key=key)])
+        return None
+
+    reconciler: Reconciler[Key] = Reconciler("event expiry", reconcile, workers=1)
+    events.listen(lambda obj: reconciler.add(key_of(obj)))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(events.run())
+        tasks.create_task(reconciler.run())
 
 
 async def serve_until_stopped(

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from warren.base.clock import Clock
-from warren.base.objects import Key
 from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatus
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
+from warren.controllers.events import EventRecorder
 from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
@@ -260,7 +260,7 @@ def controllers(
     clock: Clock,
     mount_prefix: str,
     most_lifetime: float | None = None,
-) -> list[Reconciler[Key]]:
+) -> list[Reconciler[Any]]:
     """Build the controllers of the storage side, each with a client from `client`.
 
     `most_lifetime` is for how many seconds persistent storage is kept at most.
@@ -274,6 +274,7 @@ def controllers(
         SystemController(client(), informers).reconciler,
         SystemStorageController(client(), informers).reconciler,
         GlobalFileSystemController(client(), informers).reconciler,
+        EventRecorder(client(), informers, clock).reconciler,
     ]
 
 
@@ -362,6 +363,7 @@ def control(site: Site, ports: Ports) -> Control:
         parts={
             "informers": informers.run,
             **synced(informers, reconcilers),
+            "event expiry": lambda: apiserver.expire_events(local, ports.clock),
             **flux.parts,
             **leading,
         },

@@ -42,6 +42,9 @@ SYSTEM_STATUS: Final = Kind(*_DWS, "SystemStatus", "systemstatuses")
 NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, status=True)
 """What each node has of its own. It is Kubernetes', and none of the kinds here."""
 
+EVENT: Final = Kind("", "v1", "Event", "events")
+"""What is told of an object. It is Kubernetes', and none of the kinds here."""
+
 ALL: Final = (
     WORKFLOW,
     COMPUTES,

@@ -1,0 +1,94 @@
+"""Kubernetes Events of Workflows and rabbits (`dws.events`): told once, for `kubectl describe`."""
+
+from typing import Final
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.objects import Change, Key, Kind, Object, key_of
+from warren.dws import events, kinds, labels
+from warren.dws.events import News
+from warren.dws.objects import Meta, Storage, Workflow, read
+from warren.kube.client import AlreadyExists, Client, Forbidden, NotFound
+from warren.kube.informer import Informers
+from warren.kube.runtime import Reconciler
+
+log = structlog.get_logger()
+
+_COMPONENT: Final = "warren-controllers"
+
+
+class EventRecorder:
+    """Tells what is new of each Workflow and rabbit, by the plural of its kind and its key.
+
+    What was told is not known after a restart: trouble is told again then, which makes no second
+    Event, and that all is well is not.
+    """
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._informers = {
+            kind.plural: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.STORAGE)
+        }
+        self._told: dict[tuple[str, Key], frozenset[News]] = {}
+        self.reconciler: Reconciler[tuple[str, Key]] = Reconciler(
+            "events", self.reconcile, workers=1
+        )
+        informers.of(kinds.STORAGE).listen(self._rabbit_changed)
+        informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
+
+    async def reconcile(self, about: tuple[str, Key]) -> None:
+        """Tell what is new of an object."""
+        plural, key = about
+        raw = self._informers[plural].get(key)
+        if raw is None:
+            self._told.pop(about, None)
+            return
+        kind, meta, now = _news(plural, raw)
+        before = self._told.get(about)
+        for each in sorted(now - (before or frozenset()), key=lambda news: news.reason):
+            if before is not None or each.warning:
+                await self._tell(kind, meta, each, first=before is None)
+        self._told[about] = now
+
+    async def _tell(self, kind: Kind, meta: Meta, news: News, *, first: bool) -> None:
+        now = self._clock.now()
+        made = events.event(kind, meta, news, now, _COMPONENT)
+        try:
+            try:
+                await self._client.create(kinds.EVENT, made)
+            except AlreadyExists:
+                if not first:
+                    key = events.key(meta, news)
+                    known = await self._client.get(kinds.EVENT, key)
+                    patch = events.again(known, now)
+                    await self._client.patch(Change(kind=kinds.EVENT, key=key, patch=patch))
+        except (Forbidden, NotFound) as error:
+            # Nothing depends on it, and its object may be going with its namespace.
+            log.info("event is not told", about=meta.name, reason=str(error))
+
+    def _rabbit_changed(self, obj: Object) -> None:
+        self.reconciler.add((kinds.STORAGE.plural, key_of(obj)))
+
+    def _workflow_changed(self, obj: Object) -> None:
+        about = (kinds.WORKFLOW.plural, key_of(obj))
+        if about in self._told or _may_have_news(obj):
+            self.reconciler.add(about)
+
+
+def _may_have_news(workflow: Object) -> bool:
+    """Return whether there may be news of a Workflow: most live and die without any."""
+    status = (workflow.get("status") or {}).get("status")
+    annotations = workflow["metadata"].get("annotations") or {}
+    return status in events.TROUBLE or not {labels.ABORTED, labels.LOST_NODES}.isdisjoint(
+        annotations
+    )
+
+
+def _news(plural: str, raw: Object) -> tuple[Kind, Meta, frozenset[News]]:
+    if plural == kinds.WORKFLOW.plural:
+        workflow = read(raw, Workflow)
+        return kinds.WORKFLOW, workflow.metadata, events.of_workflow(workflow)
+    storage = read(raw, Storage)
+    return kinds.STORAGE, storage.metadata, events.of_storage(storage)

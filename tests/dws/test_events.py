@@ -1,0 +1,61 @@
+"""What Kubernetes Events tell of Workflows and rabbits."""
+
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import JOBDW, rabbit, workflow
+from warren.dws import events, kinds, labels
+from warren.dws.events import News
+from warren.dws.objects import ComputeLink, StorageAccess
+
+
+def told(status: str = "DriverWait", message: str = "", **facts: Any) -> set[tuple[str, str]]:
+    said = {"status": status, "message": message}
+    wf = workflow(JOBDW, state="Setup", ready=False, status=said, **facts)
+    return {(each.reason, each.message) for each in events.of_workflow(wf)}
+
+
+def test_a_workflow_that_lives_well_has_no_news() -> None:
+    assert told() == set()
+    assert told(message="waits") == set()
+
+
+@pytest.mark.parametrize("status", ["Error", "TransientCondition"])
+def test_trouble_is_told_with_its_state_and_words(status: str) -> None:
+    assert told(status=status, message="no disk") == {(status, "Setup: no disk")}
+
+
+def test_lost_nodes_and_jobs_that_were_let_go_are_told() -> None:
+    annotations = {labels.LOST_NODES: "n[0-1]", labels.ABORTED: "before"}
+    found = told(metadata={"annotations": annotations})
+
+    assert ("NodesLost", "goes on without n[0-1]") in found
+    assert {reason for reason, _ in found} == {"NodesLost", "LetGo"}
+
+
+def test_a_rabbit_is_told_with_what_it_is() -> None:
+    ready = rabbit("r0", status="Ready")
+    gone = rabbit("r0", status="Offline", message="its agent has ended")
+    access = StorageAccess(
+        computes=(ComputeLink(name="n1", status="Failed"), ComputeLink(name="n0", status="Ready"))
+    )
+    cut = rabbit("r0", status="Ready", access=access)
+
+    assert events.of_storage(ready) == {News("Ready", "flash is given to jobs", warning=False)}
+    assert events.of_storage(gone) == {News("Offline", "its agent has ended")}
+    assert News("LinkLost", "n1 cannot reach it") in events.of_storage(cut)
+    # Before that shows in the status.
+    disabled = rabbit("r0", {"state": "Disabled"}, status="Ready")
+    assert events.of_storage(disabled) == {News("Disabled", "is Disabled")}
+
+
+def test_the_same_news_of_the_same_object_has_the_same_name_and_a_message_has_an_end() -> None:
+    meta = rabbit("r0").metadata
+    long = News("Offline", "x" * 5000)
+    made = events.event(kinds.STORAGE, meta, long, 0.0, "warren")
+
+    assert made["metadata"]["name"] == events.name(meta, long) == events.key(meta, long).name
+    assert events.name(meta, long) != events.name(meta, News("Offline", "y"))
+    assert len(made["message"]) == 1024
+    assert events.again({"count": 3}, 0.0) == {"lastTimestamp": "1970-01-01T00:00:00Z", "count": 4}
