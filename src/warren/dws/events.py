@@ -47,11 +47,12 @@ def of_storage(storage: Storage) -> frozenset[News]:
     """Return what a rabbit is, and which nodes have lost it."""
     word = standing(storage)
     lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]
-    ready = word == "Ready"
+    ready, starts = word == "Ready", word == "Starting"
     # In so many words from its status, which comes after what an admin has asked for.
     told = storage.status.message if storage.status.status == word else ""
-    found = {News(word, told or ("flash is given to jobs" if ready else f"is {word}"), not ready)}
-    if lost and storage.status.status != "Starting":
+    plain = "flash is given to jobs" if ready else f"is {word}"
+    found = {News(word, told or plain, warning=not (ready or starts))}
+    if lost and not starts:
         found.add(News("LinkLost", f"{hostlist.encode(sorted(lost))} cannot reach it"))
     return frozenset(found)
 
