@@ -345,6 +345,8 @@ async def lived(
             if nodes is not None:
                 world.mount_prefix = str(nodes.prefix)
                 world.machine = lambda node, rabbit: nodes.machine(node)
+                # Its tasks are of this process, which is on none of the nodes.
+                world.place = lambda node, path: f"{nodes.namespace(node).root}{path}"
 
             async def begin(control: Control) -> list[Result]:
                 gc.freeze()

@@ -83,7 +83,7 @@ class _Node:
 
     def has(self, path: str) -> bool:
         simulated = any((self.name, path) in each.mounts for each in self.world.flash.values())
-        return simulated or Path(path).exists()
+        return simulated or Path(self.place(path)).exists()
 
 
 class World:
