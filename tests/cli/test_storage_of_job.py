@@ -28,10 +28,11 @@ def test_places_on_the_jobs_own_storage_have_its_name(path: str, shown: str) -> 
 
 def told(**facts: Any) -> dict[str, Any]:
     return {
-        "workflow": "fluxjob-7", "directives": DIRECTIVES, "live": True, "ready": False,
+        "workflow": "fluxjob-7", "directives": DIRECTIVES, "live": True, "over": False,
+        "ready": False,
         "desired": "DataOut", "since": "2026-11-24T03:58:16.578285Z", "waits": "waits for a copy",
-        "bytes": 3 << 30, "rabbits": {"r0": 1 << 30, "r1": 2 << 30}, "nodes": ["n0", "n1", "n2"],
-        "lost": ["n2"], "mounted": ["r0"], "states": {"Setup": 1.5}, "copied": {"Success": 102},
+        "bytes": 3 << 30, "rabbits": {"r0": 1 << 30, "r1": 2 << 30}, "nodes": "n[0-2]",
+        "lost": "n2", "mounted": "r0", "states": {"Setup": 1.5}, "copied": {"Success": 102},
         "copies": [
             {"source": "/a", "destination": f"/mnt/nnf/{UID}-0/r0-0/", "status": "Running",
              "progress": 40, "data": "4 MiB", "rate": "1 MiB/s", "message": "copied 4 MiB"},
@@ -66,7 +67,7 @@ def test_a_job_that_waits_is_shown_with_its_reason(capsys: pytest.CaptureFixture
 def test_a_job_that_is_over_is_shown_as_its_record_has_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _print("f7", told(live=False))
+    _print("f7", told(live=False, over=True))
     shown = capsys.readouterr().out
 
     assert "f7  Workflow fluxjob-7, which is gone" in shown
@@ -78,6 +79,10 @@ def test_a_job_without_a_summary_is_shown_with_its_trouble(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its record is of a version that kept none."""
-    _print("f7", {"live": False, "states": {"Setup": 1.5}, "exceptions": []})
+    plain = {"live": False, "over": False, "states": {"Setup": 1.5}, "exceptions": []}
+    _print("f7", {**plain, "workflow": "fluxjob-7", "directives": ["#DW \x1b[2J"]})
+    shown = capsys.readouterr().out
 
-    assert "Setup" in capsys.readouterr().out
+    assert "Setup" in shown
+    assert shown.startswith("f7  Workflow fluxjob-7, of which the conductor does not tell now\n")
+    assert "\x1b" not in shown

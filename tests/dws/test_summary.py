@@ -42,13 +42,13 @@ def test_it_says_where_storage_is_how_large_and_who_has_it_mounted() -> None:
 
     assert found["rabbits"] == {"r0": 10, "r1": 20}
     assert found["bytes"] == 30
-    assert (found["nodes"], found["mounted"], found["lost"]) == (["n0", "n1"], ["n1"], [])
+    assert (found["nodes"], found["mounted"], found["lost"]) == ("n[0-1]", "n1", "")
     assert (found["desired"], found["state"], found["ready"]) == ("DataOut", "DataOut", False)
     assert found["directives"] == [JOBDW]
 
 
 def test_it_names_the_nodes_that_the_job_has_lost() -> None:
-    assert told(annotations={labels.LOST_NODES: "n[0-1]"})["lost"] == ["n0", "n1"]
+    assert told(annotations={labels.LOST_NODES: "n[0-1]"})["lost"] == "n[0-1]"
 
 
 def test_copies_that_failed_are_named_first_and_those_that_are_done_last() -> None:

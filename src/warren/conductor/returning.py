@@ -28,6 +28,7 @@ class Returning:
         self._storages.listen(lambda obj: self.reconciler.add(key_of(obj).name))
         self._servers.listen(self._servers_changed)
         self._tests.listen(self._test_changed)
+        self._workflows.listen(self._workflow_changed)
 
     def configure(self, *, enabled: bool) -> None:
         """Return rabbits to service from now on, or do not."""
@@ -46,19 +47,34 @@ class Returning:
         test = None if found is None else read(found, NnfStorage)
         if test is None and storage.spec.state != "Disabled":
             return
-        wanted = self._enabled and selftest.is_wanted(storage, abort.BY) and not self._holds(rabbit)
+        wanted = (
+            self._enabled and selftest.is_wanted(storage, abort.BY) and not self._holds(storage)
+        )
         now = self._clock.now()
         writes = selftest.decide(storage, test, wanted=wanted, by=abort.BY, now=now)
         await perform(self._client, writes)
 
-    def _holds(self, rabbit: str) -> bool:
+    def _holds(self, storage: Storage) -> bool:
         """Return whether storage of a job that was let go is still to be taken from a rabbit."""
-        for each in self._servers.by("rabbit", rabbit):
+        # It is disabled before its Workflow is marked: this one holds it in between, too.
+        own = storage.metadata.annotations.get(labels.DISABLED_FOR)
+        if own is not None and self._workflows.get(_key(own)) is not None:
+            return True
+        for each in self._servers.by("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
-                raw = self._workflows.get(Key(*name.split("/", 1)))
+                raw = self._workflows.get(_key(name))
                 if raw and abort.is_marked(read(raw, Workflow)):
                     return True
         return False
+
+    def _workflow_changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        if self._workflows.get(key) is not None or not abort.is_marked(read(obj, Workflow)):
+            return
+        for raw in self._storages.all():
+            annotations = raw["metadata"].get("annotations") or {}
+            if annotations.get(labels.DISABLED_FOR) == str(key):
+                self.reconciler.add(key_of(raw).name)
 
     def _servers_changed(self, obj: Object) -> None:
         if "deletionTimestamp" in obj["metadata"]:
@@ -69,3 +85,7 @@ class Returning:
         rabbit = (obj["metadata"].get("labels") or {}).get(labels.SELF_TEST)
         if rabbit is not None:
             self.reconciler.add(rabbit)
+
+
+def _key(text: str) -> Key:
+    return Key(*text.split("/", 1))

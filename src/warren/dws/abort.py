@@ -47,7 +47,11 @@ def disabled(
     for rabbit in holders(servers):
         storage = storages.get(rabbit)
         if storage is not None and storage.spec.state != "Disabled":
-            noted = {"disable_reason": reason, "disable_date": rfc3339(now)}
+            noted = {
+                "disable_reason": reason,
+                "disable_date": rfc3339(now),
+                labels.DISABLED_FOR: str(workflow.metadata.key),
+            }
             change = outofservice.change(storage, Action.DISABLE, by=BY, now=now, reason=reason)
             yield outofservice.annotated(change, noted)
 

@@ -51,6 +51,8 @@ DRAINED: Final = "warren.cluster/drained"
 """Annotates a Storage that takes no new allocations, with who says so (`outofservice`)."""
 DISABLED: Final = "warren.cluster/disabled"
 """Annotates a Storage that is Disabled with who has done that."""
+DISABLED_FOR: Final = "warren.cluster/disabled-for"
+"""Annotates it with the Workflow that was let go, where it was done for that: `namespace/name`."""
 SELF_TEST: Final = "warren.cluster/self-test"
 """Annotates a Disabled Storage with how its test went, and what is made for that with the rabbit
 (`dws.selftest`)."""

@@ -68,7 +68,7 @@ def change(
     else:
         if not is_so:
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
-        others = _DRIVERS if disabling else ()
+        others = (*_DRIVERS, labels.DISABLED_FOR) if disabling else ()
         gone = [about, *(each for each in others if each in storage.metadata.annotations)]
         patch = {"metadata": {"annotations": {**dict.fromkeys(gone), **past}}}
         if disabling:

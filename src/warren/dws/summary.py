@@ -7,6 +7,7 @@ from typing import Any, Final
 from warren.base.objects import Object
 from warren.dws import tolerance
 from warren.dws.objects import Computes, NnfDataMovement, Servers, Workflow, read
+from warren.rfc import hostlist
 
 _MOST: Final = 100
 """Copies that a summary names: those that failed first, then those that go on."""
@@ -19,7 +20,10 @@ def summary(
     mounted: Collection[str],
     movements: Iterable[Object],
 ) -> dict[str, Any]:
-    """Return it as JSON: sizes are bytes, `mounted` the nodes that have not let go of it."""
+    """Return it as JSON: sizes are bytes, nodes hostlists.
+
+    `mounted` are the nodes that have not let go of it.
+    """
     status = workflow.status
     rabbits = _rabbits(servers)
     copies = [_copy(read(each, NnfDataMovement)) for each in movements]
@@ -34,9 +38,9 @@ def summary(
         "message": status.message,
         "bytes": sum(rabbits.values()),
         "rabbits": rabbits,
-        "nodes": [each.name for each in computes.data] if computes is not None else [],
-        "lost": sorted(tolerance.of(workflow.metadata)),
-        "mounted": sorted(mounted),
+        "nodes": hostlist.encode(each.name for each in computes.data) if computes else "",
+        "lost": hostlist.encode(sorted(tolerance.of(workflow.metadata))),
+        "mounted": hostlist.encode(sorted(mounted)),
         "copied": Counter(each["status"] for each in copies),
         "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],
     }

@@ -12,6 +12,7 @@ import orjson
 
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
+from warren.base.printable import printable
 from warren.base.times import from_go_duration, parse_rfc3339, rfc3339
 from warren.cli.common import (
     ask_instance,
@@ -22,7 +23,7 @@ from warren.cli.common import (
     statedir_option,
 )
 from warren.daemons.statedir import StateDir
-from warren.rfc import eventlog, fluid, hostlist
+from warren.rfc import eventlog, fluid
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
@@ -77,16 +78,21 @@ async def _storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
     kept = await key("rabbit_storage")
     told = live if live is not None else (orjson.loads(kept) if kept else None)
     if told is None:
-        if await key("rabbit_workflow") is None:
+        # Another user's conductor tells its owner alone; and older ones kept no summary.
+        text = await key("rabbit_workflow")
+        if text is None:
             raise UserMistake(
                 f"{about} has no storage: it has no #DW directives, or no Workflow yet "
                 "(`warren jobs` says what it waits for)."
             )
-        told = {}
+        workflow = orjson.loads(text)
+        directives = workflow["spec"]["dwDirectives"]
+        told = {"workflow": workflow["metadata"]["name"], "directives": directives}
     timings = await asyncio.gather(*(key(f"rabbit_{each.lower()}_timing") for each in _STATES))
     return {
         **told,
         "live": live is not None,
+        "over": any(event.name == "clean" for event in log),
         "states": {
             name: from_go_duration(orjson.loads(each))
             for name, each in zip(_STATES, timings, strict=True)
@@ -112,10 +118,10 @@ async def _live(handle: "Handle", job: int) -> Mapping[str, Any] | None:
 
 
 def _print(name: str, found: Mapping[str, Any]) -> None:
-    workflow = found.get("workflow", "")
-    click.echo(f"{name}  Workflow {workflow}{'' if found['live'] else ', which is gone'}")
-    for each in found.get("directives", ()):
-        click.echo(f"  {each}")
+    where = ", which is gone" if found["over"] else ", of which the conductor does not tell now"
+    click.echo(f"{name}  Workflow {found['workflow']}{'' if found['live'] else where}")
+    for each in found["directives"]:
+        click.echo(printable(f"  {each}"))
     rabbits = found.get("rabbits") or {}
     if rabbits:
         shares = ", ".join(f"{rabbit} {human(size)}" for rabbit, size in rabbits.items())
@@ -124,7 +130,7 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
         # What was mounted when Teardown began is not any more.
         if found.get(word) and (found["live"] or word != "mounted"):
             where = "mounted on" if word == "mounted" else word
-            click.echo(f"{where}: {hostlist.encode(found[word])}")
+            click.echo(f"{where}: {found[word]}")
     print_table(("STATE", "SECONDS", ""), [*_states(found)])
     copies = found.get("copies") or ()
     if copies:
@@ -147,7 +153,7 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
     for each in found["exceptions"]:
         severity = "" if each.get("severity") == 0 else " (not fatal)"
         note = each.get("note", "")
-        click.echo(f"{rfc3339(each['timestamp'])} {each['type']}{severity}: {note}")
+        click.echo(printable(f"{rfc3339(each['timestamp'])} {each['type']}{severity}: {note}"))
 
 
 def _short(path: str, directives: Sequence[str]) -> str:

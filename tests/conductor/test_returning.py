@@ -1,0 +1,95 @@
+"""The way back of one rabbit, alone: when it is tested, and when it is not."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import Api, alone, caught_up, running
+from tests.dws.builders import JOBDW, meta, raw_workflow
+from warren.base.objects import Change, Key, Remove
+from warren.conductor.returning import Returning
+from warren.dws import abort, kinds, labels, outofservice, selftest
+from warren.dws.objects import Storage, Workflow, read
+from warren.dws.outofservice import Action
+
+RABBIT = Key("default", "r0")
+WORKFLOW = Key("default", "fluxjob-7")
+TEST = selftest.key_of("r0")
+
+Story = Callable[[Api, Returning], Awaitable[None]]
+
+
+def returned(story: Story, *, enabled: bool = True) -> None:
+    async def main(api: Api) -> None:
+        returning = Returning(api, api.informers, api.clock, enabled=enabled)
+        raw = raw_workflow(
+            JOBDW, state="PostRun", metadata={"name": WORKFLOW.name, "finalizers": []}
+        )
+        await api.add(kinds.WORKFLOW, raw)
+        await api.add(kinds.STORAGE, {"metadata": meta("r0", "default"), "spec": {}})
+        async with running(api, returning.reconciler.run()):
+            await story(api, returning)
+
+    alone(main)
+
+
+async def disabled(api: Api, *, by: str = abort.BY) -> None:
+    """Disable it as `dws.abort` does: its Workflow is marked afterwards."""
+    storage = read(api.find(kinds.STORAGE, RABBIT), Storage)
+    change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="bad")
+    await api.patch(outofservice.annotated(change, {labels.DISABLED_FOR: str(WORKFLOW)}))
+    await caught_up()
+
+
+def made(api: Api) -> list[Any]:
+    return list(api.store.everything(kinds.NNF_STORAGE))
+
+
+def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test() -> None:
+    async def story(api: Api, returning: Returning) -> None:
+        await disabled(api)
+        assert made(api) == []
+        workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
+        await api.patch(abort.marked(workflow, 0.0))
+        await caught_up()
+        assert made(api) == []
+
+        await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
+        await caught_up()
+        assert [each["metadata"]["name"] for each in made(api)] == [TEST.name]
+        await api.change(kinds.NNF_STORAGE, TEST, {"status": {"ready": True}}, status=True)
+        await caught_up()
+        assert api.find(kinds.STORAGE, RABBIT)["spec"]["state"] == "Disabled"
+        done: Any = {"metadata": {"finalizers": []}}
+        await api.patch(Change(kind=kinds.NNF_STORAGE, key=TEST, patch=done))
+        await caught_up()
+        found = api.find(kinds.STORAGE, RABBIT)
+        assert found["spec"]["state"] == "Enabled"
+        assert not found["metadata"].get("annotations")
+
+    returned(story)
+
+
+@pytest.mark.parametrize(("enabled", "by"), [(False, abort.BY), (True, "ann")])
+def test_where_a_site_does_not_want_it_or_an_admin_has_disabled_it_nothing_is_done(
+    enabled: bool, by: str
+) -> None:
+    async def story(api: Api, returning: Returning) -> None:
+        await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
+        await disabled(api, by=by)
+        assert made(api) == []
+
+    returned(story, enabled=enabled)
+
+
+def test_a_test_that_is_not_wanted_any_more_is_taken_away() -> None:
+    async def story(api: Api, returning: Returning) -> None:
+        await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
+        await disabled(api)
+        assert len(made(api)) == 1
+        returning.configure(enabled=False)
+        await caught_up()
+        assert "deletionTimestamp" in made(api)[0]["metadata"]
+
+    returned(story)
