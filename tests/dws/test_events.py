@@ -45,9 +45,7 @@ def test_a_rabbit_is_told_with_what_it_is() -> None:
     assert events.of_storage(ready) == {News("Ready", "flash is given to jobs", warning=False)}
     assert events.of_storage(gone) == {News("Offline", "its agent has ended")}
     assert News("LinkLost", "n1 cannot reach it") in events.of_storage(cut)
-    # Before that shows in the status.
-    disabled = rabbit("r0", {"state": "Disabled"}, status="Ready")
-    assert events.of_storage(disabled) == {News("Disabled", "is Disabled")}
+    assert events.of_storage(rabbit("r0", status="Degraded")) == {News("Degraded", "is Degraded")}
 
 
 def test_the_same_news_of_the_same_object_has_the_same_name_and_a_message_has_an_end() -> None:

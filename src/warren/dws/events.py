@@ -9,7 +9,6 @@ from warren.base.objects import Key, Kind, Object
 from warren.base.times import rfc3339
 from warren.dws import abort, tolerance
 from warren.dws.objects import Meta, Storage, Workflow
-from warren.dws.rabbits import standing
 from warren.rfc import hostlist
 
 TROUBLE: Final = ("Error", "TransientCondition")
@@ -45,13 +44,11 @@ def of_workflow(workflow: Workflow) -> frozenset[News]:
 
 def of_storage(storage: Storage) -> frozenset[News]:
     """Return what a rabbit is, and which nodes have lost it."""
-    word = standing(storage)
-    lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]
-    ready, starts = word == "Ready", word == "Starting"
-    # In so many words from its status, which comes after what an admin has asked for.
-    told = storage.status.message if storage.status.status == word else ""
-    plain = "flash is given to jobs" if ready else f"is {word}"
-    found = {News(word, told or plain, warning=not (ready or starts))}
+    status = storage.status
+    ready, starts = status.status == "Ready", status.status == "Starting"
+    plain = "flash is given to jobs" if ready else f"is {status.status}"
+    found = {News(status.status, status.message or plain, warning=not (ready or starts))}
+    lost = [each.name for each in status.access.computes if each.status != "Ready"]
     if lost and not starts:
         found.add(News("LinkLost", f"{hostlist.encode(sorted(lost))} cannot reach it"))
     return frozenset(found)
