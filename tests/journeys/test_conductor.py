@@ -149,3 +149,32 @@ def test_its_exit_code_says_whether_to_start_it_again(lone: Cluster, tmp_path: P
     assert (nowhere.returncode, nowhere.stdout) == (3, "")
     assert nowhere.stderr.startswith("warren: ")
     assert lone("conductor", "--nonsense").returncode == 2
+
+
+def test_a_cluster_in_one_process_tells_its_metrics_too(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
+            return str(answer.read().decode())
+
+    for cluster in running(Cluster(tmp_path, "--metrics-port", str(port))):
+        assert get("readyz") == "ok"
+        job = cluster(*JOB, "true").stdout.strip()
+        assert cluster("job", "attach", job).returncode == 0
+        cluster.wait_clean()
+        metrics = get("metrics")
+        assert 'warren_workflow_state_seconds_count{state="teardown"} 1.0' in metrics
+        for name in ("conductor", "workflow", "events"):
+            assert f'controller_runtime_reconcile_total{{controller="{name}"' in metrics
+        assert 'rest_client_requests_total{code="201",method="POST"}' in metrics
+
+
+def test_a_cluster_of_several_processes_has_no_port_for_metrics(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    refused = cluster("up", "--separate", "--metrics-port", "9")
+
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("warren: --metrics-port: the parts of this cluster are")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warren.base.clock import Clock
 from warren.conductor.conductor import Conductor, Settings
@@ -61,6 +61,9 @@ from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.presets import Presets
 from warren.wlm.embedded.validator import StorageValidator
 
+if TYPE_CHECKING:
+    from warren.daemons.counted import Counted
+
 FLOOR = 0
 """The least size of an allocation in bytes. Real rabbits have a reason for one; this has none."""
 
@@ -79,6 +82,8 @@ class Ports:
     mount_prefix: str
     client: Wrap = lambda client: client
     """Wraps the client of each component."""
+    counted: "Counted | None" = None
+    """Where what it does is counted, if anywhere."""
 
     @property
     def clock(self) -> Clock:
@@ -342,6 +347,8 @@ def control(site: Site, ports: Ports) -> Control:
         ports.mount_prefix,
         ports.instance.config.storage.most_lifetime,
     )
+    if ports.counted is not None:
+        ports.counted.controllers(informers, reconcilers)
     methods, leading = conductor(
         ports.client(local),
         informers,
@@ -349,6 +356,7 @@ def control(site: Site, ports: Ports) -> Control:
         flux.handle,
         ports.instance.config,
         ports.instance.owner,
+        ports.counted.conductor if ports.counted is not None else lambda conductor: None,
     )
     flux.bus.register("dws", methods)
 

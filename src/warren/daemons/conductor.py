@@ -33,7 +33,7 @@ from warren.rpc.client import Connection
 from warren.rpc.message import RpcError
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from warren.daemons.counted import Counted
 
 log = structlog.get_logger()
 
@@ -45,9 +45,6 @@ _GONE: Final = 5.0
 
 _START: Final = 30.0
 """Seconds for which a cluster that refuses all requests is asked for its API versions."""
-
-_SECONDS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200)
-"""Bounds of buckets: a state takes milliseconds, or hours where much is copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +77,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
         parts: dict[str, Part] = {"conductor": leading.run, "watchdog": systemd.watchdog}
         if settings.exposed is not None:
             listener = settings.exposed
-            leading.count()
+            leading.counts = True
             parts["exposed"] = lambda: exposed.serve(
                 listener, leading.exposition, lambda: leading.leads
             )
@@ -107,7 +104,9 @@ class _Leading:
     socket: Path
     ready: Callable[[], None]
     leads: bool = False
-    _registry: "CollectorRegistry | None" = field(default=None, init=False)
+    counts: bool = False
+    """Whether it has metrics."""
+    _counts: "Counted | None" = field(default=None, init=False)
     _refused: float | None = field(default=None, init=False)
     """Since when the instance has had another conductor."""
 
@@ -140,19 +139,9 @@ class _Leading:
                 self.leads = False
             await asyncio.sleep(_AGAIN)
 
-    def count(self) -> None:
-        """Have metrics from now on."""
-        # Loaded by those alone who want metrics.
-        from prometheus_client import CollectorRegistry
-
-        self._registry = CollectorRegistry()
-
     def exposition(self) -> bytes:
         """Return the metrics since it has led this instance."""
-        from warren.kube.metrics import exposition
-
-        assert self._registry is not None
-        return exposition(self._registry)
+        return self._counts.exposition() if self._counts is not None else b""
 
     async def _lead(self, bus: Bus, handle: Connection) -> None:
         """Lead an instance until it goes away. Raises RpcError if it is not there."""
@@ -190,26 +179,16 @@ class _Leading:
 
     def _counted(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
         """Return a client that is counted, and what has a conductor counted, if that is wanted."""
-        if self._registry is None:
+        if not self.counts:
             return client, lambda conductor: None
-        from prometheus_client import CollectorRegistry, Histogram
-
-        from warren.kube.metrics import Metrics
+        # Loaded by those alone who want metrics.
+        from warren.daemons.counted import Counted
 
         # Counters begin anew with each instance, as they do with each process.
-        self._registry = CollectorRegistry()
-        metrics = Metrics(self._registry)
-        states = Histogram(
-            "warren_workflow_state_seconds",
-            "How long Workflows were in each state until it was ready.",
-            ["state"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
+        counts = self._counts = Counted()
 
         def observe(conductor: Conductor) -> None:
-            metrics.reconciler(conductor.reconciler)
-            metrics.informers(conductor.informers)
-            conductor.on_state = lambda state, seconds: states.labels(state).observe(seconds)
+            counts.controllers(conductor.informers, ())
+            counts.conductor(conductor)
 
-        return metrics.client(client), observe
+        return counts.client(client), observe

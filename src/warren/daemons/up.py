@@ -5,10 +5,11 @@ import errno
 import gc
 import os
 import signal
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.controllers import heartbeats
 from warren.daemons import apiserver, diskspace, rundir, supervisor
+from warren.daemons import exposed as exposing
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
 from warren.daemons.nodes import Nodes
@@ -64,18 +66,23 @@ class Cluster:
 
 
 async def up(
-    state: StateDir, asked: Asked, config_file: Path | None, ready: Callable[[Cluster], None]
+    state: StateDir,
+    asked: Asked,
+    config_file: Path | None,
+    ready: Callable[[Cluster], None],
+    exposed: socket.socket | None = None,
 ) -> None:
     """Run a cluster until SIGTERM or SIGINT. Raises UserMistake where it cannot be.
 
     What is not asked for, and a `config_file` that is None, is what the directory remembers.
+    Metrics are served on a socket that is `exposed`.
     """
     state.prepare()
     try:
         with held(state.lock):
             state.demand_whole()
             await diskspace.wait(state.path, (state.objects, state.jobs))
-            await _run(state, asked, config_file, ready)
+            await _run(state, asked, config_file, ready, exposed)
     except BlockingIOError:
         raise UserMistake(
             f"The state directory {state.path} is in use by process {holder(state.lock)}: "
@@ -106,7 +113,11 @@ def _unusable(state: StateDir, error: BaseException) -> str | None:
 
 
 async def _run(
-    state: StateDir, asked: Asked, config_file: Path | None, ready: Callable[[Cluster], None]
+    state: StateDir,
+    asked: Asked,
+    config_file: Path | None,
+    ready: Callable[[Cluster], None],
+    exposed: socket.socket | None,
 ) -> None:
     state.running.unlink(missing_ok=True)
     known = sites.load(state.site)
@@ -125,6 +136,12 @@ async def _run(
         ),
     )
     _demand_there(site)
+    if site.separate and exposed is not None:
+        raise UserMistake(
+            "--metrics-port: the parts of this cluster are processes of their own, and what each "
+            "does is counted there. Start it with --together, or use `warren conductor` and "
+            "`warren controllers`, which have this option."
+        )
     if site.port is not None:
         apiserver.demand_free(site.port)
     # What cannot be is not remembered: all of that was refused before anything is written.
@@ -151,7 +168,7 @@ async def _run(
         if site.separate:
             await _live_separate(state, cluster, site.port, ready, stopped)
         else:
-            await _live_together(state, cluster, site.port, ready, stopped)
+            await _live_together(state, cluster, site.port, ready, stopped, exposed)
     except (UserMistake, OSError):
         refused = True
         raise
@@ -170,6 +187,7 @@ async def _live_together(
     port: int | None,
     ready: Callable[[Cluster], None],
     stopped: asyncio.Event,
+    exposed: socket.socket | None,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
     endpoint = apiserver.opened(state, port, apiserver.components(cluster.site))
@@ -182,11 +200,22 @@ async def _live_together(
         gc.disable()
         foundation = foundation_of(state, jobs)
         ports = Ports(objects=objects, instance=foundation, mount_prefix=str(state.mounts))
+        counted = None
+        if exposed is not None:
+            # Loaded by those alone who want metrics.
+            from warren.daemons.counted import Counted
+
+            counted = Counted()
+            ports = replace(ports, client=counted.client, counted=counted)
         built = control(cluster.site, ports)
         built.system.parts["api server"] = lambda: endpoint.serve(built.api, ports.clock)
         access = access_policy(foundation.config)
         built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
         is_ready = asyncio.Event()
+        if exposed is not None and counted is not None:
+            built.system.parts["exposed"] = lambda: exposing.serve(
+                exposed, counted.exposition, is_ready.is_set
+            )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")
             await is_ready.wait()

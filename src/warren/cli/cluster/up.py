@@ -10,7 +10,7 @@ import click
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.words import plural
-from warren.cli.common import print_json, run, statedir_option
+from warren.cli.common import listening, print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 
@@ -55,6 +55,11 @@ if TYPE_CHECKING:
 @click.option("--conductor/--no-conductor", default=None,
               help="Whether it has a conductor. Without one, which takes --separate, jobs with "
               "directives wait for `warren conductor`.  [at first: with]")  # fmt: skip
+@click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
+              help="Serve /metrics, /healthz and /readyz there; not with --separate (default: "
+              "nowhere).")  # fmt: skip
+@click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="On which address; without authentication.")  # fmt: skip
 def up(
     state: StateDir,
     rabbits: int | None,
@@ -69,6 +74,8 @@ def up(
     separate: bool | None,
     conductor: bool | None,
     config: Path | None,
+    metrics_port: int | None,
+    metrics_address: str,
 ) -> None:
     """Run a cluster on this machine until it is stopped.
 
@@ -126,9 +133,12 @@ def up(
         click.echo(f"  kubectl --kubeconfig {state.kubeconfig} get workflows")
         click.echo("Ctrl-C or 'warren down' stops it.")
 
+    exposed = None
+    if metrics_port is not None:
+        exposed = listening("--metrics-port", metrics_address, metrics_port)
     state.prepare()
     logs.configure_file(state.logs / "control.log")
-    run(run_cluster(state, asked, config.absolute() if config else None, ready))
+    run(run_cluster(state, asked, config.absolute() if config else None, ready, exposed))
     click.echo("warren is down")
 
 

@@ -1,0 +1,50 @@
+"""What a process with a conductor counts for Prometheus. Loaded by those alone who want metrics."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from warren.conductor.conductor import Conductor
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.metrics import Metrics, exposition
+from warren.kube.runtime import Reconciler
+
+_SECONDS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200)
+"""Bounds of buckets: a state takes milliseconds, or hours where much is copied."""
+
+
+class Counted:
+    """One registry, and what is counted in it."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._metrics = Metrics(self._registry)
+        self._states = Histogram(
+            "warren_workflow_state_seconds",
+            "How long Workflows were in each state until it was ready.",
+            ["state"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+    def client(self, client: Client) -> Client:
+        """Return a client that does what `client` does, and is counted."""
+        return self._metrics.client(client)
+
+    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+        """Count what controllers do, and what they know."""
+        self._metrics.informers(informers)
+        for each in reconcilers:
+            self._metrics.reconciler(each)
+
+    def conductor(self, conductor: Conductor) -> None:
+        """Count what a conductor does, and how long states take."""
+        self._metrics.reconciler(conductor.reconciler)
+        states = self._states
+        conductor.on_state = lambda state, seconds: states.labels(state).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """Return all of it, in Prometheus's text format."""
+        return exposition(self._registry)
