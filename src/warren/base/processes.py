@@ -126,7 +126,7 @@ def end(
 def marked(marker: str) -> list[int]:
     """Return the living processes, but for this one, that carry an environment entry `NAME=value`.
 
-    Anybody can carry what anybody knows: what is found is to be killed only if the entry is a
+    What one process knows, any can carry: what is found is to be killed only if the entry is a
     secret of those who start such processes.
     """
     others = [process for process in parents() if process != os.getpid()]

@@ -89,7 +89,7 @@ def _demand_open(path: Path) -> None:
         if above.exists() and not above.stat().st_mode & stat.S_IXOTH:
             raise UserMistake(
                 f"Jobs of guests cannot reach {path}: {above} is closed to them. Set exec.rundir "
-                "to a directory that everybody may go through."
+                "to a directory that all users may go through."
             )
 
 

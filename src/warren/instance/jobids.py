@@ -38,7 +38,7 @@ class JobIdAllocator:
         self._durable = 0
 
     def next(self) -> tuple[JobId, list[Operation]]:
-        """Return the next number, and what must be committed before anybody hears of it."""
+        """Return the next number, and what must be committed before it is told."""
         now = int(self._clock.now() * 1000)
         if self._generator is None:
             latest = max(self._latest(), self._marked())

@@ -1,7 +1,7 @@
 """What there is to know of all jobs: the `job-list` service (RFC 43).
 
 Any user may list the jobs of any other, as with Flux, unless the instance is private: of
-a job's data, the listing has nothing that its author did not name, but everybody can see
+a job's data, the listing has nothing that its author did not name, but all users can see
 who holds up whom.
 """
 

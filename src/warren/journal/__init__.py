@@ -78,7 +78,7 @@ class MemoryJournal:
 async def rows(records: Iterable[bytes], size: int) -> AsyncIterator[list[bytes]]:
     """Return records in rows of about `size` bytes. Others have their turn all along.
 
-    The first record is taken before anybody else has it.
+    The first record is taken before any other reader has it.
     """
     now = asyncio.get_running_loop().time
     row: list[bytes] = []

@@ -1,6 +1,6 @@
 """Group commit: records in the order they come, as many as have come, one sync for all.
 
-The rule of every store: change nothing that anybody can see before it is
+The rule of every store: change nothing that readers can see before it is
 durable. A record is submitted together with what makes it visible.
 
 On a full disk what was submitted waits, in its order, until there is room. A store

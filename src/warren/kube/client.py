@@ -39,7 +39,7 @@ class Invalid(Refused):
 class Forbidden(Refused, Retryable):
     """The API does not know us, or its roles do not let us, as of now.
 
-    A server that has just started refuses everybody until it has read its roles. Else it is for
+    A server that has just started refuses all requests until it has read its roles. Else it is for
     its admin to give us one: to be told either way, and to be asked again.
     """
 

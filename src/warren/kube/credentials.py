@@ -100,7 +100,7 @@ class Renewed:
     """
 
     def __init__(self, source: Source, clock: Clock, seconds: float = _WAIT_SECONDS) -> None:
-        """`seconds` is the longest that anybody waits for an answer."""
+        """`seconds` is the longest that a request waits for an answer."""
         self._source = source
         self._clock = clock
         self._seconds = seconds

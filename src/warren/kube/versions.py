@@ -62,7 +62,7 @@ async def chosen(
 ) -> dict[str, str]:
     """Return what `choose` gives, asked again for so many seconds while we may not ask.
 
-    A server that has just started refuses everybody. Raises Forbidden when that is over.
+    A server that has just started refuses all requests. Raises Forbidden when that is over.
     """
     loop, refusals = asyncio.get_running_loop(), Refusals()
     ends = loop.time() + seconds

@@ -53,7 +53,7 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
 
     It may print as much as it likes. Raises NodeTrouble with its last words if it fails.
     """
-    # Not a pipe of asyncio's: that is waited for until everybody has closed it, also what the
+    # Not a pipe of asyncio's: that is waited for until all processes have closed it, also what the
     # command has left running in the background.
     with _Tail() as tail:
         async with _started(_bound(argv), STDOUT, environment, tail.writer) as process:

@@ -70,7 +70,7 @@ def _change(userid: int, groupid: int) -> None:
     os.setresuid(user, user, user)
     _keep(_CAP_SETUID)
     _libc.setfsuid(userid)
-    # Nothing of it below /proc is anybody's but root's.
+    # Nothing of it below /proc is another user's than root's.
     _demand(_prctl(_PR_SET_DUMPABLE, 0))
     # They do not say whether they have succeeded.
     if (file_user(), file_group()) != (userid, groupid):

@@ -61,7 +61,7 @@ class Library(Protocol):
 
 
 class Munge:
-    """Encodes credentials as the user of this process, and decodes anybody's."""
+    """Encodes credentials as the user of this process, and decodes those of all users."""
 
     def __init__(self, load: Callable[[], Library]) -> None:
         self._load = load

@@ -24,7 +24,7 @@ _AT_ONCE = 100
 @statedir_option
 @click.option("--all", "everything", is_flag=True, help="All of your active jobs.")
 @click.option("-u", "--user", metavar="USER",
-              help="All active jobs of this user; all for everybody's.")  # fmt: skip
+              help="All active jobs of this user; all for all users'.")  # fmt: skip
 @click.option("-S", "--states", metavar="STATE,...",
               help="All of your jobs in these states: pending, running, sched, ...")  # fmt: skip
 @click.option("-m", "--message", default="", metavar="NOTE", help="Why, for the job's record.")

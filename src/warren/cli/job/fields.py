@@ -312,4 +312,4 @@ _FIELDS: Final[Mapping[str, _Field]] = {
         "DEPENDENCIES", ("dependencies",), lambda seen: ",".join(seen.get("dependencies") or ())
     ),
 }
-"""Every field but those below `annotations`, `sched` and `user`, which anybody may add to."""
+"""Every field but those below `annotations`, `sched` and `user`, which all plugins may add to."""

@@ -38,7 +38,7 @@ _COLORS: Final = {
 @click.option("-a", "all_states", is_flag=True, help="Inactive jobs, too.")
 @click.option("-A", "all_users", is_flag=True, help="The jobs of all users.")
 @click.option("-u", "--user", metavar="USER",
-              help="The jobs of this user, by name or number; all for everybody's.")  # fmt: skip
+              help="The jobs of this user, by name or number; all for all users'.")  # fmt: skip
 @click.option("-f", "--filter", "status", metavar="STATE|RESULT,...",
               help="Jobs in these states or with these results: pending, failed, ...")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",

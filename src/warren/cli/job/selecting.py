@@ -37,7 +37,7 @@ def username(userid: int) -> str:
 
 
 def by_user(user: int | None) -> list[dict[str, Any]]:
-    """Return the constraints that select a user's jobs; none for everybody's."""
+    """Return the constraints that select a user's jobs; none for those of all users."""
     return [] if user is None else [{"userid": [user]}]
 
 

@@ -278,7 +278,7 @@ async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
 
 
 def _signed(payload: bytes, owner: int) -> str:
-    """Sign a request: the instance's owner needs no proof, anybody else has MUNGE's."""
+    """Sign a request: the instance's owner needs no proof, all others have MUNGE's."""
     user = os.getuid()
     if user == owner:
         return signed_request.wrap(payload, user)

@@ -47,7 +47,7 @@ class Stack:
             self._callbacks.setdefault(topic, []).append(_Callback(plugin.name, callback))
 
     def serves(self, topic: str) -> bool:
-        """Return whether anybody has a callback on a topic."""
+        """Return whether a plugin has a callback on a topic."""
         return topic in self._callbacks
 
     def tell(self, topic: str, entry: Entry) -> None:

@@ -24,7 +24,7 @@ no more than that.
 | `plugin.query` | nothing | gives what the plugin wants to tell of itself |
 
 A callback is told once. One that raises costs the job an exception, where a job can still
-have one, and leaves everybody else alone.
+have one, and leaves all others alone.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,7 @@
 """What guests' jobs hold of the store, by user, and how much that may be.
 
 The store is in memory and on disk, and keeps jobs that are over. What one user's jobs hold
-together is bounded, so that one user does not stop everybody else's new work.
+together is bounded, so that one user does not stop the new work of others.
 """
 
 import errno

@@ -69,7 +69,7 @@ class Watches:
         self._spaces: dict[str, Watched] = {}
 
     def __len__(self) -> int:
-        """Return the number of namespaces in which anybody waits for anything."""
+        """Return the number of namespaces in which something is waited for."""
         return len(self._spaces)
 
     def wake(self, space: str, key: str, *, below: bool) -> None:

@@ -3,7 +3,7 @@
 A process leaves neither its session nor its parent nor its environment behind and escapes:
 its cgroup stays. There is nothing to limit in them, so any hierarchy serves: version 2, or
 the freezer of version 1, as the machine has it. They are made below the cgroup that this
-process is in, which is as far as anybody may have been given the right to.
+process is in, which is as far as a user may have been given the right to.
 """
 
 import hashlib

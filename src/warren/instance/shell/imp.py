@@ -4,7 +4,7 @@ This is the part of an IMP (RFC 15). A process that was forked for one shell, an
 nothing open but its standard streams, comes here first: the signed request is believed
 and nothing else that the instance says, neither the user it names nor the command in its
 store. What is left afterwards is the user's own process, for good. No program is run
-before that, so nothing in anybody's environment has a say.
+before that, so nothing in any environment has a say.
 
 `no_new_privs` is not set: jobs may use setuid programs, as they may elsewhere.
 """
@@ -134,7 +134,7 @@ def _leave_processes_to_others() -> None:
     """Limit the user to half of the processes and threads that there can be on the machine.
 
     With as many as root may have, which is what the process had, one user's `fork` in a loop
-    would leave none to anybody, the cluster included. The kernel counts all that are the user's.
+    would leave none at all, not to the cluster either. The kernel counts all that are the user's.
     """
     most = []
     for name in ("pid_max", "threads-max"):
@@ -148,7 +148,7 @@ def _leave_processes_to_others() -> None:
 
 
 def _check(user: Account) -> None:
-    """Raise Refused unless this process is the user, and cannot be anybody else again."""
+    """Raise Refused unless this process is the user, and cannot be another one again."""
     ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()), _effective())
     wanted = ((user.userid,) * 3, (user.group,) * 3, sorted(user.groups), 0)
     if ids != wanted:

@@ -1,7 +1,7 @@
 """The simple PMI-1 wire protocol, by which an MPI program finds itself (RFC 13).
 
 Each task has a socket, whose number it finds in PMI_FD. What tasks put is with their shell until
-all tasks are in a barrier; then the shells exchange it, and everybody has everything.
+all tasks are in a barrier; then the shells exchange it, and all tasks have everything.
 Who does not keep to the protocol is cut off, and the job with it.
 
 Programs that do not speak it themselves load the library of libpmi.c, which does; they find

@@ -106,7 +106,7 @@ class Unseen:
 
     def __init__(self) -> None:
         self.looked = False
-        """Whether anybody has ever looked."""
+        """Whether a client has ever looked."""
         self._first = 0
         self._bytes = bytearray()
         self._over = False

@@ -39,7 +39,7 @@ AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 
 _USERS: Final = 1024
-"""Users whose grants are kept compiled. Anybody may be asked about, so there must be an end."""
+"""Users whose grants are kept compiled. Any user may be asked about, so there must be an end."""
 
 Reader = Callable[[Kind], Iterable[Object]]
 """Returns all stored objects of a kind."""
