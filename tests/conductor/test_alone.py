@@ -659,6 +659,22 @@ def test_in_the_middle_of_a_state_there_is_no_news_but_for_limits_and_trouble(
     conducted(story, WITH_NODES)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_workflow_without_a_job_is_torn_down_in_the_middle_of_any_state(late: bool) -> None:
+    """The job was purged while no conductor was there."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        if not late:
+            await workflow(api, "Setup")
+        async with running(api, conductor.run()):
+            if late:
+                await workflow(api, "Setup")
+            await caught_up()
+            assert spec(api)["desiredState"] == "Teardown"
+
+    conducted(story)
+
+
 @pytest.mark.parametrize("name", ["fluxjob-x", "slurm-7", "7", "fluxjob-7-0"])
 def test_workflows_of_others_wake_no_job(name: str) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:

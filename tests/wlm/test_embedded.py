@@ -175,8 +175,8 @@ def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
 class _Telling:
     """A handle whose journal tells of one job, breaks off, and begins anew without a word."""
 
-    def __init__(self, told: list[Payload]) -> None:
-        self._told = told
+    def __init__(self, told: list[Payload], again: list[Payload] | None = None) -> None:
+        self._told = [told, again or []]
         self.begun = 0
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
@@ -184,20 +184,45 @@ class _Telling:
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
         self.begun += 1
-        for entry in self._told if self.begun == 1 else []:
+        for entry in self._told[self.begun - 1]:
             yield entry
         if self.begun == 1:
             raise RpcError(errno.EOVERFLOW)
         await asyncio.sleep(3600)
 
 
+def submitted() -> Payload:
+    """Return what the journal tells of a job that was submitted."""
+    context = {"userid": 0, "urgency": 16, "flags": 0, "version": 1}
+    submit = {"timestamp": 1.0, "name": "submit", "context": context}
+    spec = jobspec.make(["true"], nodes=1, attributes={"dw": "#DW jobdw"})
+    return {"id": 7, "eventlog_seq": 0, "events": [submit], "jobspec": spec}
+
+
+_ALL_TOLD: Payload = {"id": -1, "events": []}
+
+
+def test_a_job_that_was_purged_while_the_instance_was_away_is_looked_at() -> None:
+    """Nothing else tells that it is over."""
+
+    async def life() -> None:
+        looked_at: list[int] = []
+        jobs = EmbeddedJobs(_Telling([submitted(), _ALL_TOLD], [_ALL_TOLD]), os.getuid())
+        jobs.listen(looked_at.append)
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        looked_at.clear()
+        await asyncio.sleep(10)
+
+        assert (looked_at, jobs.job(7)) == ([7], None)
+        running.cancel()
+
+    virtual.run(life())
+
+
 def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
     async def life() -> None:
-        context = {"userid": 0, "urgency": 16, "flags": 0, "version": 1}
-        submit = {"timestamp": 1.0, "name": "submit", "context": context}
-        spec = jobspec.make(["true"], nodes=1, attributes={"dw": "#DW jobdw"})
-        entry = {"id": 7, "eventlog_seq": 0, "events": [submit], "jobspec": spec}
-        handle = _Telling([entry, {"id": -1, "events": []}])
+        handle = _Telling([submitted(), _ALL_TOLD])
         jobs = EmbeddedJobs(handle, os.getuid())
         running = asyncio.ensure_future(jobs.run())
         await jobs.wait_synced()

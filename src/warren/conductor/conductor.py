@@ -403,8 +403,10 @@ class Conductor:
         if job is None:
             return
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
+        # What has no job is torn down wherever it is.
+        stray = gone or self._jobs.job(job) is None
         # Of what its drivers write in between, nothing is to be decided.
-        if gone or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
+        if stray or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
             self.reconciler.add(job)
 
     def _dependent_changed(self, obj: Object) -> None:

@@ -120,8 +120,11 @@ class EmbeddedJobs:
     def _take(self, entry: Payload) -> None:
         job = entry["id"]
         if job == _SENTINEL:
+            vanished = self._known.keys() - self._incoming.keys()
             self._known = self._incoming
             self._synced.set()
+            for each in vanished:  # their ends were not told
+                self._tell(each)
             return
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
