@@ -259,7 +259,7 @@ def test_a_client_that_says_nothing_or_not_enough_is_not_waited_for(path: Path) 
             assert await heard(b"POST /rm/v1/jobs HTTP/1.1\r\nHost:") == b""
             assert b" 408 " in await heard(head.encode())
             assert (await ask("POST", JOBS, JOB))[0] == 200
-            # Whoever has asked may stay.
+            # A client that has asked may stay.
             await asyncio.sleep(1.5)
             assert (await ask("GET", JOBS))[0] == 200
 
@@ -367,7 +367,7 @@ def test_the_peer_is_who_the_kernel_says() -> None:
         pytest.skip("becoming another user takes root")
 
     def ask_as(path: Path, user: int) -> bytes:
-        """Ask as somebody else, in a child."""
+        """Ask as another user, in a child."""
         ours, theirs = sockets.socketpair()
         child = os.fork()
         if child == 0:

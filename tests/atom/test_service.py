@@ -313,7 +313,7 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
                 await asyncio.sleep(0)
 
     async def after(service: Service, register: Register) -> None:
-        # Whoever was told that his job has begun finds it, unless he has ended it.
+        # A client that was told that its job has begun finds it, unless it has ended it.
         known = {held.registration.jobid for held in register}
         assert promised <= known
         for number in (1, 2, 3):

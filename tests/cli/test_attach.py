@@ -186,7 +186,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 async def sent(
     pipe: tuple[int, int], data: bytes, most: int = 10**6, errnum: int = 0, absent: int = 0
 ) -> list[Payload]:
-    """What the service of a job reads, of what somebody who follows it has to send."""
+    """What the service of a job reads, of what a client that follows it has to send."""
     async with machine(Play(seconds=1000)) as m, m.instance() as instance:
         service = Reading(instance, most, errnum, absent)
         os.write(pipe[1], data)

@@ -284,7 +284,7 @@ def test_an_end_that_is_not_heard_is_told_again_and_nothing_copied_twice() -> No
         async with running(api, movements.reconciler.run(), movements.copies.run()):
             await api.add(KIND, movement())
             api.refusals["patch", KIND] = Unavailable("away")
-            # The last word but one is the progress, which nobody repeats.
+            # The last word but one is the progress, which is not repeated.
             await wait(0.0)
             while rabbit.asked[-1:] != [("copied", "/in")]:
                 api.refusals["patch", KIND] = Unavailable("away")

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "docs" / "spec"
 DIRECTORIES = ("benchmarks", "deploy", "docs", "examples", "hooks", "src", "tests", "tools")
 OUTSIDE = "shared" + "/spec"
-"""Where specifications are that nobody gets with the repository."""
+"""Where specifications are that do not come with the repository."""
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.M)

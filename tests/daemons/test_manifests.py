@@ -1,7 +1,7 @@
 """What a cluster is told of its kinds and of who may do what: `deploy/`.
 
 Some jobs are lived here, good ones and bad ones, and every write of theirs is looked at: no
-schema drops a field of it, no role lacks a verb for it, and none has a verb that nobody needs.
+schema drops a field of it, no role lacks a verb for it, and none has a verb that is not needed.
 """
 
 import asyncio
@@ -437,7 +437,7 @@ def test_every_definition_is_taken_by_the_server_with_its_schemas() -> None:
 
 
 def test_a_global_file_system_is_told_by_what_the_real_definition_requires() -> None:
-    """Its storage class has a default, and is nobody's to give."""
+    """Its storage class has a default, and is not given by users."""
     [version] = our_definitions()["LustreFileSystem"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert set(spec["required"]) == {"name", "mgsNids", "mountRoot"}
@@ -888,7 +888,7 @@ def test_roles_are_about_what_is_served() -> None:
 
 
 class _Idle:
-    """Jobs that nobody has."""
+    """Jobs of which there are none."""
 
     def listen(self, listener: Callable[[int], None]) -> None:
         pass

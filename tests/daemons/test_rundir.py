@@ -23,7 +23,7 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file syste
 
 @pytest.fixture
 def state() -> Iterator[StateDir]:
-    """A state directory to which everybody can come, whose mounts go with the test."""
+    """A state directory to which all users can come, whose mounts go with the test."""
     with users.common_ground() as ground:
         state = StateDir(ground / "state")
         state.prepare()

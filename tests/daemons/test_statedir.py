@@ -148,7 +148,7 @@ def test_compute_nodes_are_numbered_through() -> None:
 
 @pytest.fixture
 def reachable() -> Iterator[StateDir]:
-    """A state directory that everybody can come to, and what an older version has left there."""
+    """A state directory that all users can come to, and what an older version has left there."""
     with users.common_ground() as ground:
         state = StateDir(ground / "state")
         state.prepare()

@@ -113,7 +113,7 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
 
 
 def test_what_its_owner_wants_destroyed_is_deleted_when_no_job_uses_it() -> None:
-    """ADR 057: asked for by a single write, whoever dies after it."""
+    """ADR 057: asked for by a single write, whatever dies after it."""
     wanted = whole(spec={"state": "Destroying"})
     assert removed(persistent.decide(wanted), kinds.PERSISTENT) == ["default/pers"]
     used = whole("Active", USER, spec={"state": "Destroying"})

@@ -299,7 +299,7 @@ def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> li
 
 
 def plenty(per_rabbit: dict[str, int]) -> list[Held]:
-    """Return more flash than anybody needs on each of a job's rabbits."""
+    """Return more flash than is needed on each of a job's rabbits."""
     return [Held(name, nodes, 1, 2**40) for name, nodes in sorted(per_rabbit.items())]
 
 

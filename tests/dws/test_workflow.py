@@ -359,7 +359,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 9))
     def proceed(self, times: int) -> None:
-        """Do what comes next if nobody disturbs, some times over."""
+        """Do what comes next if it is not disturbed, some times over."""
         for _ in range(times):
             status, desired = self.raw["status"], self.raw["spec"]["desiredState"]
             current = status.get("state")

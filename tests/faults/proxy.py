@@ -64,7 +64,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Lost:
-    """All is done, and nobody hears of it."""
+    """All is done, and no answer comes."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Schedule(Protocol):
         ...
 
     def down(self, now: float) -> bool:
-        """Return whether nobody can reach the API."""
+        """Return whether the API is out of reach."""
         ...
 
     def next_fall(self, now: float) -> float | None:

@@ -44,12 +44,12 @@ class Line:
 
 
 def the(number: int, verb: str, kind: Kind, what: Mishap | Fate) -> Line:
-    """Say what befalls one request of all that anybody makes."""
+    """Say what befalls one request of all that are made."""
     return Line(number, number, verb, kind, what)
 
 
 def first(count: int, verb: str, kind: Kind, what: Mishap | Fate) -> Line:
-    """Say what befalls the first requests that anybody makes."""
+    """Say what befalls the first requests that are made."""
     return Line(1, count, verb, kind, what)
 
 

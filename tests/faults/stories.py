@@ -55,7 +55,7 @@ class Story:
     outlived: Sequence[str] = ()
     """What was there yet when the Workflow had gone."""
     stray: list[Mapping[str, Any]] = field(default_factory=list)
-    """What was raised where nobody looks."""
+    """What was raised where it is not caught."""
     seconds: float = 0.0
 
     @property
@@ -86,7 +86,7 @@ def assert_right(story: Story) -> None:
 def live(story: Story, schedule: Schedule, stops: Sequence[int] = ()) -> Story:
     """Live through a job; the process dies after as many writes as each of `stops` says.
 
-    Fails where something is left, or where anybody met what they did not expect.
+    Fails where something is left, or where a part met what it did not expect.
     """
     with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as logged:
         virtual.run(_lived(story, schedule, stops))

@@ -32,7 +32,7 @@ WATCHED = (*JOB_KINDS, *SYSTEM, kinds.SYSTEM_CONFIGURATION)
 WRITTEN = {
     "create": (*JOB_KINDS, *SYSTEM),
     "patch": (*JOB_KINDS, *SYSTEM, kinds.SYSTEM_CONFIGURATION),
-    # What belongs to a Workflow alone is removed by whoever is first, at times by the API itself.
+    # What belongs to a Workflow alone is removed by the first of us, at times by the API itself.
     "delete": tuple({*JOB_KINDS} - {kinds.COMPUTES, kinds.BREAKDOWN, kinds.SERVERS}),
 }
 """What components write, and how."""
@@ -170,7 +170,7 @@ def test_tasks_run_on_while_the_api_is_down() -> None:
     assert story.started[0] >= HOSTS
 
 
-# What comes when nobody waits for it any more
+# What comes when it is not waited for any more
 
 
 @pytest.mark.parametrize(

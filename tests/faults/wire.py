@@ -45,7 +45,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Hushed:
-    """Nothing more comes through, and nobody is told."""
+    """Nothing more comes through, and neither end is told."""
 
     after: int
 

@@ -62,7 +62,7 @@ def acting_as(userid: int, action: Callable[[], Any]) -> Any:
 
 @contextmanager
 def common_ground() -> Iterator[Path]:
-    """Return a directory that everybody can reach, which pytest's own are not; and remove it."""
+    """Return a directory that all users can reach, which pytest's own are not; and remove it."""
     directory = Path(tempfile.mkdtemp(prefix="warren-test-"))
     directory.chmod(0o755)
     try:

@@ -131,7 +131,7 @@ class World:
                 commands=SeamCommands(self.commands, seam),
                 owner=os.getuid(),
                 config=self.config,
-                barred=lambda userid: None,  # simulated tasks are nobody's processes
+                barred=lambda userid: None,  # simulated tasks are no processes
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,

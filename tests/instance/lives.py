@@ -46,7 +46,7 @@ Reply = Callable[[Message], None]
 
 
 class PaperScheduler:
-    """A `Scheduler` that has enough for everybody, and gives it at once if it is generous."""
+    """A `Scheduler` that has enough for all jobs, and gives it at once if it is generous."""
 
     def __init__(self, kvs: Kvs, reply: Reply, *, generous: bool) -> None:
         self._kvs = kvs

@@ -1,4 +1,4 @@
-"""A small PMI-1 client, as a program that a shell starts: it tells everybody, and reads everybody.
+"""A small PMI-1 client, as a program that a shell starts: it tells, and reads what is told.
 
 `python pmi_client.py ROUNDS` prints what it found in the end.
 """

@@ -13,7 +13,7 @@ from warren.rpc.message import Payload, RpcError
 
 
 class Meeting:
-    """Everybody who enters a barrier, as a task each."""
+    """All that enter a barrier, as a task each."""
 
     def __init__(self, group: asyncio.TaskGroup, barriers: Barriers | None = None) -> None:
         self.barriers = barriers or Barriers()

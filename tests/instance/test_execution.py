@@ -211,7 +211,7 @@ class Around:
 
 
 class Unkillable(Around):
-    """A launcher some of whose shells nobody can kill."""
+    """A launcher some of whose shells cannot be killed."""
 
     def __init__(self, inner: Launcher, *stuck: int) -> None:
         super().__init__(inner)

@@ -26,7 +26,7 @@ real = pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not(
 
 @pytest.fixture
 def library() -> FakeLibrary:
-    """A MUNGE that takes everybody for one user."""
+    """A MUNGE that takes all for one user."""
     library = FakeLibrary()
     library.userid = USER
     return library

@@ -1,4 +1,4 @@
-"""Jobs that are over: kept in short, read when somebody asks, purged, put aside when broken."""
+"""Jobs that are over: kept in short, read on request, purged, put aside when broken."""
 
 import asyncio
 import errno

@@ -48,7 +48,7 @@ ROOT = 0
 
 
 def proven(userid: int, payload: bytes = SPEC) -> str:
-    """A request that is signed by munge. Nobody looks at the signature here."""
+    """A request that is signed by munge. The signature is not looked at here."""
     return f"{signed_request.unsigned(payload, userid, 'munge')}.MUNGE:AAAA:"
 
 

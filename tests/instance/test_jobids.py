@@ -23,7 +23,7 @@ EPOCH = 1_700_000_000.0
 
 @dataclass
 class SetClock:
-    """A clock that somebody sets."""
+    """A clock that is set."""
 
     seconds: float = EPOCH
 
@@ -106,7 +106,7 @@ async def test_a_mark_that_cannot_be_read_leaves_what_the_jobs_say() -> None:
 
 
 class Refusing:
-    """A plugin that accepts nobody while it is told to."""
+    """A plugin that accepts no job while it is told to."""
 
     name = "refusing"
     refuses = True

@@ -41,7 +41,7 @@ async def execution_begins(life: Life, job: JobId, userid: int = OWNER) -> str:
 
 
 class Watch:
-    """Somebody who watches a log of a job."""
+    """A client that watches a log of a job."""
 
     def __init__(
         self, life: Life, job: JobId, path: str, userid: int = OWNER, **request: Any
@@ -162,7 +162,7 @@ async def test_a_guest_reads_what_was_stored_of_its_job() -> None:
     """Statement 003.21: a service gives guests R, J, jobspec and eventlog of their jobs."""
     async with alive(config=config.parse("access.allow-guest-user = true")) as life:
         payload = orjson.dumps(spec())
-        # Nobody looks at the signature here.
+        # The signature is not looked at here.
         token = f"{signed_request.unsigned(payload, GUEST, 'munge')}.MUNGE:AAAA:"
         guest = life.bus.handle(GUEST).rpc
         job = JobId((await guest("job-ingest.submit", {"J": token}))["id"])

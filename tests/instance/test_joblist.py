@@ -142,7 +142,7 @@ async def test_a_job_that_is_over_and_damaged_is_listed_as_such(damage: str) -> 
             assert lacking <= set(found[well])
             assert found[broken]["damage"]
             assert (found[broken]["state"], found[broken]["success"]) == (64, True)
-            # What cannot be read is not what anybody looks for, and ends no search.
+            # What cannot be read is not what is looked for, and ends no search.
             for constraint in ({"name": [found[well]["name"]]}, {"hostlist": ["node0"]}):
                 searched = {each["id"] for each in await listed(life, constraint=constraint)}
                 assert well in searched

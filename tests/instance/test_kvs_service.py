@@ -32,7 +32,7 @@ Ask = Callable[[int], Handle]
 async def serving(
     journal: MemoryJournal | None = None, kvs: Kvs | None = None
 ) -> AsyncIterator[tuple[Kvs, Ask]]:
-    """A KVS with a namespace of the guest's, and a way for everybody to ask it."""
+    """A KVS with a namespace of the guest's, and a way for all users to ask it."""
     async with opened(journal, kvs) as kvs:
         await kvs.commit([create_namespace("job-1", GUEST), put("a", b"mine", "job-1")])
         await kvs.commit([put("a", b"the owner's")])
@@ -440,7 +440,7 @@ async def test_blobs_are_named_by_the_hash_of_the_configuration() -> None:
     assert (await bus.handle().rpc("content.store", {"data": ""}))["ref"].startswith("sha256-")
 
 
-# What nobody would send
+# What no client would send
 
 
 OBJECTS = [treeobj.val(b"x"), treeobj.symlink("a"), treeobj.dirref("sha1-" + "0" * 40)]

@@ -69,7 +69,7 @@ class Watcher:
 
 @asynccontextmanager
 async def watching(**sizes: int) -> AsyncIterator[tuple[Kvs, Bus, asyncio.TaskGroup]]:
-    """A KVS that is watched; afterwards nobody is waited for any more."""
+    """A KVS that is watched; afterwards nothing is waited for any more."""
     async with opened() as kvs:
         bus = Bus(OWNER)
         bus.register("kvs-watch", KvsWatch(kvs, **sizes).methods())

@@ -163,7 +163,7 @@ said["narrow"] = pmi.PMI_KVS_Get(name, b"mine", text, 6)
         (job(), 3, [3, 4, 5]),
         (job(scheme="cyclic"), 3, [1, 3, 5]),
         (job(scheme="cyclic", value="2"), 4, [0, 1, 4]),
-        # Where the mapping is too long for a value, a task knows of nobody beside it.
+        # Where the mapping is too long for a value, a task knows of none beside it.
         (part(nodes=[range(200)] * 2, tasks=400,
               options={"taskmap": {"scheme": "cyclic"}}), 7, [7]),
     ],

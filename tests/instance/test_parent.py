@@ -482,7 +482,7 @@ def test_shells_end_with_their_parent(site: Site) -> None:
 
 
 def bystanders(site: Site) -> list["subprocess.Popen[bytes]"]:
-    """Start processes that have what anybody can have: the instance's address, a task's names."""
+    """Start processes that have what any user can have: the instance's address, a task's names."""
     addressed = {"FLUX_URI": f"local://{site.socket}"}
     task = {"FLUX_JOB_ID": "ƒ7", "FLUX_TASK_RANK": "0", "FLUX_KVS_NAMESPACE": "job-7"}
     return [
@@ -559,7 +559,7 @@ def test_a_parent_goes_on_without_the_process_above_it(site: Site) -> None:
             assert await launcher.wait(JOB, 0) == 3 << 8
             parent = site.parent_process()
             os.kill(parent, signal.SIGTERM)
-            await gone(parent)  # nobody else waits for it
+            await gone(parent)  # nothing else waits for it
 
     lived(main)
 

@@ -1,4 +1,4 @@
-"""What one user's jobs hold of the store: bounded together, and nobody else feels it."""
+"""What one user's jobs hold of the store: bounded together, and no other user feels it."""
 
 import errno
 from typing import Any
@@ -52,7 +52,7 @@ def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
 
 
 def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
-    """However large the limit is: the disk is full for everybody."""
+    """However large the limit is: the disk is full for all users."""
     room = 2**20
     quota = Quota(2**30, lambda: room)
     quota.take("job-1", 1, 2**19)

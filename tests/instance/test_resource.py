@@ -193,7 +193,7 @@ async def test_a_drain_is_answered_when_it_is_durable() -> None:
 @virtually
 async def test_the_scheduler_knows_before_who_asked_does() -> None:
     desk = Desk(MemoryJournal(), HOSTS)
-    async with living(desk.kvs.run):  # so that nobody else may have told it
+    async with living(desk.kvs.run):  # so that no other may have told it
         await desk.drain("1-2")
         assert desk.kept_back == [1, 2]
         await desk.undrain("1")

@@ -626,7 +626,7 @@ async def test_an_option_that_makes_no_sense_is_told_to_the_author() -> None:
 @pytest.mark.parametrize("late", [0, 1, 2])
 @virtually
 async def test_shells_find_each_other_though_the_instance_forgets_who_was_there(late: int) -> None:
-    """Whoever has gone on vouches for those who never heard that all were there."""
+    """A shell that has gone on vouches for those who never heard that all were there."""
     async with machine(Play(seconds=3)) as m:
         m.plugins = lambda rank: [Waiting()] if rank == late else []
         async with m.instance() as instance:

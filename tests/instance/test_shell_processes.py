@@ -90,7 +90,7 @@ class Place:
 
     @asynccontextmanager
     async def user(self) -> AsyncIterator[Reconnecting]:
-        """Somebody who talks to the instance, through its restarts."""
+        """A client that talks to the instance, through its restarts."""
         patient = Reconnecting(lambda: connect(self.processes.socket), delay=0.02)
         running = asyncio.create_task(patient.run())
         try:
@@ -454,7 +454,7 @@ async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
 
 
 async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
-    """What somebody sees who sits before a job's terminal, up to something, or to its end."""
+    """What a user sees who sits before a job's terminal, up to something, or to its end."""
     seen: bytes = b""
     while True:
         try:

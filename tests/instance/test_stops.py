@@ -80,7 +80,7 @@ async def cancelled(instance: Instance, job: JobId) -> None:
 
 
 async def ended(instance: Instance, job: JobId) -> Inactive:
-    """Wait until a job is over, and nobody does anything for it any more."""
+    """Wait until a job is over, and nothing is done for it any more."""
     while True:
         found = instance.manager.find(job)
         if isinstance(found, Inactive) and instance.names(job)[-1] == "clean":
@@ -171,7 +171,7 @@ async def stopped_after(write: int, made: Callable[[], Story], *, lost: bool) ->
             await m.lose_shells()
         await m.live(and_look, Seam())
     for (job, rank), times in story.started.items():
-        # A task may be started again only if nobody had written down that it was.
+        # A task may be started again only if it was not written down that it was.
         again = lost and job not in recorded
         assert times <= before[job, rank] + 1 if again else times == 1, (write, job, rank)
     assert bool(story.run) == (story.site == COMMANDS)

@@ -110,7 +110,7 @@ async def test_a_closed_terminal_leaves_no_descriptor() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-# Somebody looks
+# A client looks
 
 
 @really

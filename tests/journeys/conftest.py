@@ -191,7 +191,7 @@ class Cluster:
         )
 
     def started(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a `warren` command of which nobody wants to know what it says."""
+        """Start a `warren` command whose output is not wanted."""
         return subprocess.Popen(
             [sys.executable, "-m", "warren", *arguments],
             stdout=subprocess.DEVNULL,

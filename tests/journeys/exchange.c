@@ -1,4 +1,4 @@
-/* What an MPI job does at least: everybody finds everybody, adds up, and sends some MiB. */
+/* What an MPI job does at least: all tasks find each other, add up, and send some MiB. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

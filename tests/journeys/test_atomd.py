@@ -133,7 +133,7 @@ def test_what_it_has_acknowledged_outlives_kill_9_at_any_moment(atomd: Atomd) ->
                         assert atomd.ask("DELETE", f"/{name}")[0] == 204
                         known[name] = False
             except (OSError, http.client.HTTPException):
-                pass  # it was killed, and nobody knows what became of this one
+                pass  # it was killed, and what became of this one is not known
 
         clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
         for each in clients:

@@ -48,7 +48,7 @@ def test_a_guest_gets_no_raw_volume_on_an_image_and_is_told_why(pair: tuple[User
 
     refused = one.asked("job-ingest.submit", {"J": raw})
     assert "Volumes of type raw are for root alone here" in refused[1]
-    # Without validation nobody submits but the owner.
+    # Without validation the owner alone submits.
     refused = one.asked("job-ingest.submit", {"J": raw, "flags": 8})
     assert refused[1] == "only the instance owner submits without validation"
 
@@ -97,7 +97,7 @@ def receiving(of: User, path: Path, *command: str) -> Iterator["subprocess.Popen
         listening.bind(str(path))
         path.chmod(0o666)
         listening.listen()
-        # Connections are made, and take what is sent, before anybody accepts them.
+        # Connections are made, and take what is sent, before they are accepted.
         with subprocess.Popen(
             command,
             user=of.userid,

@@ -48,7 +48,7 @@ def test_a_script_runs_once_and_what_it_runs_has_the_jobs_nodes(cluster: Cluster
     assert lines[0].startswith("3 Nodes, ")
     assert sorted(lines[1:4]) == [f"task {rank} of 3" for rank in range(3)]
     assert len(json.loads(lines[4])["jobs"]) == 2
-    # The jobs inside are nobody's business outside.
+    # The jobs inside are not told of outside.
     assert len(json.loads(cluster("jobs", "-a", "--json").stdout)["jobs"]) == 1
 
 

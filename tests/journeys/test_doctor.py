@@ -40,7 +40,7 @@ def cgroups_of(cluster: Cluster) -> cgroups.Cgroups:
 
 
 def like_a_task(cluster: Cluster) -> dict[str, str]:
-    """Return an environment with all that anybody can know of a cluster and its tasks."""
+    """Return an environment with all that a user can know of a cluster and its tasks."""
     return {
         **os.environ,
         "FLUX_URI": cluster.state.uri,

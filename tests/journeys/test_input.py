@@ -72,7 +72,7 @@ def told(terminal: int, wanted: bytes) -> bytes:
     while wanted not in read:
         try:
             read += os.read(terminal, 2**16)
-        except OSError:  # nobody has its other end any more
+        except OSError:  # its other end is closed
             break
     assert wanted in read, read
     return read

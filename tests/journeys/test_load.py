@@ -82,7 +82,7 @@ class Load:
         self.cluster.kill()
 
     async def use(self, count: int) -> None:
-        """Submit some jobs, and cancel those that would not end, as soon as anybody answers."""
+        """Submit some jobs, and cancel those that would not end, as soon as there is an answer."""
         await answered(self.cluster, lambda handle: self._use(handle, count))
 
     async def _use(self, handle: Handle, count: int) -> None:

@@ -37,7 +37,7 @@ pytestmark = [
 
 @dataclass
 class User:
-    """Somebody who talks to the instance as himself."""
+    """A user who talks to the instance under their own name."""
 
     cluster: Cluster
     userid: int
@@ -84,7 +84,7 @@ class User:
             attributes=attributes,
         )
         text = json.dumps(spec).encode()
-        # Whoever has started this one may have no munged.
+        # The machine of this one may have no munged.
         found = munge.of_this_machine(str(self.munge))
         token = users.acting_as(self.userid, lambda: munge.wrap(text, self.userid, found))
         assert isinstance(token, str)
@@ -259,7 +259,7 @@ def test_no_user_reaches_anothers_job(one: User, other: User) -> None:
     assert other.asked("kvs.lookup", {"namespace": guest, "key": "exec.eventlog"})[0] == errno.EPERM
     assert other.asked("kvs.lookup", {"key": "resource.R"})[0] == errno.EPERM
     assert other.streamed("job-info.eventlog-watch", watched) == [errno.EPERM, theirs]
-    # Who holds up whom, everybody may see.
+    # Who holds up whom, all users may see.
     assert other.about("job-list.list-id", job)["job"]["userid"] == one.userid
 
     assert [each["id"] for each in one.asked("job-list.list", {})["jobs"]][:1] == [fluid.parse(job)]
@@ -358,7 +358,7 @@ def test_what_was_not_signed_does_not_run(one: User, other: User) -> None:
 
     note = f"the job does not run as user {one.userid}: the signature is not over this request"
     assert refusal(one.cluster, job) == note
-    # And with the signature of somebody else over the right words.
+    # And with the signature of another user over the right words.
     _, theirs, _ = one.signed("touch", "forged").split(".")
     unsigned = f"{header}.{theirs}"
     found = munge.of_this_machine(str(other.munge))

@@ -436,7 +436,7 @@ async def test_a_watch_from_too_far_back_is_told_to_list_again(caller: Caller) -
 
 @told_to_one(history={"backlog": 5})
 async def test_a_watch_whose_reader_does_not_keep_up_is_told_so(caller: Caller) -> None:
-    # Nobody reads: what is sent fills the buffers on the way, then waits in the backlog.
+    # It is not read: what is sent fills the buffers on the way, then waits in the backlog.
     async with caller.watch(WORKFLOWS, f"resourceVersion={caller.store.version}") as told:
         large = "x" * 2**20
         for number in range(60):

@@ -866,7 +866,7 @@ def test_what_a_user_may_write_gives_him_nothing_that_he_did_not_have(
     except NotFound:
         return
     where = made["metadata"].get("namespace", "")
-    # Under a name of its own, and with labels that nobody selects: then all that it could give is
+    # Under a name of its own, and with labels that are not selected: then all that it could give is
     # what it hands out itself.
     added = [merged(made, {"metadata": {"name": "new", "labels": None}})]
     if "roleRef" not in made:

@@ -1,4 +1,4 @@
-"""Bodies: what is read, what is refused, and that nobody waits while a long one is read."""
+"""Bodies: what is read, what is refused, and that no other waits while a long one is read."""
 
 import asyncio
 import io

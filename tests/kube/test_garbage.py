@@ -1,4 +1,4 @@
-"""Dependents go with their owners, before them, or not at all, as whoever deletes asks."""
+"""Dependents go with their owners, before them, or not at all, as the deleting client asks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -67,7 +67,7 @@ ROOT = f"/apis/{WORKFLOW.group}/{WORKFLOW.version}"
 
 
 class Least(random.Random):
-    """Chance that always takes the least: nobody waits for longer than is asked of him."""
+    """Chance that always takes the least: no client waits for longer than is asked of it."""
 
     def uniform(self, a: float, b: float) -> float:
         return a

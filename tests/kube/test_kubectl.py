@@ -304,7 +304,7 @@ def test_a_user_watches(run: Kubectl) -> None:
     try:
         assert watching.stdout.readline().split() == ["NAME", "COLOR"]
         assert watching.stdout.readline().split() == ["watched", "red"]
-        time.sleep(0.1)  # bookmarks come, and are shown to nobody
+        time.sleep(0.1)  # bookmarks come, and are not shown
         run("patch", "toy", "watched", "--type=merge", "-p", '{"spec": {"color": "blue"}}')
         assert watching.stdout.readline().split() == ["watched", "blue"]
     finally:

@@ -62,7 +62,7 @@ class Fault(NamedTuple):
 
 
 class WrongClock:
-    """A clock that nobody has set."""
+    """A clock that was not set."""
 
     def __init__(self, offset: float) -> None:
         self._offset = offset
@@ -172,7 +172,7 @@ class Process:
         await asyncio.wait({self.running})
 
     async def die(self) -> None:
-        """Be killed: no word to anybody."""
+        """Be killed: without a word."""
         self.line.dead = True
         await self.stop()
 

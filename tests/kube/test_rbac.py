@@ -30,7 +30,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 class Cluster:
-    """A served API, and clients of it as anybody."""
+    """A served API, and clients of it as any user."""
 
     def __init__(self, embedded: Embedded, url: str, pki: Path) -> None:
         self.store = embedded.store

@@ -19,7 +19,7 @@ from warren.kube.runtime import GRACE_SECONDS, RECONCILE_SECONDS, Outcome, Recon
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """The bugs in this file are on purpose: nobody needs their tracebacks."""
+    """The bugs in this file are on purpose: their tracebacks are not needed."""
     with structlog.testing.capture_logs() as entries:
         yield entries
 

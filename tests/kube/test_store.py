@@ -429,7 +429,7 @@ async def _until(store: Store, since: str, last: str) -> Any:
 
 
 def definition(**rest: Any) -> dict[str, Any]:
-    """Return the definition of a kind that nobody has thought of before."""
+    """Return the definition of a kind that is new."""
     spec = {
         "group": "toys.example",
         "names": {"kind": "Toy", "plural": "toys"},

@@ -1,4 +1,4 @@
-"""Who is refused asks again, and the log tells it once: a server that starts refuses everybody."""
+"""Clients that are refused ask again, and the log tells it once: a new server refuses all."""
 
 import asyncio
 from collections.abc import AsyncIterator, MutableMapping
@@ -122,7 +122,7 @@ def test_what_is_refused_for_the_same_reason_is_told_once(heard: Logged) -> None
 
 
 class Api:
-    """Tells nobody what is served, for a while."""
+    """Does not tell what is served, for a while."""
 
     def __init__(self, refuses: int) -> None:
         self.refuses = refuses

@@ -56,7 +56,7 @@ EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "o
 
 
 class Network:
-    """Webhooks that are functions. Where nobody is, nobody answers."""
+    """Webhooks that are functions. Where there is none, none answers."""
 
     def __init__(self) -> None:
         self.there: dict[str, Answering] = {}

@@ -143,7 +143,7 @@ class Manager:
         self.job = update(self.job, Event(2.0, name, context))
 
     def actions(self) -> None:
-        """Do all that the job asks for, until it waits for somebody."""
+        """Do all that the job asks for, until it waits for another."""
         while asked := act(self.job, self.under_way):
             assert act(self.job, self.under_way) == asked
             for each in asked:

@@ -116,7 +116,7 @@ def loop_devices(tmp_path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class User:
-    """Whom copies are made for: somebody without power, even where we are root."""
+    """Whom copies are made for: a user without power, even where we are root."""
 
     userid: int
     groupid: int

@@ -14,7 +14,7 @@ def alive() -> set[int]:
 
 
 def zombies() -> set[int]:
-    """Our children that have ended, and that nobody has waited for."""
+    """Our children that have ended, and that were not waited for."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

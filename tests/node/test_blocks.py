@@ -63,7 +63,7 @@ class Rabbit:
     root: Path
     user: User
     namespace: Namespace
-    """Where volumes are mounted: no namespace that somebody makes meanwhile has a copy of it."""
+    """Where volumes are mounted: no namespace that is made meanwhile has a copy of it."""
     backing: Path | None = None
 
     @property
@@ -136,7 +136,7 @@ def rabbit(loop_devices: Path, nodes: Nodes, user: User) -> Iterator[Rabbit]:
 
 @pytest.fixture
 def device_rabbit(loop_devices: Path, nodes: Nodes, user: User) -> Iterator[Rabbit]:
-    """A rabbit with a block device, on which somebody has left something."""
+    """A rabbit with a block device, on which something was left."""
     file = loop_devices / "device"
     with file.open("wb") as opened:
         for _ in range(24):

@@ -494,7 +494,7 @@ OTHER_USER = """
 os.setgroups([])
 os.setresuid(*3 * ({},))
 """
-"""Become somebody who cannot have opened the volume, with what is open of it."""
+"""Become a user who cannot have opened the volume, with what is open of it."""
 
 
 def _take(rabbit: Rabbit, process: "subprocess.Popen[bytes]") -> None:
@@ -542,7 +542,7 @@ def test_flash_that_is_mounted_elsewhere_is_not_taken(rabbit: Rabbit) -> None:
     elsewhere = NamespacedMachine("node2", rabbit.blocks, rabbit.nodes.namespace("node2"))
     asyncio.run(elsewhere.mount("node1", "a", "ext4", rabbit.path))
     rabbit.unmount()
-    # With somebody else beside its holder, the node is not taken for root's alone.
+    # With another process beside its holder, the node is not taken for root's alone.
     enter = asyncio.run(rabbit.nodes.namespace("node2").enter())
     other = ["setpriv", f"--reuid={rabbit.user.userid + 1}", "--clear-groups", "sleep", "600"]
     with subprocess.Popen([*enter, *other]) as process:

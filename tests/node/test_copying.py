@@ -621,7 +621,7 @@ def test_a_tree_deeper_and_wider_than_a_process_may_have_files_open_arrives(copy
     try:
         outcome = copy("deep-deep-deep", "out", before=limited)
     finally:
-        # The longest of these paths nobody but `rm` can name.
+        # The longest of these paths only `rm` can name.
         trees = [str(copy.place / name) for name in ("deep-deep-deep", "out")]
         subprocess.run(["rm", "-rf", *trees], check=True)
 

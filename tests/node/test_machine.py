@@ -37,7 +37,7 @@ class Node:
     prefix: str
     """Jobs find their storage below this path."""
     outside: Path
-    """A directory that is nobody's storage."""
+    """A directory that is no storage."""
     volumes: Callable[[], dict[str, int]]
     """The volumes of rabbit1, with their sizes."""
     mounts: Callable[[], set[str]]

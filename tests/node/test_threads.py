@@ -1,4 +1,4 @@
-"""Actions in threads are done to their end before anybody goes on."""
+"""Actions in threads are done to their end before their callers go on."""
 
 import asyncio
 import threading

@@ -74,7 +74,7 @@ class Group:
         return subprocess.check_output(words, text=True, stderr=subprocess.DEVNULL)
 
     def all(self) -> set[str]:
-        """Every logical volume that there is, whoever made it."""
+        """Every logical volume that there is, of all origins."""
         return set(self.lvm("lvs", "--noheadings", "-o", "lv_name", self.name).split())
 
     def place(self, name: str) -> int:

@@ -76,7 +76,7 @@ class Services:
             raise RpcError(request.payload["errnum"], "counted enough")
 
     async def for_ever(self, request: Request) -> AsyncIterator[Payload]:
-        """Count as fast as somebody takes it, or never answer at all."""
+        """Count as fast as it is taken, or never answer at all."""
         self.running.add("for-ever")
         try:
             if request.payload.get("silent"):

@@ -71,7 +71,7 @@ async def test_guests_may_not_ask_what_is_the_owners() -> None:
 
 @virtually
 async def test_what_lives_elsewhere_is_the_owners() -> None:
-    """Its end of the connection cannot know who may ask what; here nobody else asks."""
+    """Its end of the connection cannot know who may ask what; here no other asks."""
     bus = Bus(OWNER)
     bus.register("elsewhere", Elsewhere())
     expected = {"topic": "elsewhere.any", "userid": OWNER}

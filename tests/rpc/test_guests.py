@@ -1,4 +1,4 @@
-"""What one guest may take of an instance: it is told, and nobody else feels it."""
+"""What one guest may take of an instance: it is told, and no other user feels it."""
 
 import asyncio
 import errno

@@ -252,7 +252,7 @@ def test_who_listens_no_longer_has_let_nothing_else_be_taken(graph: Graph) -> No
 
 # What always holds
 
-# Few nodes, so that there is always somebody who waits and somebody who might pass him.
+# Few nodes, so that there is always a job that waits and one that might pass it.
 systems = st.sampled_from(
     [
         system((3, 0), cores=2),
@@ -275,7 +275,7 @@ durations = st.sampled_from([1.0, 2.0, 3.0, 4.0, 6.0, inf])
 
 
 def moment(oracle: Oracle, graph: Graph, running: Sequence[Running], request: Request) -> float:
-    """When a request will fit if all last as long as they may and nobody else comes."""
+    """When a request will fit if all last as long as they may and no other comes."""
 
     def fits(at: float) -> bool:
         left = together(parts(graph, each.allocation) for each in running if each.end > at)
@@ -367,4 +367,4 @@ def all_begin_in_time(
             break
         graph.give_back(running[0].allocation)
         now = running.pop(0).end
-    assert not queue or running  # nobody waits for nothing
+    assert not queue or running  # no job waits for nothing

@@ -197,7 +197,7 @@ def test_a_rabbit_that_is_not_ready_gets_no_job_after_a_restart_either() -> None
         await make(control, R0, "Disabled")
 
     async def after(world: World, control: Control) -> None:
-        # At once, before anybody has been told anything.
+        # At once, before anything has been told.
         jobs.append(await world.submit(control, attributes={**DW, "constraints": OF_R0}))
         assert (await waits(control, jobs[0])).endswith("not ready: rabbit-0 (Disabled)")
 

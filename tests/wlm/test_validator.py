@@ -87,7 +87,7 @@ def test_sizes_are_told_in_units_that_fit_them() -> None:
 
 
 def test_more_directives_than_one_job_has_are_refused_before_they_are_looked_at() -> None:
-    """Passes of the storage side look at all of them: thousands would stop everybody's jobs."""
+    """Passes of the storage side look at all of them: thousands would stop all jobs."""
     copies = [f"#DW copy_in source=/data/{n} destination=$DW_JOB_ab/" for n in range(MOST)]
     assert refused("\n".join([JOBDW, *copies])) == (
         f"The job has {MOST + 1} directives, and one has {MOST} at most: "

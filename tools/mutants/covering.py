@@ -23,7 +23,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 CACHE = ROOT / ".mutants"
 SLOW = 2.0
 """Seconds of CPU time above which a test is left out."""
-# Hypothesis is loaded before pytest could rewrite its assertions, and nobody reads them.
+# Hypothesis is loaded before pytest could rewrite its assertions, and they are not read.
 QUICK = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
 
 

@@ -62,7 +62,7 @@ def says(words: bytes, *, then: str = "close", every: float = 0.0) -> Behaviour:
 
 
 def pours(head: bytes, megabytes: int) -> Behaviour:
-    """Say a head, and far more behind it than anybody wants."""
+    """Say a head, and far more behind it than is wanted."""
 
     def behave(connection: socket.socket) -> None:
         connection.sendall(head)

@@ -14,7 +14,7 @@ RUNS, OFFLINE, ENDS, COMPLAINS = "runs", "offline", "ends", "complains"
 POST, DELETE = "POST", "DELETE"
 
 LATE = 30.0
-"""Seconds after which a slow ATOM answers: nobody waits for it."""
+"""Seconds after which a slow ATOM answers: it is not waited for."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ BEGIN = [
     Case("307", [answers(307, b"", "Location: http://elsewhere/")], OFFLINE, [POST], "code 307"),
     Case("401", [answers(401)], OFFLINE, [POST], "Invalid status code 401"),
     Case("404", [answers(404)], OFFLINE, [POST], "Invalid status code 404"),
-    # Whether it has the job now, nobody knows.
+    # Whether it has the job now is not known.
     Case("500", [answers(500, b'{"why": "no"}'), answers(404)], OFFLINE, [POST, DELETE],
          'text {"why": "no"}'),
     Case("503", [answers(503, b"", "Retry-After: 1"), answers(503)], OFFLINE, [POST, DELETE],

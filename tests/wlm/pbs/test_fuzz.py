@@ -87,7 +87,7 @@ def _is_fine(key: str, value: Any) -> bool:
             and all(name not in _good or _is_fine(name, each) for name, each in table.items())
             for table in value.values()
         )
-    return True  # a key that nobody knows is ignored
+    return True  # an unknown key is ignored
 
 
 def _is_json(value: Any) -> bool:
@@ -165,6 +165,6 @@ def test_any_answer_comes_to_a_verdict_and_a_registration_is_never_left_unasked(
             assert atom.methods[-1] == "POST"
         else:
             assert (outcome, bool(message)) == ("error", True)
-            # Where ATOM may have the job, and nobody will tell of its end, it is deleted.
+            # Where ATOM may have the job, and its end will not be told, it is deleted.
             unclear = len(codes) < atom.methods.count("POST") or not "300" <= codes[-1] < "500"
             assert not unclear or atom.methods[-1] == "DELETE"
