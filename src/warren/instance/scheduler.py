@@ -1,7 +1,7 @@
 """The scheduler: jobs in order of priority and age, on the resource graph (RFC 27).
 
-Who comes first is served first; who does not fit is told what he waits for, and others pass
-him only where he loses nothing by it (`scheduling.backfill`). What jobs have is kept here by
+The first job is served first; one that does not fit is told what it waits for, and others pass
+it only where it loses nothing by that (`scheduling.backfill`). What jobs have is kept here by
 job, so that it is given back once, however often and in how many parts it is said to be free.
 """
 

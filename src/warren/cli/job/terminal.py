@@ -1,4 +1,4 @@
-"""The user's terminal while he sits before that of a job: raw, and then as it was."""
+"""The user's terminal while it shows that of a job: raw, and then as it was."""
 
 import asyncio
 import os

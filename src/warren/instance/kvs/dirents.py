@@ -28,8 +28,8 @@ Blobs = Callable[[str], bytes | None]
 def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     """Read one entry of a commit: `{key, flags, dirent}`.
 
-    Without `blobs` it is a guest's, who names none, and makes no links: what he writes is
-    read for him by the instance, and in the end stands in its own namespace.
+    Without `blobs` it is a guest's, which names none, and makes no links: what guests write is
+    read for them by the instance, and in the end stands in its own namespace.
 
     Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for what is no tree
     object and a key that cannot be written, ENOENT for a blob that is not there, ENOTDIR for one

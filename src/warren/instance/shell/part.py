@@ -115,7 +115,7 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
 
 
 def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the instance's jobspec with all that is the author's alone as he has signed it.
+    """Return the instance's jobspec with all that is the author's alone as it was signed.
 
     Resources and the other attributes are the instance's to change. Raises CannotRun where
     there are other tasks than those that were signed.

@@ -2,9 +2,9 @@
 
 What is typed comes as other input does (`input`). What an interactive task prints is asked for:
 `<service>.pty-output` with how many bytes were `seen` answers, when there is more, with `data`
-from byte `offset` on, or with `end`. So who looks is never sent more than he takes, and sees each
+from byte `offset` on, or with `end`. So a client is never sent more than it takes, and sees each
 byte once over restarts of the instance. `<service>.pty-resize` says how many `rows` and `columns`
-his terminal has.
+its terminal has.
 """
 
 import errno

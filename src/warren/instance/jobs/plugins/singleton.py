@@ -17,7 +17,7 @@ from warren.rfc.fluid import JobId
 DESCRIPTION: Final = "singleton"
 
 _Name = tuple[int, str]
-"""A user, and the name of jobs of his."""
+"""A user, and the name of jobs of theirs."""
 
 
 class Alike:

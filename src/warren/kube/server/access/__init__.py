@@ -1,1 +1,1 @@
-"""Who asks, and what he may do."""
+"""Which user asks, and what that user may do."""

@@ -23,7 +23,7 @@ _ACCOUNT: Final = "system:serviceaccount:"
 
 
 class MayNot(Refused):
-    """A user may not act as the one that he names."""
+    """A user may not act as another one."""
 
 
 def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
