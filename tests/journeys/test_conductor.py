@@ -1,5 +1,6 @@
 """The conductor as a service of its own, beside an instance without one."""
 
+import json
 import shutil
 import signal
 import socket
@@ -26,13 +27,18 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     yield from running(Cluster(place, "--separate", "--no-conductor"))
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 class Conductor:
     """A conductor that a service manager has started."""
 
     def __init__(self, cluster: Cluster, *options: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         # The path of a socket has to be short.
         self.place = Path(tempfile.mkdtemp(prefix="warren-", dir="/tmp"))
@@ -151,10 +157,28 @@ def test_its_exit_code_says_whether_to_start_it_again(lone: Cluster, tmp_path: P
     assert lone("conductor", "--nonsense").returncode == 2
 
 
+def test_what_a_job_took_out_of_service_is_found_and_put_back(lone: Cluster) -> None:
+    assert lone("conductor", "audit").stdout == "jobs, Workflows, nodes and rabbits agree\n"
+    for node, reason in (("compute-00", "failed to unmount rabbit"), ("compute-01", "dimm")):
+        assert lone("resource", "drain", node, reason).returncode == 0
+
+    found = lone("conductor", "audit")
+    assert found.returncode == 1
+    assert found.stdout.splitlines() == [
+        "node compute-00 is drained (failed to unmount rabbit), and nothing of that is left",
+        "`warren conductor audit --repair` mends what can be mended",
+    ]
+    mended = lone("conductor", "audit", "--repair", "--json")
+    assert mended.returncode == 0
+    (one,) = json.loads(mended.stdout)["found"]
+    assert (one["about"], one["can_be_mended"]) == ("node compute-00", True)
+    assert lone("conductor", "audit").returncode == 0
+    assert "dimm" in lone("resource", "drain").stdout
+    assert lone("resource", "undrain", "compute-01").returncode == 0
+
+
 def test_a_cluster_in_one_process_tells_its_metrics_too(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     def get(path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
@@ -174,7 +198,7 @@ def test_a_cluster_in_one_process_tells_its_metrics_too(tmp_path: Path) -> None:
 
 def test_a_cluster_of_several_processes_has_no_port_for_metrics(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
-    refused = cluster("up", "--separate", "--metrics-port", "9")
+    refused = cluster("up", "--separate", "--metrics-port", str(free_port()))
 
     assert refused.returncode == 1
     assert refused.stderr.startswith("warren: --metrics-port: the parts of this cluster are")

@@ -6,14 +6,16 @@ from pathlib import Path
 import click
 
 from warren.base.errors import UserMistake
+from warren.cli.cluster.audit import audit
 from warren.cli.common import listening, run, socket_of, statedir_option
+from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
 _NO_KUBECONFIG = 3
 """The exit code after which systemd need not start it again: an admin has to do something."""
 
 
-@click.command()
+@click.group(cls=Group, invoke_without_command=True)
 @statedir_option
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
               help="The cluster (default: KUBECONFIG, the instance's rabbit.kubeconfig, the pod's, "
@@ -23,7 +25,9 @@ _NO_KUBECONFIG = 3
               help="Serve /metrics, /healthz and /readyz there (default: nowhere).")  # fmt: skip
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="On which address; without authentication.")  # fmt: skip
+@click.pass_context
 def conductor(
+    context_: click.Context,
     state: StateDir,
     kubeconfig: Path | None,
     context: str | None,
@@ -36,6 +40,8 @@ def conductor(
     --no-conductor`). The cluster has the kinds of DWS (deploy/crds), and lets this user do what the
     role dws-workload-manager allows (deploy/rbac).
     """
+    if context_.invoked_subcommand is not None:
+        return
     from warren.base import systemd
     from warren.daemons import conductor as conductors
     from warren.daemons import logs
@@ -62,3 +68,6 @@ def conductor(
     settings = conductors.Settings(access=access, instance=place, exposed=exposed)
     run(conductors.run_until_stopped(settings, ready))
     click.echo("the conductor has stopped")
+
+
+conductor.add_command(audit)

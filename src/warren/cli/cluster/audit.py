@@ -1,0 +1,115 @@
+"""`warren conductor audit`: where jobs, Workflows, nodes and rabbits do not agree."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.base.objects import Change
+from warren.base.printable import printable
+from warren.cli.common import ask_instance, f58, json_option, print_json, run, statedir_option
+from warren.cli.storage import listed
+from warren.daemons.statedir import StateDir
+from warren.dws import jobaudit, kinds
+from warren.dws.jobaudit import Difference, Sides, Undrain
+from warren.dws.objects import ClientMount, Storage, Workflow, read
+from warren.lifecycle.states import ACTIVE
+from warren.wlm.codec import BINDING
+
+_BETWEEN = 1.0
+"""Seconds between two looks."""
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+
+@click.command("audit")
+@statedir_option
+@click.option("--repair", is_flag=True, help="Mend what can be mended.")
+@json_option
+def audit(state: StateDir, repair: bool, as_json: bool) -> None:
+    """Compare jobs with Workflows, and what is out of service with its reason.
+
+    Nodes and rabbits that a job took out of service, and of which nothing is left, are put back by
+    --repair. Exits with 1 if a difference is left in the end. What nothing owns on nodes and in the
+    API is found by `warren doctor`.
+    """
+    state.demand_owner()
+    first = {(each.about, each.why) for each in _found(state)}
+    time.sleep(_BETWEEN)  # what was just coming or going is none
+    found = [each for each in _found(state) if (each.about, each.why) in first]
+    if repair:
+        _mend(state, found)
+    left = [each for each in found if not (repair and each.remedy)]
+    if as_json:
+        print_json({"found": [_plain(each) for each in found], "repaired": repair})
+    else:
+        _tell(found, repair=repair)
+    if left:
+        raise click.exceptions.Exit(1)
+
+
+def _found(state: StateDir) -> list[Difference]:
+    async def asked(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str]]:
+        active = {"states": [sum(each.bit for each in ACTIVE)]}
+        request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
+        jobs = (await handle.rpc("job-list.list", request))["jobs"]
+        status = await handle.rpc("resource.status")
+        named = {each["id"]: _workflow(each) for each in jobs}
+        return named, {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
+
+    workflows, storages, mounts = listed(state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT)
+    jobs, drained = ask_instance(state, asked)
+    sides = Sides(
+        jobs=jobs,
+        workflows=[read(each, Workflow) for each in workflows],
+        storages=[read(each, Storage) for each in storages],
+        mounts=[read(each, ClientMount) for each in mounts],
+        drained=drained,
+    )
+    return jobaudit.differences(sides, BINDING.job, f58, time.time())
+
+
+def _workflow(job: Mapping[str, Any]) -> str | None:
+    name = (job.get("annotations") or {}).get("user", {}).get("rabbit_workflow")
+    return str(name) if name else None
+
+
+def _mend(state: StateDir, found: Sequence[Difference]) -> None:
+    from warren.kube import kubeconfig
+    from warren.kube.http import connect
+
+    remedies = jobaudit.remedies(found)
+
+    async def change() -> None:
+        async with connect(kubeconfig.load(state.kubeconfig)) as client:
+            for each in remedies:
+                if isinstance(each, Change):
+                    await client.patch(each)
+
+    async def undrain(handle: "Handle") -> None:
+        for each in remedies:
+            if isinstance(each, Undrain):
+                await handle.rpc("resource.undrain", {"targets": each.node})
+
+    run(change())
+    ask_instance(state, undrain)
+
+
+def _plain(difference: Difference) -> dict[str, Any]:
+    return {
+        "about": difference.about,
+        "why": difference.why,
+        "can_be_mended": difference.remedy is not None,
+    }
+
+
+def _tell(found: Sequence[Difference], *, repair: bool) -> None:
+    for each in found:
+        mended = " (mended)" if repair and each.remedy is not None else ""
+        click.echo(printable(f"{each.about} {each.why}{mended}"))
+    if not found:
+        click.echo("jobs, Workflows, nodes and rabbits agree")
+    elif not repair and any(each.remedy is not None for each in found):
+        click.echo("`warren conductor audit --repair` mends what can be mended")

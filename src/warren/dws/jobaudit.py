@@ -1,0 +1,139 @@
+"""Where jobs, their Workflows, nodes and rabbits do not agree, and what mends it.
+
+Nothing should be found while a conductor works, but what a site wants admins to put back themselves
+(ADR 071, 074). What nothing owns on nodes and in the API is `dws.audit`'s.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.base.objects import Change
+from warren.dws import abort, health, kinds, labels, outofservice, tolerance
+from warren.dws.objects import ClientMount, State, Storage, Workflow
+from warren.dws.outofservice import Action
+
+_OURS: Final = (abort.REASON, health.REASON, tolerance.REASON)
+"""The reasons for which nodes are drained that have lost storage."""
+
+
+@dataclass(frozen=True)
+class Undrain:
+    """Let jobs have a node again."""
+
+    node: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing that is not as it should be."""
+
+    about: str
+    """`Workflow NAME`, `job ID`, `node NAME` or `rabbit NAME`."""
+    why: str
+    remedy: Change | Undrain | None = None
+    """None where it is the conductor's to mend, or an admin's to look at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """What each side says."""
+
+    jobs: Mapping[int, str | None]
+    """The active jobs, with the Workflow that each was told it has."""
+    workflows: Sequence[Workflow]
+    storages: Sequence[Storage]
+    mounts: Sequence[ClientMount]
+    drained: Mapping[str, str]
+    """Why nodes are drained."""
+
+
+def differences(
+    sides: Sides, job: Callable[[str], int | None], spelled: Callable[[int], str], now: float
+) -> list[Difference]:
+    """Return what does not agree.
+
+    `job` returns the job of a Workflow's name, None for others'; `spelled` writes an id down.
+    """
+    return [
+        *_of_workflows(sides, job, spelled),
+        *_of_jobs(sides, spelled),
+        *_of_nodes(sides),
+        *_of_rabbits(sides, now),
+    ]
+
+
+def _of_workflows(
+    sides: Sides, job: Callable[[str], int | None], spelled: Callable[[int], str]
+) -> Iterator[Difference]:
+    for each in sides.workflows:
+        meta, number = each.metadata, job(each.metadata.name)
+        if number is None or number in sides.jobs:
+            continue
+        about, over = f"Workflow {meta.name}", f"its job {spelled(number)} is over"
+        if each.spec.desired_state is not State.TEARDOWN:
+            patch = {"spec": {"desiredState": State.TEARDOWN}}
+            remedy = Change(
+                kind=kinds.WORKFLOW,
+                key=meta.key,
+                patch=patch,
+                resource_version=meta.resource_version,
+            )
+            yield Difference(about=about, why=f"{over}, and it is not torn down", remedy=remedy)
+        elif each.status.status in ("Error", "TransientCondition"):
+            yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
+
+
+def _of_jobs(sides: Sides, spelled: Callable[[int], str]) -> Iterator[Difference]:
+    there = {each.metadata.name for each in sides.workflows}
+    for number, name in sides.jobs.items():
+        if name is not None and name not in there:
+            yield Difference(
+                about=f"job {spelled(number)}",
+                why=f"its Workflow {name} is gone: the conductor ends it; is one running?",
+            )
+
+
+def _of_nodes(sides: Sides) -> Iterator[Difference]:
+    mounted = {each.spec.node for each in sides.mounts if not each.all_in("unmounted")}
+    lost = {
+        link.name
+        for storage in sides.storages
+        for link in storage.status.access.computes
+        if link.status != "Ready"
+    }
+    for node, reason in sorted(sides.drained.items()):
+        if reason not in _OURS:
+            continue
+        about, words = f"node {node}", f"is drained ({reason})"
+        if reason == abort.REASON and node in mounted:
+            yield Difference(about=about, why=f"{words}, and still has storage mounted")
+        elif node in lost:
+            yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
+        else:
+            why = f"{words}, and nothing of that is left"
+            yield Difference(about=about, why=why, remedy=Undrain(node))
+
+
+def _of_rabbits(sides: Sides, now: float) -> Iterator[Difference]:
+    there = {str(each.metadata.key) for each in sides.workflows}
+    for each in sides.storages:
+        carried: Mapping[str, Any] = each.metadata.annotations
+        cause = carried.get(labels.DISABLED_FOR)
+        known = outofservice.note(carried, labels.DISABLED)
+        if each.spec.state != "Disabled" or cause is None or known.get("by") != abort.BY:
+            continue
+        about, reason = f"rabbit {each.metadata.name}", known.get("reason", "")
+        if cause in there:
+            yield Difference(about=about, why=f"is Disabled ({reason}), and still holds that")
+        elif labels.SELF_TEST in carried:
+            yield Difference(about=about, why=f"is Disabled ({reason})")
+        else:
+            remedy = outofservice.change(each, Action.ENABLE, by=abort.BY, now=now, reason="")
+            why = f"is Disabled ({reason}), and nothing of that is left"
+            yield Difference(about=about, why=why, remedy=remedy)
+
+
+def remedies(found: Iterable[Difference]) -> list[Change | Undrain]:
+    """Return what mends differences, as far as anything does."""
+    return [each.remedy for each in found if each.remedy is not None]
