@@ -16,6 +16,7 @@ from benchmarks import (
     atom,
     breakdowns,
     commands,
+    conducting,
     copying,
     directives,
     jobs,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     **api.ALL,
     **copying.ALL,
     **atom.ALL,
+    **conducting.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 
