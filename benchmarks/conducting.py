@@ -1,7 +1,8 @@
 """The conductor alone: how soon it goes on when a state is ready, beside a thousand held Workflows.
 
 Its jobs are in memory, and its drivers take no time: what is measured is the conductor and the API
-server between them, in this process or as `warren apiserver` over HTTPS.
+server between them, in this process or as `warren apiserver` over HTTPS. CPU is that of this
+process, drivers included.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class Drivers:
     def __init__(self, client: Client, informers: Informers) -> None:
         self.client = client
         self.late: list[float] = []
-        """Seconds from when a state was ready until the next was asked for."""
+        """Seconds from when a state was made ready until the next was seen to be asked for."""
         self.pauses = False
         self.asked: dict[str, float] = {}
         """When the last state of a Workflow was seen to be asked for."""
@@ -109,9 +110,9 @@ class Drivers:
             else each
             for each in status.get("drivers", ())
         ]
+        # Before the write: the next state may be asked for before the write is answered.
+        self._ready[key.name] = (desired, time.perf_counter())
         await self._write(key, {"ready": True, "status": "Completed", "drivers": drivers})
-        if self._ready.get(key.name, ("", 0.0))[0] != desired:
-            self._ready[key.name] = (desired, time.perf_counter())
 
     async def _write(self, key: Key, status: Object) -> None:
         patch = {"status": status}
@@ -142,7 +143,7 @@ class Drivers:
 
 
 class Manager(Jobs):
-    """The jobs: nodes are there at once, and those that are to live only do."""
+    """The jobs: they get nodes at once, and some end as soon as they run."""
 
     def __init__(self, ends: Callable[[int], bool]) -> None:
         super().__init__()
@@ -216,7 +217,7 @@ async def _lived(where: str, manager: Manager, drivers: Drivers) -> list[Result]
 
 
 async def _burst(manager: Manager, drivers: Drivers) -> float:
-    """End all jobs that run at once; return when all their Workflows were asked to go on."""
+    """End all jobs that are held; return the seconds until their Workflows were asked to go on."""
     drivers.pauses = True
     drivers.asked.clear()
     began = time.perf_counter()
