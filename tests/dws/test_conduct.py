@@ -56,6 +56,7 @@ from warren.dws.objects import (
     read,
 )
 from warren.dws.placement import Policy
+from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE, create_refusal
 
@@ -790,6 +791,9 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     # The job was told, and then the conductor was started again.
     again = overdue("DataOut", 101, Phase.ENDING, warned=True)
     assert [type(each) for each in again] == [Note, Note, Change]
+    # What is asked for anyway is asked for once.
+    dropped = {"cancelled": True, "unsaved": Unsaved.DROP}
+    assert asked(overdue("DataOut", 100, Phase.ENDING, **dropped)) == ["Teardown"]
 
 
 def test_a_job_that_is_told_already_is_not_told_again() -> None:
@@ -917,3 +921,6 @@ def test_nodes_of_a_job_that_was_let_go_return_when_its_storage_is_gone() -> Non
     assert decide(replace(view, stuck={"n0"}))[0] == Undrain(("n1",), "failed to unmount rabbit")
     assert decide(replace(view, stuck={"n0", "n1"})) == [removed]
     assert decide(replace(view, returns=False)) == [removed]
+    # What its end was waited for has nothing to return.
+    unmarked = workflow(JOBDW, state="Teardown", ready=True)
+    assert not any(isinstance(each, Undrain) for each in decide(replace(view, workflow=unmarked)))
