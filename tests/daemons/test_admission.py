@@ -9,7 +9,7 @@ import yaml
 from tests.rfc.vectors import vector
 from warren.base.objects import Kind, Object, key_of
 from warren.daemons.cluster import manifests
-from warren.daemons.profileadmission import WEBHOOK, ProfileAdmission
+from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.directives.rules import Rule, checked, rules_of
 from warren.dws import kinds
@@ -160,6 +160,15 @@ def profile(pinned: bool, **data: object) -> Object:
     return {"metadata": metadata, "data": {"pinned": pinned, **data}}
 
 
+def test_a_container_may_name_its_storage_with_dashes() -> None:
+    """Statement 001.36: the container RFC's example."""
+    fast = "#DW jobdw type=gfs2 capacity=1TB name=my-gfs2"
+    foo = "#DW container name=my-foo profile=foo DW_JOB_foo-local-storage=my-gfs2"
+    made = created(kinds.WORKFLOW, workflow(fast, foo))
+    states = [each["watchState"] for each in made["status"]["drivers"] if each["dwdIndex"] == 1]
+    assert states == ["Proposal", "Setup", "PreRun", "PostRun", "Teardown"]
+
+
 def reviewed(operation: Operation, new: Object | None, old: Object | None = None) -> Object | None:
     shown = new or old
     assert shown is not None
@@ -195,6 +204,24 @@ def test_what_is_no_profile_is_none_of_its_rules_business() -> None:
     assert asyncio.run(ProfileAdmission().admit(review)) is new
 
 
-def test_the_webhook_of_profiles_is_installed_under_the_name_of_its_refusals() -> None:
-    names = [hook["name"] for obj in manifests("webhooks") for hook in obj["webhooks"]]
-    assert WEBHOOK in names
+def test_profiles_of_containers_have_rules_of_their_own() -> None:
+    kind = kinds.CONTAINER_PROFILE
+    new = {"metadata": {"name": "p", "namespace": "nnf-system"}, "data": {"numPorts": -1}}
+    review = Review(operation=Operation.CREATE, kind=kind, key=key_of(new), new=new)
+    with pytest.raises(Denied) as denied:
+        asyncio.run(ProfileAdmission().admit(review))
+    assert denied.value.by == "vnnfcontainerprofile.kb.io"
+    assert str(denied.value) == (
+        "data.numPorts: cannot be negative: -1; "
+        "data: one of spec and mpiSpec has to be there, and not both"
+    )
+
+
+def test_the_webhooks_of_profiles_are_installed_under_the_names_of_their_refusals() -> None:
+    found = {
+        hook["name"]: hook["rules"][0]["resources"]
+        for obj in manifests("webhooks")
+        for hook in obj["webhooks"]
+    }
+    assert found["vnnfstorageprofile.kb.io"] == [kinds.NNF_STORAGE_PROFILE.plural]
+    assert found["vnnfcontainerprofile.kb.io"] == [kinds.CONTAINER_PROFILE.plural]

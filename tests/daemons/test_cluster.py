@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 
 from tests.harness import virtual
 from tests.harness.world import opened
-from warren.base.objects import Key
+from warren.base.objects import Change, Key
 from warren.daemons import cluster
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
+from warren.dws.ports import MANAGER
 from warren.kube.server.local import LocalClient
 
 
@@ -55,6 +56,20 @@ def test_establishing_a_cluster_again_changes_nothing() -> None:
             LocalClient(control.api.store), Site(global_file_systems=("/global",))
         )
         assert control.api.store.version == before
+
+    in_a_cluster(look)
+
+
+def test_who_has_ports_keeps_them_when_a_cluster_is_established_again() -> None:
+    async def look(control: Control) -> None:
+        client = LocalClient(control.api.store)
+        requester = {"kind": "NnfSystemStorage", "name": "a", "namespace": "default", "uid": "u"}
+        asked = [{"requester": requester, "count": 2}]
+        patch = {"spec": {"allocations": asked}}
+        await client.patch(Change(kind=kinds.PORT_MANAGER, key=MANAGER, patch=patch))
+        await cluster.establish(client, Site())
+        found = await client.get(kinds.PORT_MANAGER, MANAGER)
+        assert [each["count"] for each in found["spec"]["allocations"]] == [2]
 
     in_a_cluster(look)
 

@@ -37,10 +37,10 @@ def dump(path: Path) -> Mapping[str, Sequence[Any]]:
     return found
 
 
-def profiles() -> dict[str, Any]:
-    """Return the NnfStorageProfiles that there were, by name."""
+def profiles(kind: str = "NnfStorageProfile") -> dict[str, Any]:
+    """Return the profiles that there were, by name."""
     made: dict[str, Any] = {}
-    for each in json.loads((PLACE / "profiles.json").read_text())["NnfStorageProfile"]:
+    for each in json.loads((PLACE / "profiles.json").read_text())[kind]:
         if "like" not in each:
             made[each["metadata"]["name"]] = each
             continue

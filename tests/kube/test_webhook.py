@@ -99,10 +99,12 @@ async def by_webhook(certificate: Path, key: Path) -> AsyncIterator[Store]:
         admitting(store),
     ):
         for obj in manifests("webhooks"):
-            (its,) = obj["webhooks"]
-            trusting = {**its, "clientConfig": {**its["clientConfig"], "caBundle": bundle}}
+            trusting = [
+                {**its, "clientConfig": {**its["clientConfig"], "caBundle": bundle}}
+                for its in obj["webhooks"]
+            ]
             (kind,) = (each for each in (MUTATING, VALIDATING) if each.name == obj["kind"])
-            await store.create(kind, {**obj, "webhooks": [trusting]})
+            await store.create(kind, {**obj, "webhooks": trusting})
         yield store
 
 

@@ -122,6 +122,10 @@ _OWN: Final = ("spec", "data", "rules", "subjects")
 """The fields in which an existing object is patched."""
 
 
+_FILLED_IN: Final = {kinds.PORT_MANAGER: "allocations"}
+"""The field of its spec that others fill in, which is left as it is in an existing object."""
+
+
 async def apply_all(client: Client, objects: Iterable[tuple[Kind, Object]]) -> None:
     """Make objects, or bring them to what they should be: namespaces, then all others at once."""
     found = list(objects)
@@ -138,5 +142,7 @@ async def apply(client: Client, kind: Kind, obj: Object) -> None:
         await client.create(kind, obj)
     except AlreadyExists:
         patch: dict[str, Any] = {name: obj[name] for name in _OWN if name in obj}
+        if kind in _FILLED_IN:
+            patch["spec"] = {k: v for k, v in obj["spec"].items() if k != _FILLED_IN[kind]}
         if patch:
             await client.patch(Change(kind=kind, key=key_of(obj), patch=patch))

@@ -20,6 +20,7 @@ from warren.controllers.events import EventRecorder
 from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
+from warren.controllers.ports import PortController
 from warren.controllers.rabbits import SystemController
 from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
@@ -277,6 +278,7 @@ def controllers(
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
+        PortController(client(), informers, clock).reconciler,
         SystemStorageController(client(), informers).reconciler,
         GlobalFileSystemController(client(), informers).reconciler,
         EventRecorder(client(), informers, clock).reconciler,

@@ -1,24 +1,36 @@
-"""The rules of NnfStorageProfiles, in the shape that an API server asks them."""
+"""The rules of profiles, in the shape that an API server asks them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from warren.base.objects import Object
-from warren.dws import kinds, profiles
+from warren.dws import containerprofiles, kinds, profiles
+from warren.dws.profiles import ProfileMistake
 from warren.kube.admission import Denied, Operation, Review
 
-WEBHOOK = "vnnfstorageprofile.kb.io"
-"""The webhook that has these rules on a real cluster."""
+_Rules = Callable[[Object, Object | None], Sequence[ProfileMistake]]
+
+_RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
+    (kind.group, kind.plural): (webhook, rules)
+    for kind, webhook, rules in (
+        (kinds.NNF_STORAGE_PROFILE, "vnnfstorageprofile.kb.io", profiles.mistakes),
+        (kinds.CONTAINER_PROFILE, "vnnfcontainerprofile.kb.io", containerprofiles.mistakes),
+    )
+}
+"""The rules of each kind, and the webhook that has them on a real cluster."""
 
 
 class ProfileAdmission:
-    """Admits NnfStorageProfiles that say nothing wrong; everything else as it is."""
+    """Admits profiles that say nothing wrong; everything else as it is."""
 
     async def admit(self, review: Review) -> Object | None:
         kind, new = review.kind, review.new
-        if kind.plural != kinds.NNF_STORAGE_PROFILE.plural:
+        found = _RULES.get((kind.group, kind.plural))
+        if found is None or new is None:
             return new
-        if kind.group != kinds.NNF_STORAGE_PROFILE.group or new is None:
-            return new
+        webhook, rules = found
         old = review.old if review.operation is Operation.UPDATE else None
-        found = profiles.mistakes(new, old)
-        if found:
-            raise Denied("; ".join(map(str, found)), WEBHOOK)
+        mistakes = rules(new, old)
+        if mistakes:
+            raise Denied("; ".join(map(str, mistakes)), webhook)
         return new

@@ -32,6 +32,8 @@ NNF_NODE_BLOCK_STORAGE: Final = Kind(
 NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
 NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
 NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
+CONTAINER_PROFILE: Final = Kind(*_NNF, "NnfContainerProfile", "nnfcontainerprofiles")
+PORT_MANAGER: Final = Kind(*_NNF, "NnfPortManager", "nnfportmanagers", status=True)
 SYSTEM_STORAGE: Final = Kind(*_NNF, "NnfSystemStorage", "nnfsystemstorages", status=True)
 
 LUSTRE: Final = Kind(*_LUS, "LustreFileSystem", "lustrefilesystems", status=True)
@@ -62,6 +64,8 @@ ALL: Final = (
     NNF_ACCESS,
     NNF_DATA_MOVEMENT,
     NNF_STORAGE_PROFILE,
+    CONTAINER_PROFILE,
+    PORT_MANAGER,
     SYSTEM_STORAGE,
     LUSTRE,
 )

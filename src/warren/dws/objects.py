@@ -363,6 +363,11 @@ class SystemConfigurationSpec(_Struct, frozen=True):
     storage_nodes: tuple[StorageNode, ...] = ()
     external_compute_nodes: tuple[ExternalCompute, ...] = ()
     ports: tuple[int | str, ...] = ()
+    """Numbers, and ranges such as 5000-5099."""
+    ports_cooldown_in_seconds: int = 60
+    container_host_port_range_min: int | None = None
+    """The container RFC's form of `ports`, and so is the other end of the range."""
+    container_host_port_range_max: int | None = None
 
 
 class SystemConfigurationStatus(_Struct, frozen=True):

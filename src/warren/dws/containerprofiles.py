@@ -1,0 +1,336 @@
+"""NnfContainerProfiles: what an admin lets users run beside their data, and what none may say.
+
+Read in the form of today (dws-spec section 12.1) and in that of the container RFC, which has
+`spec` for `data`, `postRunTimeout`, `maxRetries`, `mpiReplicaSpecs`, and names with dashes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Object
+from warren.directives import capacity
+from warren.directives.diagnostics import listed
+from warren.dws import kinds
+from warren.dws.objects import Malformed, Meta, read
+from warren.dws.profiles import ProfileMistake
+
+JOB: Final = "DW_JOB_"
+PERSISTENT: Final = "DW_PERSISTENT_"
+GLOBAL: Final = "DW_GLOBAL_"
+_PREFIXES: Final = (JOB, PERSISTENT, GLOBAL)
+
+CONFIG: Final = "nnf-config"
+"""The volume by which a profile asks for the ConfigMap of the container RFC."""
+
+PASSWD: Final = "passwd"
+SHADOW: Final = "shadow"
+HOST_PASSWD: Final = "host-passwd"
+_RESERVED: Final = (PASSWD, SHADOW, HOST_PASSWD)
+
+
+def argument(name: str) -> str:
+    """Return the name of a storage as variables have it: with underscores."""
+    return name.replace("-", "_")
+
+
+def volume_name(name: str) -> str:
+    """Return what the volume of a storage is called: without the prefix, with dashes."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name.replace("_", "-").lower()
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class StorageNeed(_Struct, frozen=True):
+    """A storage that the application is given."""
+
+    name: str
+    optional: bool = False
+    pvc_mode: str = ""
+    """How a global file system is claimed, such as ReadWriteMany."""
+    mount_path: str = ""
+    """Where it is in the container; where that is empty, the same place as on the rabbit."""
+    mount_path_prefix: str = ""
+    """The same, of storage that has a directory for each compute node."""
+    minimum_capacity: str = ""
+
+    @property
+    def argument(self) -> str:
+        """The argument of the directive, and the variable of the container."""
+        return argument(self.name)
+
+    @property
+    def place(self) -> str:
+        """Where the application expects it; empty where it does not care."""
+        return self.mount_path or self.mount_path_prefix
+
+
+class Mpi(_Struct, frozen=True):
+    """A launcher, and a worker on each rabbit."""
+
+    launcher: Mapping[str, Any] = {}
+    worker: Mapping[str, Any] = {}
+    copy_offload: bool = False
+    slots_per_worker: int | None = None
+
+
+class Data(_Struct, frozen=True):
+    """What a profile says. Timeouts are in seconds."""
+
+    pinned: bool = False
+    create_container: bool = True
+    storages: tuple[StorageNeed, ...] = ()
+    pre_run_timeout_seconds: int = 300
+    """For how long containers may take to start; 0 is without end."""
+    post_run_timeout_seconds: int = 300
+    """For how long they may go on after the job; 0 is not to be waited for."""
+    retry_limit: int = 6
+    user_id: int | None = msgspec.field(name="userID", default=None)
+    group_id: int | None = msgspec.field(name="groupID", default=None)
+    num_ports: int = 0
+    """Of each container."""
+    spec: Mapping[str, Any] | None = None
+    mpi_spec: Mpi | None = None
+
+
+class ContainerProfile(_Struct, frozen=True, dict=True):
+    """A profile, whichever form it is written in."""
+
+    metadata: Meta
+    data: Data = Data()
+
+    @cached_property
+    def storages(self) -> Mapping[str, StorageNeed]:
+        """The storages by argument."""
+        return {each.argument: each for each in self.data.storages}
+
+    @property
+    def containers(self) -> Sequence[Mapping[str, Any]]:
+        """The containers that have ports: all of a pod, the launcher's of MPI."""
+        mpi, spec = self.data.mpi_spec, self.data.spec
+        pod = mpi.launcher if mpi is not None else spec or {}
+        return tuple(pod.get("containers") or ())
+
+    @property
+    def ports(self) -> int:
+        """How many ports a Workflow needs for it."""
+        return sum(ports_of(each, self.data.num_ports) for each in self.containers)
+
+    def restriction(self, userid: int | None, groupid: int | None) -> str | None:
+        """Return whose profile it is, in words, if it is not that of these."""
+        data = self.data
+        if data.user_id is not None and userid is not None and data.user_id != userid:
+            return f"user {data.user_id}"
+        if data.group_id is not None and groupid is not None and data.group_id != groupid:
+            return f"group {data.group_id}"
+        return None
+
+
+def ports_of(container: Mapping[str, Any], count: int) -> int:
+    """Return how many ports a container needs: those that it declares, and `count` more."""
+    return count + len(container.get("ports") or ())
+
+
+def of(obj: Object) -> ContainerProfile:
+    """Read a profile. Raises Malformed."""
+    return read({**{"kind": "NnfContainerProfile"}, **obj, "data": said(obj)}, ContainerProfile)
+
+
+_RENAMED: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
+
+
+def said(obj: Object) -> dict[str, Any]:
+    """Return what a profile says, in the words of today."""
+    body = obj.get("data")
+    found = dict(_mapping(obj.get("spec") if body is None else body))
+    for old, new in _RENAMED.items():
+        if old in found:
+            found.setdefault(new, found.pop(old))
+    mpi = _mapping(found.get("mpiSpec"))
+    replicas = _mapping(mpi.get("mpiReplicaSpecs"))
+    if replicas:
+        pods = {
+            role.lower(): _mapping(_mapping(_mapping(pod).get("template")).get("spec"))
+            for role, pod in replicas.items()
+        }
+        rest = {name: value for name, value in mpi.items() if name != "mpiReplicaSpecs"}
+        found["mpiSpec"] = {**rest, **pods}
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# What none may say
+
+_POD: Final = frozenset({
+    "containers", "initContainers", "volumes", "terminationGracePeriodSeconds",
+    "shareProcessNamespace", "imagePullSecrets", "automountServiceAccountToken",
+})  # fmt: skip
+
+_CONTAINER: Final = frozenset({
+    "name", "image", "command", "args", "env", "envFrom", "volumeMounts", "workingDir",
+    "restartPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
+    "terminationMessagePolicy", "imagePullPolicy", "ports",
+})  # fmt: skip
+
+_PORT: Final = frozenset({"name", "containerPort", "protocol"})
+"""Ports of the host are given out by Warren."""
+
+_VOLUME: Final = frozenset({"name", "emptyDir", "configMap", "secret", "downwardAPI", "projected"})
+"""Storage is granted by the profile's storages alone, not by paths of the host or claims."""
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LONGEST: Final = 253
+_OFFLOAD: Final = re.compile(r"(?i)\bcopy[- ]?offload\b")
+_UNSAFE: Final = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+
+
+def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
+    """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
+    try:
+        found = of(new)
+    except Malformed as error:
+        return [ProfileMistake("data", str(error))]
+    return [*_pinning(found, new, old), *_numbers(found.data), *_storages(found), *_pods(found)]
+
+
+def _pinning(
+    profile: ContainerProfile, new: Object, old: Object | None
+) -> Iterator[ProfileMistake]:
+    namespace = profile.metadata.namespace
+    was = said(old) if old is not None else None
+    if was is not None and was.get("pinned") and was != said(new):
+        yield ProfileMistake("data", "cannot be changed in a pinned profile")
+    elif was is not None and bool(was.get("pinned")) is not profile.data.pinned:
+        yield ProfileMistake("data.pinned", "cannot be changed: make another profile")
+    elif not profile.data.pinned and namespace != kinds.PROFILES_NAMESPACE:
+        where = kinds.PROFILES_NAMESPACE
+        yield ProfileMistake("metadata.namespace", f"profiles that are not pinned are in {where}")
+
+
+def _numbers(data: Data) -> Iterator[ProfileMistake]:
+    for path, number in (
+        ("preRunTimeoutSeconds", data.pre_run_timeout_seconds),
+        ("postRunTimeoutSeconds", data.post_run_timeout_seconds),
+        ("retryLimit", data.retry_limit),
+        ("numPorts", data.num_ports),
+    ):
+        if number < 0:
+            yield ProfileMistake(f"data.{path}", f"cannot be negative: {number}")
+
+
+def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
+    names: set[str] = set()
+    for index, each in enumerate(profile.data.storages):
+        path = f"data.storages[{index}]"
+        if not each.name.startswith(_PREFIXES) or not volume_name(each.name):
+            yield ProfileMistake(
+                f"{path}.name", f"{each.name!r} does not begin with {listed(_PREFIXES)}"
+            )
+        elif volume_name(each.name) in names:
+            yield ProfileMistake(f"{path}.name", f"{each.name!r} is there twice")
+        elif volume_name(each.name) in (*_RESERVED, CONFIG):
+            yield ProfileMistake(f"{path}.name", f"{each.name!r} has the name of another volume")
+        names.add(volume_name(each.name))
+        if each.pvc_mode and not each.name.startswith(GLOBAL):
+            yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL} storages alone")
+        if each.mount_path and each.mount_path_prefix:
+            yield ProfileMistake(f"{path}.mountPathPrefix", "cannot be beside mountPath")
+        if each.place and not _is_place(each.place):
+            yield ProfileMistake(
+                f"{path}.mountPath", f"{each.place!r} is no directory of its own in a container"
+            )
+        if each.minimum_capacity:
+            try:
+                capacity.parse(each.minimum_capacity)
+            except UserMistake as error:
+                yield ProfileMistake(f"{path}.minimumCapacity", str(error).removesuffix("."))
+
+
+def _is_place(path: str) -> bool:
+    words = path.rstrip("/").split("/")
+    whole = "/".join(words)
+    return path.startswith("/") and ".." not in words and bool(whole) and whole not in _UNSAFE
+
+
+def _pods(profile: ContainerProfile) -> Iterator[ProfileMistake]:
+    data = profile.data
+    if (data.spec is None) is (data.mpi_spec is None):
+        yield ProfileMistake("data", "one of spec and mpiSpec has to be there, and not both")
+        return
+    offload = data.mpi_spec is not None and data.mpi_spec.copy_offload
+    if data.mpi_spec is not None:
+        yield from _pod("data.mpiSpec.launcher", data.mpi_spec.launcher, profile, offload=offload)
+        yield from _pod("data.mpiSpec.worker", data.mpi_spec.worker, profile, offload=offload)
+    elif data.spec is not None:
+        yield from _pod("data.spec", data.spec, profile, offload=False)
+    named = [each.get("name") or "" for each in profile.containers]
+    if offload and not any(_OFFLOAD.search(name) for name in named):
+        yield ProfileMistake("data.mpiSpec.copyOffload", "needs a container named copy-offload")
+
+
+def _pod(
+    path: str, pod: Mapping[str, Any], profile: ContainerProfile, *, offload: bool
+) -> Iterator[ProfileMistake]:
+    yield from _unknown(path, pod, _POD, "is set by Warren, or is not for users' containers")
+    own = {volume_name(each.name) for each in profile.data.storages}
+    volumes: set[str] = set()
+    for index, volume in enumerate(_objects(pod.get("volumes"))):
+        where = f"{path}.volumes[{index}]"
+        name = str(volume.get("name", ""))
+        if name in (*_RESERVED, *own):
+            yield ProfileMistake(f"{where}.name", f"{name!r} is made by Warren")
+        volumes.add(name)
+        why = "is not granted by the profile's storages: add one, or take emptyDir"
+        yield from _unknown(where, volume, _VOLUME, why)
+    if not _objects(pod.get("containers")):
+        yield ProfileMistake(f"{path}.containers", "has to have one")
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(_objects(pod.get(kind))):
+            where = f"{path}.{kind}[{index}]"
+            yield from _container(where, container, volumes | own | {CONFIG}, offload=offload)
+
+
+def _container(
+    path: str, container: Mapping[str, Any], volumes: set[str], *, offload: bool
+) -> Iterator[ProfileMistake]:
+    yield from _unknown(path, container, _CONTAINER, "is set by Warren")
+    name = str(container.get("name", ""))
+    if len(name) > _LONGEST or not _NAME.fullmatch(name):
+        yield ProfileMistake(f"{path}.name", f"{name!r} is no name: a-z, 0-9, and - within")
+    if _OFFLOAD.search(name) and not offload:
+        yield ProfileMistake(f"{path}.name", f"{name!r} needs mpiSpec.copyOffload")
+    if not container.get("image"):
+        yield ProfileMistake(f"{path}.image", "has to be there")
+    for index, port in enumerate(_objects(container.get("ports"))):
+        where = f"{path}.ports[{index}]"
+        yield from _unknown(where, port, _PORT, "is given out by Warren")
+        if not (isinstance(found := port.get("containerPort"), int) and 0 < found < 2**16):
+            yield ProfileMistake(f"{where}.containerPort", "is a number from 1 to 65535")
+    for index, mount in enumerate(_objects(container.get("volumeMounts"))):
+        if mount.get("name") not in volumes:
+            why = f"there is no volume {mount.get('name')!r}: add a storage of that name"
+            yield ProfileMistake(f"{path}.volumeMounts[{index}].name", why)
+
+
+def _unknown(
+    path: str, obj: Mapping[str, Any], known: frozenset[str], why: str
+) -> Iterator[ProfileMistake]:
+    for name in sorted(obj.keys() - known):
+        yield ProfileMistake(f"{path}.{name}", why)
+
+
+def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the objects of a list; schemas refuse what else there may be."""
+    found = value if isinstance(value, list | tuple) else ()
+    return [each for each in found if isinstance(each, Mapping)]

@@ -1,0 +1,277 @@
+"""Ports for containers: an NnfPortManager, in which Workflows ask and its controller answers.
+
+A Workflow has the same ports on each of its rabbits (dws-spec section 12.6).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from warren.base.objects import Change, Key, Object, Write
+from warren.base.times import parse_rfc3339, rfc3339
+from warren.dws import kinds, reports
+from warren.dws.faults import Fault
+from warren.dws.objects import Meta, Reference, SystemConfiguration, Workflow
+
+MANAGER: Final = Key(kinds.PROFILES_NAMESPACE, "nnf-port-manager")
+"""The one that Workflows ask."""
+
+IN_USE: Final = "InUse"
+COOLDOWN: Final = "Cooldown"
+INVALID: Final = "InvalidConfiguration"
+INSUFFICIENT: Final = "InsufficientResources"
+
+_MOST: Final = 2**16
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class Requester(Reference, frozen=True):
+    uid: str = ""
+
+
+class Request(_Struct, frozen=True):
+    requester: Requester
+    count: int = 1
+
+
+class ManagerSpec(_Struct, frozen=True):
+    system_configuration: Reference = Reference()
+    allocations: tuple[Request, ...] = ()
+
+
+class Allocation(_Struct, frozen=True):
+    """An answer, or ports that are not given out again yet."""
+
+    status: str
+    requester: Requester | None = None
+    ports: tuple[int, ...] = ()
+    time_unallocated: str | None = None
+
+
+class ManagerStatus(_Struct, frozen=True):
+    status: str = ""
+    allocations: tuple[Allocation, ...] = ()
+
+
+class NnfPortManager(_Struct, frozen=True):
+    metadata: Meta
+    spec: ManagerSpec = ManagerSpec()
+    status: ManagerStatus = ManagerStatus()
+
+    def answer(self, uid: str) -> Allocation | None:
+        """Return what is said to the requester with this UID."""
+        return next(
+            (
+                each
+                for each in self.status.allocations
+                if each.requester is not None and each.requester.uid == uid
+            ),
+            None,
+        )
+
+
+def workflows_of(obj: Object) -> tuple[Key, ...]:
+    """Return the Workflows that ask a manager or have ports of it."""
+    found = [
+        _asks(each)
+        for part in ("spec", "status")
+        for each in (obj.get(part) or {}).get("allocations") or ()
+    ]
+    return tuple(dict.fromkeys(key for key in found if key is not None))
+
+
+def _asks(entry: Object) -> Key | None:
+    requester = entry.get("requester") or {}
+    if requester.get("kind") != kinds.WORKFLOW.name or not requester.get("name"):
+        return None
+    return Key(requester.get("namespace", ""), requester["name"])
+
+
+# A Workflow's side
+
+
+def assigned(manager: NnfPortManager | None, workflow: Workflow, count: int) -> Sequence[int]:
+    """Return the ports of a Workflow that needs so many; none while they are asked for.
+
+    Raises Fault where it cannot have them.
+    """
+    found = manager.answer(workflow.metadata.uid) if manager is not None else None
+    if manager is None:
+        raise Fault(f"there is no NnfPortManager {MANAGER}", severity="Major")
+    if found is None:
+        if manager.status.status == "SystemConfigurationNotFound":
+            where = manager.spec.system_configuration.key
+            raise Fault(f"the NnfPortManager finds no SystemConfiguration {where}")
+        return ()
+    if found.status == INVALID:
+        raise Fault(
+            f"the SystemConfiguration has no ports for containers, and {count} are needed",
+            type="User",
+        )
+    if found.status == INSUFFICIENT:
+        raise Fault(f"not enough ports for containers are free: {count} are needed")
+    return found.ports if len(found.ports) == count and found.status == IN_USE else ()
+
+
+def asked(manager: NnfPortManager, workflow: Workflow, count: int) -> Change | None:
+    """Ask for a Workflow's ports, unless that is done."""
+    meta = workflow.metadata
+    if any(each.requester.uid == meta.uid for each in manager.spec.allocations):
+        return None
+    requester = {
+        "kind": kinds.WORKFLOW.name,
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+    }
+    mine = {"requester": requester, "count": count}
+    return _allocations(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
+
+
+def freed(manager: NnfPortManager | None, uid: str) -> Change | None:
+    """Give the ports of a Workflow back, unless that is done."""
+    if manager is None:
+        return None
+    kept = [each for each in manager.spec.allocations if each.requester.uid != uid]
+    return _without(manager, kept)
+
+
+def are_free(manager: NnfPortManager | None, uid: str) -> bool:
+    """Return whether a Workflow has no ports any more."""
+    found = manager.answer(uid) if manager is not None else None
+    return found is None or found.status != IN_USE
+
+
+def _without(manager: NnfPortManager, kept: Sequence[Request]) -> Change | None:
+    if len(kept) == len(manager.spec.allocations):
+        return None
+    return _allocations(manager, list(map(msgspec.to_builtins, kept)))
+
+
+def _allocations(manager: NnfPortManager, allocations: Sequence[Object]) -> Change:
+    return Change(
+        kind=kinds.PORT_MANAGER,
+        key=manager.metadata.key,
+        patch={"spec": {"allocations": allocations}},
+        resource_version=manager.metadata.resource_version,
+    )
+
+
+# The manager's side
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortSnapshot:
+    """An NnfPortManager, and what its answers depend on."""
+
+    manager: NnfPortManager
+    configuration: SystemConfiguration | None
+    living: Collection[str]
+    """The UIDs of the Workflows that ask, and are there."""
+    now: float
+
+
+def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
+    """Return what to write, and after how many seconds to look again, if news would not tell."""
+    manager = snapshot.manager
+    if snapshot.configuration is None:
+        return _report(manager, "SystemConfigurationNotFound", manager.status.allocations), None
+    kept_requests = [
+        each
+        for each in manager.spec.allocations
+        if each.requester.kind != kinds.WORKFLOW.name or each.requester.uid in snapshot.living
+    ]
+    change = _without(manager, kept_requests)
+    if change is not None:
+        return [change], None  # what a Workflow that was removed by hand has left
+    seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
+    kept = list(_kept(snapshot, seconds))
+    pool = available(snapshot.configuration)
+    allocations = [*kept, *_answers(snapshot, pool, kept)]
+    cooling = [
+        _since(each) + seconds - snapshot.now for each in allocations if each.status == COOLDOWN
+    ]
+    return _report(manager, "Ready", allocations), min(cooling, default=None)
+
+
+def available(configuration: SystemConfiguration) -> Sequence[int] | None:
+    """Return the ports for containers in order, each once; None where what is said is none."""
+    spec = configuration.spec
+    texts: list[int | str] = list(spec.ports)
+    low, high = spec.container_host_port_range_min, spec.container_host_port_range_max
+    if low is not None and high is not None:
+        texts.append(f"{low}-{high}")
+    found: dict[int, None] = {}
+    for text in texts:
+        first, _, last = str(text).partition("-")
+        try:
+            span = range(int(first), int(last or first) + 1)
+        except ValueError:
+            return None
+        if not span or span[0] < 1 or span[-1] >= _MOST:
+            return None
+        found |= dict.fromkeys(span)
+    return tuple(found) or None
+
+
+def _kept(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
+    """Go on with what is in use; keep others from what was, for some seconds."""
+    wanted = {each.requester.uid for each in snapshot.manager.spec.allocations}
+    for each in snapshot.manager.status.allocations:
+        if each.status == IN_USE and each.requester is not None and each.requester.uid in wanted:
+            yield each
+        elif each.status == IN_USE and seconds:
+            at = rfc3339(snapshot.now)
+            yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=at)
+        elif each.status == COOLDOWN and _since(each) + seconds > snapshot.now:
+            yield each
+
+
+def _since(allocation: Allocation) -> float:
+    try:
+        return parse_rfc3339(allocation.time_unallocated or "")
+    except ValueError:
+        return 0.0
+
+
+def _answers(
+    snapshot: PortSnapshot, pool: Sequence[int] | None, kept: Sequence[Allocation]
+) -> Iterator[Allocation]:
+    """Answer those that have no ports, in order; those that cooling ones will do for, later."""
+    has = {each.requester.uid for each in kept if each.requester is not None}
+    taken = {port for each in kept for port in each.ports}
+    cooling = sum(len(each.ports) for each in kept if each.status == COOLDOWN)
+    free = [port for port in pool or () if port not in taken]
+    for each in snapshot.manager.spec.allocations:
+        if each.requester.uid in has:
+            continue
+        if pool is None or each.count < 1:
+            yield Allocation(status=INVALID, requester=each.requester)
+        elif each.count <= len(free):
+            yield Allocation(
+                status=IN_USE, requester=each.requester, ports=tuple(free[: each.count])
+            )
+            free = free[each.count :]
+        elif each.count > len(free) + cooling:
+            yield Allocation(status=INSUFFICIENT, requester=each.requester)
+
+
+def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocation]) -> list[Write]:
+    new = ManagerStatus(status=status, allocations=tuple(allocations))
+    if new == manager.status:
+        return []
+    written: Mapping[str, Any] = {
+        "status": status,
+        "allocations": [_written(each) for each in new.allocations],
+    }
+    return [reports.status(kinds.PORT_MANAGER, manager.metadata, written)]
+
+
+def _written(allocation: Allocation) -> Object:
+    found = {**msgspec.to_builtins(allocation), "ports": list(allocation.ports)}
+    return {name: value for name, value in found.items() if value not in (None, [])}

@@ -1,0 +1,194 @@
+"""Ports for containers: who gets which, for how long, and what is said where there are none."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dws.builders import NOW, meta, workflow
+from warren.base.objects import Change, Object, merged
+from warren.dws import kinds, ports
+from warren.dws.faults import Fault
+from warren.dws.objects import SystemConfiguration, read
+from warren.dws.ports import NnfPortManager, PortSnapshot
+
+MINUTE = 60
+
+
+def request(name: str, count: int = 1) -> Object:
+    requester = {"kind": "Workflow", "name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return {"requester": requester, "count": count}
+
+
+def raw(*requests: Object) -> Object:
+    return {
+        "kind": "NnfPortManager",
+        "metadata": meta("nnf-port-manager", "nnf-system"),
+        "spec": {"allocations": list(requests)},
+    }
+
+
+def configuration(*said: int | str, **more: Any) -> SystemConfiguration:
+    spec = {"ports": list(said), "portsCooldownInSeconds": MINUTE, **more}
+    return read({"metadata": meta("default"), "spec": spec}, SystemConfiguration)
+
+
+def answered(
+    obj: Object,
+    system: SystemConfiguration | None,
+    now: float = NOW,
+    gone: Sequence[str] = (),
+) -> tuple[Object, float | None]:
+    """Return the manager when nothing is left to write, and after how long to look again."""
+    delay = None
+    for _ in range(9):
+        manager = read(obj, NnfPortManager)
+        asking = {each.requester.uid for each in manager.spec.allocations}
+        living = asking - {f"uid-{name}" for name in gone}
+        snapshot = PortSnapshot(manager=manager, configuration=system, living=living, now=now)
+        writes, delay = ports.decide(snapshot)
+        if not writes:
+            return obj, delay
+        (write,) = writes
+        assert isinstance(write, Change)
+        assert write.kind == kinds.PORT_MANAGER
+        obj = merged(obj, write.patch)
+    raise AssertionError("it does not come to rest")
+
+
+def given_out(obj: Object) -> dict[str | None, Any]:
+    """Return the answer to each, by name; ports in Cooldown stand under None."""
+    return {
+        (each.get("requester") or {}).get("name"): list(each.get("ports", ())) or each["status"]
+        for each in obj["status"]["allocations"]
+    }
+
+
+def test_ports_are_given_out_in_order_and_no_two_have_the_same() -> None:
+    system = configuration(5000, "5010-5012", 5000)
+    found, delay = answered(raw(request("a", 2), request("b"), request("c")), system)
+    assert given_out(found) == {"a": [5000, 5010], "b": [5011], "c": [5012]}
+    assert found["status"]["status"] == "Ready"
+    assert delay is None
+
+
+def test_the_range_of_the_container_rfc_is_one_of_ports() -> None:
+    """Statement 001.33: containerHostPortRangeMin and Max."""
+    system = configuration(containerHostPortRangeMin=30000, containerHostPortRangeMax=40000)
+    found, _ = answered(raw(request("a", 2)), system)
+    assert given_out(found) == {"a": [30000, 30001]}
+
+
+def test_ports_that_were_given_back_are_kept_from_others_for_a_time() -> None:
+    system = configuration("5000-5001")
+    found, _ = answered(raw(request("a", 2)), system)
+    found, delay = answered(merged(found, {"spec": {"allocations": [request("b")]}}), system)
+    # It waits: there will be enough.
+    assert given_out(found) == {None: [5000, 5001]}
+    assert delay == MINUTE
+    later, _ = answered(found, system, now=NOW + MINUTE - 1)
+    assert given_out(later) == {None: [5000, 5001]}
+    later, delay = answered(found, system, now=NOW + MINUTE)
+    assert given_out(later) == {"b": [5000]}
+    assert delay is None
+    at_once = configuration("5000-5001", portsCooldownInSeconds=0)
+    found, _ = answered(raw(request("a", 2)), at_once)
+    found, _ = answered(merged(found, {"spec": {"allocations": [request("b")]}}), at_once)
+    assert given_out(found) == {"b": [5000]}
+
+
+def test_what_a_workflow_has_that_is_gone_is_given_back() -> None:
+    system = configuration("5000-5001", portsCooldownInSeconds=0)
+    found, _ = answered(raw(request("a", 2)), system)
+    found, _ = answered(found, system, gone=["a"])
+    assert found["spec"]["allocations"] == []
+    assert found["status"]["allocations"] == []
+
+
+def test_those_who_cannot_have_what_they_ask_for_are_told() -> None:
+    few = configuration("5000-5001")
+    found, _ = answered(raw(request("a", 3), request("b", 2)), few)
+    assert given_out(found) == {"a": "InsufficientResources", "b": [5000, 5001]}
+    for said in ([], ["http"], ["9-5"], [0], ["65000-70000"]):
+        found, _ = answered(raw(request("a")), configuration(*said))
+        assert given_out(found) == {"a": "InvalidConfiguration"}, said
+    found, _ = answered(raw(request("a")), None)
+    assert found["status"] == {"status": "SystemConfigurationNotFound", "allocations": []}
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 4)), unique_by=lambda e: e[0]),
+        max_size=8,
+    ),
+    st.integers(0, 2),
+)
+def test_no_port_is_ever_of_two_and_none_is_taken_away(
+    rounds: list[list[tuple[str, int]]], cooldown: int
+) -> None:
+    system = configuration("5000-5007", portsCooldownInSeconds=cooldown)
+    found = raw()
+    for turn, names in enumerate(rounds):
+        known = {each["requester"]["name"]: each for each in found["spec"]["allocations"]}
+        wanted = [known.get(name) or request(name, count) for name, count in names]
+        before = given_out(found) if turn else {}
+        found, _ = answered(
+            merged(found, {"spec": {"allocations": wanted}}), system, now=NOW + turn
+        )
+        dealt = [port for each in found["status"]["allocations"] for port in each.get("ports", ())]
+        assert len(dealt) == len(set(dealt))
+        assert set(dealt) <= set(range(5000, 5008))
+        for name, has in given_out(found).items():
+            if name in before and isinstance(before[name], list) and name is not None:
+                assert has == before[name]  # nothing is taken away
+
+
+# A Workflow's side
+
+
+def test_a_workflow_asks_once_and_gives_back_once() -> None:
+    wf = workflow()
+    manager = read(raw(request("other")), NnfPortManager)
+    change = ports.asked(manager, wf, 2)
+    assert change is not None
+    assert change.resource_version == manager.metadata.resource_version
+    asked = read(merged(raw(), change.patch), NnfPortManager)
+    assert [each.requester.name for each in asked.spec.allocations] == ["other", "wf"]
+    assert ports.asked(asked, wf, 2) is None
+    assert ports.assigned(asked, wf, 2) == ()
+    obj, _ = answered(msgspec.to_builtins(asked), configuration("5000-5005"))
+    has = read(obj, NnfPortManager)
+    assert list(ports.assigned(has, wf, 2)) == [5001, 5002]
+    assert not ports.are_free(has, "uid-wf")
+    freed = ports.freed(has, "uid-wf")
+    assert freed is not None
+    obj, _ = answered(merged(obj, freed.patch), configuration("5000-5005"))
+    manager = read(obj, NnfPortManager)
+    assert ports.are_free(manager, "uid-wf")
+    assert ports.freed(manager, "uid-wf") is None
+    assert ports.freed(None, "uid-wf") is None
+
+
+@pytest.mark.parametrize(
+    ("manager", "words"),
+    [
+        (None, "there is no NnfPortManager nnf-system/nnf-port-manager"),
+        (
+            answered(raw(request("wf", 9)), configuration(5000))[0],
+            "not enough ports for containers are free: 9 are needed",
+        ),
+        (
+            answered(raw(request("wf", 9)), configuration())[0],
+            "the SystemConfiguration has no ports for containers, and 9 are needed",
+        ),
+        (answered(raw(request("wf", 9)), None)[0], "the NnfPortManager finds no System"),
+    ],
+)
+def test_a_workflow_that_cannot_have_its_ports_says_why(manager: Object | None, words: str) -> None:
+    found = read(manager, NnfPortManager) if manager is not None else None
+    with pytest.raises(Fault) as raised:
+        ports.assigned(found, workflow(), 9)
+    assert str(raised.value).startswith(words)
