@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.directives.rulebook import RULES
-from tests.dws.builders import lustre, profile
+from tests.dws.builders import lustre, meta, profile
 from tests.rfc.vectors import vector
+from warren.directives.parse import parse
 from warren.directives.rules import checked
+from warren.dws import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.sharing import Sharing
 from warren.dws.validation import UNKNOWN, Facts, Persistent, findings, persistent_of
@@ -366,3 +368,60 @@ def test_storage_may_be_used_by_jobs_that_end_before_it_expires(
 ) -> None:
     """A job without a limit keeps what it uses to its end."""
     assert told("#DW persistentdw name=brief", known=facts(now=now, duration=duration)) == []
+
+
+SHARED = "#DW jobdw type=gfs2 capacity=1GiB name=fast"
+
+
+def profiled(**data: Any) -> Facts:
+    """Make facts of a cluster with one container profile, `beside`."""
+    pod = {"containers": [{"name": "main", "image": "a"}]}
+    storages = [
+        {"name": "DW_JOB_foo-fast", "minimumCapacity": "1GiB"},
+        {"name": "DW_PERSISTENT_kept", "optional": True},
+    ]
+    made = {"metadata": meta("beside"), "data": {"spec": pod, "storages": storages, **data}}
+    return replace(CONTAINER, container_profiles={"beside": containerprofiles.of(made)}, groupid=9)
+
+
+def test_a_container_has_the_storage_that_its_profile_demands() -> None:
+    """Statement 001.6: the directive names a profile and its storages.
+
+    Statement 001.8: it is held against the profile.
+    """
+    good = "#DW container name=ab profile=beside DW_JOB_foo_fast=fast"
+    assert told(SHARED, good, known=profiled()) == []
+    dashed = [parse(SHARED), parse(good.replace("foo_fast", "foo-fast"))]
+    assert findings(dashed, profiled()) == []
+    ((_, place, words),) = told(SHARED, good.replace("beside", "besides"), known=profiled())
+    assert place == "besides"
+    assert "There is no container profile named 'besides' here. Did you mean" in words
+    ((_, place, words),) = told(SHARED, good.replace("foo_fast", "foo_slow"), known=profiled())[:1]
+    assert place == "DW_JOB_foo_slow"
+    assert "The container profile 'beside' has no storage DW_JOB_foo_slow." in words
+    ((_, place, words),) = told("#DW container name=ab profile=beside", known=profiled())
+    assert place == "beside"
+    assert "needs the storage DW_JOB_foo_fast." in words
+    ((_, place, words),) = told(SHARED.replace("1GiB", "1MiB"), good, known=profiled())
+    assert place == "fast"
+    assert "The application needs 1GiB, and 'fast' has 1MiB." in words
+    (found,) = findings([parse(SHARED), parse(f"{good} DW_JOB_foo-fast=fast")], profiled())
+    assert "DW_JOB_foo_fast is there twice." in str(found.mistake)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [({"userID": 1234}, "is for user 1234 alone."), ({"groupID": 12}, "is for group 12 alone.")],
+)
+def test_a_container_profile_may_be_for_one_user_or_group(data: dict[str, int], words: str) -> None:
+    good = "#DW container name=ab profile=beside DW_JOB_foo_fast=fast"
+    ((_, place, said),) = told(SHARED, good, known=profiled(**data))
+    assert place == "beside"
+    assert words in said
+
+
+def test_no_container_runs_as_root() -> None:
+    good = "#DW container name=ab profile=beside DW_JOB_foo_fast=fast"
+    ((_, place, said),) = told(SHARED, good, known=replace(profiled(), userid=0))
+    assert place == "container"
+    assert "Containers run as the job's user, and never as root." in said

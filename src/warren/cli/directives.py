@@ -10,7 +10,8 @@ from warren.cli.common import run
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
 from warren.directives.rules import Rule
-from warren.dws import kinds, rabbits, validation
+from warren.dws import containerprofiles, kinds, rabbits, validation
+from warren.dws.node import MAKES
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.validation import UNKNOWN, Facts
 from warren.kube.kubeconfig import Access
@@ -41,19 +42,36 @@ def of_cluster(access: Access) -> Measure:
     """Return the rules of a cluster, and what it says of itself."""
     from warren.kube.http import connect
 
-    wanted = (kinds.RULE, kinds.LUSTRE, kinds.NNF_STORAGE_PROFILE, kinds.STORAGE, kinds.PERSISTENT)
+    wanted = (
+        kinds.RULE,
+        kinds.LUSTRE,
+        kinds.NNF_STORAGE_PROFILE,
+        kinds.STORAGE,
+        kinds.PERSISTENT,
+        kinds.CONTAINER_PROFILE,
+    )
 
     async def listed() -> list[list[Object]]:
         async with connect(access) as client:
             return [(await client.list(kind)).items for kind in wanted]
 
-    rules, file_systems, profiles, storages, persistent = run(listed())
+    rules, file_systems, profiles, storages, persistent, containers = run(listed())
+    known = [read(obj, Storage) for obj in storages]
+    ours = rabbits.are_ours(known)
     facts = Facts(
         userid=os.getuid(),
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
+        raw=rabbits.raw_volumes(known),
+        # What rabbits of others make and run, they do not say.
+        makes=MAKES if ours else None,
+        containers=False if ours else None,
+        container_profiles={
+            each.metadata.name: each
+            for each in map(containerprofiles.of, _within(kinds.PROFILES_NAMESPACE, containers))
+        },
+        groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)
         ],

@@ -12,7 +12,8 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import breakdown, expiry, profiles, sharing, staging
+from warren.dws import breakdown, containerprofiles, expiry, profiles, sharing, staging
+from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
@@ -78,6 +79,10 @@ class Facts:
     """The types of file systems that its rabbits make."""
     containers: bool | None = False
     """Whether it runs containers."""
+    container_profiles: Mapping[str, ContainerProfile] | None = None
+    """The profiles of containers that directives choose from, by name."""
+    groupid: int | None = None
+    """The group of the job."""
     now: float | None = None
     """In seconds since the epoch."""
     duration: float = 0.0
@@ -525,6 +530,15 @@ def _container(directive: Directive, index: int, job: _Job, facts: Facts) -> Ite
         yield directive.mistake(
             directive.command, "Only one container directive is supported for each job."
         )
+    if facts.userid == 0:
+        yield directive.mistake(
+            directive.command,
+            "Containers run as the job's user, and never as root.",
+            "Submit as another user.",
+        )
+    named = _value(directive, "profile")
+    if named is not None and facts.container_profiles is not None:
+        yield from _profiled(directive, named, job, facts)
     for argument in directive.arguments:
         if argument.value is None:
             continue
@@ -535,6 +549,68 @@ def _container(directive: Directive, index: int, job: _Job, facts: Facts) -> Ite
             yield from _contained(directive, argument.value, "persistent", job, facts)
         elif key.startswith("DW_GLOBAL_"):
             yield from _global(directive, argument, argument.value.text, facts)
+
+
+def _profiled(directive: Directive, named: Token, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    """Find what a container's profile says against its directive."""
+    available = facts.container_profiles or {}
+    profile = available.get(named.text)
+    if profile is None:
+        yield directive.mistake(
+            named,
+            f"There is no container profile named {named.text!r} here.",
+            did_you_mean(named.text, sorted(available))
+            or (f"Take {listed(sorted(available))}." if available else "Ask an admin to make it."),
+        )
+        return
+    whose = profile.restriction(facts.userid, facts.groupid)
+    if whose is not None:
+        yield directive.mistake(
+            named, f"The container profile {named.text!r} is for {whose} alone."
+        )
+    given: dict[str, Argument] = {}
+    for argument in directive.arguments:
+        name = containerprofiles.argument(argument.key.text)
+        if not name.startswith("DW_"):
+            continue
+        if name not in profile.storages:
+            yield directive.mistake(
+                argument.key,
+                f"The container profile {named.text!r} has no storage {argument.key.text}.",
+                did_you_mean(name, profile.storages),
+            )
+        elif name in given:
+            yield directive.mistake(argument.key, f"{name} is there twice.", "Once is enough.")
+        given.setdefault(name, argument)
+    for name, need in profile.storages.items():
+        if name in given:
+            yield from _enough(directive, given[name].value, need.minimum_capacity, job)
+        elif not need.optional:
+            yield directive.mistake(
+                named,
+                f"The container profile {named.text!r} needs the storage {name}.",
+                f"Add {name}= and the name of a storage of the job.",
+            )
+
+
+def _enough(
+    directive: Directive, value: Token | None, minimum: str, job: _Job
+) -> Iterator[Mistake]:
+    """Find a jobdw that is smaller than the application needs."""
+    made = job.storage.get(value.text) if value is not None else None
+    size = made.values.get("capacity") if made is not None else None
+    if value is None or not size or not minimum:
+        return
+    try:
+        little = capacity.parse(size) < capacity.parse(minimum)
+    except UserMistake:
+        return  # that is told of the jobdw
+    if little:
+        yield directive.mistake(
+            value,
+            f"The application needs {minimum}, and {value.text!r} has {size}.",
+            f"Write capacity={minimum} there.",
+        )
 
 
 def _contained(
