@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from tests.faults.schedules import Dice, climate
-from tests.faults.stories import ALLOCATIONS, Story, assert_right, live, same_luck
+from tests.faults.stories import Story, assert_right, live, rabbit_of, same_luck
 from tests.harness.extent import extent
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
@@ -74,7 +74,7 @@ def test_a_job_that_fails_has_its_results_copied_out_and_leaves_nothing(seed: in
         live(story, Dice(climate(dice), dice), stops(dice))
         assert story.job.result is Result.FAILED
         assert story.job.status == 3 << 8
-        assert set(story.copied) == set(ALLOCATIONS)
+        rabbit_of(story.copied)
 
 
 @pytest.mark.parametrize("seed", seeds(4))
@@ -91,4 +91,4 @@ def test_a_job_that_is_cancelled_at_any_time_leaves_nothing(seed: int) -> None:
             assert not story.copied
         elif "exception" not in story.events[story.events.index("epilog-start") :]:
             # A job that is cancelled once more while it ends has its copies given up.
-            assert set(story.copied) == set(ALLOCATIONS)
+            rabbit_of(story.copied)
