@@ -747,9 +747,12 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     single = {action for action in actions if action[0] == "get"}
     # What was told before is counted: nothing is, here.
     again = {("patch", kinds.EVENT.plural)}
-    # None of these jobs has ports.
-    ports = {("patch", "nnfportmanagers"), ("patch", "nnfportmanagers/status")}
-    known = actions - single | watching(*informers._informers) | again | ports
+    # None of these jobs has a container.
+    containers = {("patch", "nnfportmanagers"), ("patch", "nnfportmanagers/status")}
+    containers |= {(verb, "jobs") for verb in ("create", "delete", "patch")}
+    containers |= {(verb, "nnfcontainerprofiles") for verb in ("create", "delete")}
+    containers |= {("create", "services"), ("create", "configmaps")}
+    known = actions - single | watching(*informers._informers) | again | containers
     assert needed("warren-controllers") == known
     assert single <= granted("warren-controllers")
     owners = {
@@ -791,6 +794,8 @@ def test_the_instance_reads_what_jobs_are_judged_by_and_writes_what_owners_share
         kinds.PERSISTENT,
         kinds.SERVERS,
         kinds.SYSTEM_CONFIGURATION,
+        kinds.CONTAINER_PROFILE,
+        kinds.NODE,
     )
 
     owners = {("patch", kinds.PERSISTENT.plural)}  # what they share and destroy
@@ -885,7 +890,8 @@ def test_roles_are_about_what_is_served() -> None:
         for part in ("", "/status", "/finalizers")
         if part != "/status" or "status" in crd["spec"]["versions"][0].get("subresources", {})
     }
-    served |= {(kind.group, kind.plural) for kind in (kinds.NAMESPACE, kinds.EVENT)}
+    builtin = (kinds.NAMESPACE, kinds.EVENT, kinds.JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.NODE)
+    served |= {(kind.group, kind.plural) for kind in builtin}
     for obj in manifests("rbac"):
         if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] != "warren-admin":
             for rule in obj["rules"]:

@@ -47,6 +47,12 @@ NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, s
 EVENT: Final = Kind("", "v1", "Event", "events")
 """What is told of an object. It is Kubernetes', and none of the kinds here."""
 
+JOB: Final = Kind("batch", "v1", "Job", "jobs", status=True)
+SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
+CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
+NODE: Final = Kind("", "v1", "Node", "nodes", namespaced=False, status=True)
+"""What containers are made of, and run on. They are Kubernetes', and none of the kinds here."""
+
 ALL: Final = (
     WORKFLOW,
     COMPUTES,
@@ -73,7 +79,7 @@ ALL: Final = (
 FOR_WORKLOAD_MANAGERS: Final = (BREAKDOWN, SERVERS, COMPUTES)
 """What of a Workflow its workload manager reads and fills in."""
 
-DEPENDENTS: Final = (*FOR_WORKLOAD_MANAGERS, NNF_STORAGE_PROFILE)
+DEPENDENTS: Final = (*FOR_WORKLOAD_MANAGERS, NNF_STORAGE_PROFILE, CONTAINER_PROFILE)
 """What is a Workflow's alone, and goes with it."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -102,7 +102,7 @@ def assigned(manager: NnfPortManager | None, workflow: Workflow, count: int) -> 
     """
     found = manager.answer(workflow.metadata.uid) if manager is not None else None
     if manager is None:
-        raise Fault(f"there is no NnfPortManager {MANAGER}", severity="Major")
+        raise Fault(f"there is no NnfPortManager {MANAGER}: an admin has to make it")
     if found is None:
         if manager.status.status == "SystemConfigurationNotFound":
             where = manager.spec.system_configuration.key

@@ -24,6 +24,8 @@ from warren.dws.objects import LustreProfile, Malformed, Meta, NnfStorageProfile
 def choices_of(obj: Object) -> tuple[str, ...]:
     """Index the profiles that directives choose from, by their namespace: no copies."""
     namespace, data = obj["metadata"].get("namespace"), obj.get("data")
+    if data is None and obj.get("kind") == kinds.CONTAINER_PROFILE.name:
+        data = obj.get("spec")  # the container RFC's form
     if namespace != kinds.PROFILES_NAMESPACE or not isinstance(data, Mapping):
         return ()
     return () if data.get("pinned") else (namespace,)

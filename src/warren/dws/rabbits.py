@@ -164,11 +164,6 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     return min(offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
 
 
-def are_ours(rabbits: Iterable[Storage]) -> bool:
-    """Return whether agents of Warren keep some of the rabbits: others do not label theirs."""
-    return any(labels.RAW_VOLUMES in rabbit.metadata.labels for rabbit in rabbits)
-
-
 def _raw_volumes(meta: Meta) -> RawVolumes:
     label = meta.labels.get(labels.RAW_VOLUMES)
     return RawVolumes(label) if label in set(RawVolumes) else RawVolumes.FOR_ROOT

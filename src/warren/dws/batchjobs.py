@@ -1,0 +1,59 @@
+"""Kubernetes' batch Jobs, as far as containers beside jobs need them."""
+
+from typing import Final
+
+import msgspec
+
+from warren.dws.objects import Meta
+
+_GOOD: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class Condition(_Struct, frozen=True):
+    type: str
+    status: str = "True"
+    reason: str = ""
+    message: str = ""
+
+
+class JobSpec(_Struct, frozen=True):
+    active_deadline_seconds: int | None = None
+
+
+class JobStatus(_Struct, frozen=True):
+    ready: int | None = None
+    """Pods that are."""
+    start_time: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class BatchJob(_Struct, frozen=True):
+    """One pod after the other on one rabbit, until one of them succeeds."""
+
+    metadata: Meta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What is the case."""
+        return tuple(each for each in self.status.conditions or () if each.status == "True")
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a pod of it runs, or has run."""
+        return bool(self.status.ready or self.conditions)
+
+    @property
+    def failure(self) -> Condition | None:
+        """Why it has failed, if it has."""
+        return next((each for each in self.conditions if each.type not in _GOOD), None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a pod has succeeded."""
+        return any(each.type == "Complete" for each in self.conditions)

@@ -1,0 +1,314 @@
+"""What an application beside a job is made of: a Service, a ConfigMap, and a batch Job per rabbit.
+
+The profile's pod, with the storage, variables, ports and identity that it has for one Workflow
+(dws-spec section 12.3; the ConfigMap is the container RFC's).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.dws import children, labels
+from warren.dws.containerprofiles import (
+    CONFIG,
+    HOST_PASSWD,
+    PASSWD,
+    SHADOW,
+    ContainerProfile,
+    StorageNeed,
+    ports_of,
+    volume_name,
+)
+from warren.dws.objects import Workflow
+
+FOREGROUND: Final = "foregroundDeletion"
+"""Keeps a Job, however it is deleted, until its pods have gone: what they use is unmounted then."""
+
+_INIT: Final = "user-init-passwd"
+
+_INIT_SCRIPT: Final = """\
+name=user
+while IFS=: read -r entry _ uid gid _; do
+    if [ "$uid:$gid" = "{userid}:{groupid}" ]; then name=$entry; break; fi
+done < /host/passwd
+{{
+    while IFS=: read -r entry word uid rest; do
+        [ "$uid" = "{userid}" ] || [ "$entry" = "$name" ] || echo "$entry:$word:$uid:$rest"
+    done < /etc/passwd
+    echo "$name:x:{userid}:{groupid}::/home/user:/bin/sh"
+}} > /config/passwd
+echo "$name:*:::::::" > /config-shadow/shadow
+"""
+"""Gives the job's user a name in the container: the one that the rabbit knows, or `user`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A storage as one application has it."""
+
+    need: StorageNeed
+    path: str
+    """Where rabbits have it mounted."""
+    claim: str | None = None
+    """The volume claim of a global file system."""
+    is_indexed: bool = False
+    """Whether it has a directory for each compute node."""
+
+    @property
+    def name(self) -> str:
+        return volume_name(self.need.name)
+
+    @property
+    def place(self) -> str:
+        """Where it is in containers."""
+        return self.need.place or self.path
+
+    def source(self) -> Object:
+        """Write it as a volume of a pod."""
+        if self.claim is not None:
+            return {"name": self.name, "persistentVolumeClaim": {"claimName": self.claim}}
+        return {"name": self.name, "hostPath": {"path": self.path, "type": "Directory"}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Application:
+    """What one directive runs."""
+
+    workflow: Workflow
+    index: int
+    name: str
+    """The directive's."""
+    profile: ContainerProfile
+    volumes: Sequence[Volume] = ()
+    nodes: Mapping[str, Sequence[str]]
+    """The compute nodes of the Workflow, by rabbit."""
+    ports: Sequence[int] = ()
+
+    @property
+    def rabbits(self) -> list[str]:
+        return sorted(self.nodes)
+
+    def job_name(self, rabbit: str) -> str:
+        """Return the name of the Job on a rabbit."""
+        return f"{self.workflow.metadata.name}-{rabbit}"
+
+    def variables(self) -> dict[str, str]:
+        """Return what containers and the job's tasks are told of the application."""
+        return {
+            **port_variables(self.profile, self.ports),
+            "NNF_CONTAINER_SUBDOMAIN": self.workflow.metadata.name,
+            "NNF_CONTAINER_DOMAIN": self._domain,
+            "NNF_CONTAINER_HOSTNAMES": ",".join(self.rabbits),
+            # As the container RFC calls it.
+            "NNF_CONTAINER_NODES": " ".join(self.rabbits),
+        }
+
+    @property
+    def _domain(self) -> str:
+        return f"{self.workflow.metadata.namespace}.svc.cluster.local"
+
+    def service(self) -> Object:
+        """Make the headless Service by which containers find each other."""
+        name = self.workflow.metadata.name
+        return {
+            "metadata": children.metadata(self.workflow, name),
+            "spec": {
+                "clusterIP": "None",
+                "selector": {labels.CONTAINER: name},
+                # Names resolve from the start, so that those who start first may wait for others.
+                "publishNotReadyAddresses": True,
+            },
+        }
+
+    @property
+    def config_name(self) -> str:
+        return f"{self.workflow.metadata.name}-container-{self.name}"
+
+    def config(self) -> Object | None:
+        """Make the ConfigMap of the container RFC, if the profile mounts it."""
+        pod = self.profile.data.spec or {}
+        mounted = {
+            mount.get("name")
+            for container in pod.get("containers") or ()
+            for mount in container.get("volumeMounts") or ()
+        }
+        if CONFIG not in mounted:
+            return None
+        storages = [
+            {
+                "name": each.need.name,
+                "mountPath": each.place,
+                "mountType": "indexed-mount" if each.is_indexed else "mount",
+            }
+            for each in self.volumes
+        ]
+        data = {
+            "nnfContainerNodes": json.dumps(self.rabbits),
+            "nnfContainerSubdomain": self.workflow.metadata.name,
+            "nnfContainerDomain": self._domain,
+            "storages": json.dumps(storages),
+            "computes": json.dumps({each: list(self.nodes[each]) for each in self.rabbits}),
+        }
+        meta = children.metadata(self.workflow, self.config_name, self.index)
+        return {"metadata": meta, "data": data}
+
+    def jobs(self) -> Iterator[Object]:
+        """Make the Job of each rabbit."""
+        for rabbit in self.rabbits:
+            meta = children.metadata(self.workflow, self.job_name(rabbit), self.index, FOREGROUND)
+            meta["labels"] |= self._labels
+            yield {
+                "metadata": meta,
+                "spec": {
+                    "backoffLimit": self.profile.data.retry_limit,
+                    "completions": 1,
+                    "parallelism": 1,
+                    "template": {
+                        "metadata": {"labels": meta["labels"]},
+                        "spec": self._pod(rabbit),
+                    },
+                },
+            }
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        meta = self.workflow.metadata
+        return {
+            labels.CONTAINER: meta.name,
+            labels.PINNED_CONTAINER_PROFILE_NAME: children.name(self.workflow, self.index),
+            labels.PINNED_CONTAINER_PROFILE_NAMESPACE: meta.namespace,
+        }
+
+    def _pod(self, rabbit: str) -> Object:
+        given = dict(self.profile.data.spec or {})
+        prepared = [
+            {**each, "securityContext": self._identity} for each in given.get("initContainers", ())
+        ]
+        return {
+            "automountServiceAccountToken": False,
+            **given,
+            "initContainers": [*prepared, self._naming()],
+            "containers": list(self._containers()),
+            "volumes": [*given.get("volumes", ()), *self._sources()],
+            "hostname": rabbit,
+            "subdomain": self.workflow.metadata.name,
+            "restartPolicy": "Never",
+            "nodeSelector": {"kubernetes.io/hostname": rabbit},
+            "tolerations": [
+                {
+                    "key": "cray.nnf.node",
+                    "operator": "Equal",
+                    "value": "true",
+                    "effect": "NoSchedule",
+                }
+            ],
+            "securityContext": {"fsGroup": self.workflow.spec.group_id},
+        }
+
+    def _sources(self) -> Iterator[Object]:
+        yield {"name": PASSWD, "emptyDir": {}}
+        yield {"name": SHADOW, "emptyDir": {}}
+        yield {"name": HOST_PASSWD, "hostPath": {"path": "/etc/passwd", "type": "File"}}
+        for each in self.volumes:
+            yield each.source()
+        if self.config() is not None:
+            yield {"name": CONFIG, "configMap": {"name": self.config_name}}
+
+    @property
+    def _identity(self) -> Object:
+        spec = self.workflow.spec
+        return {
+            "runAsUser": spec.user_id,
+            "runAsGroup": spec.group_id,
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+    def _naming(self) -> Object:
+        """Make the init container that gives the user a name."""
+        spec = self.workflow.spec
+        script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id)
+        return {
+            "name": _INIT,
+            "image": self.profile.containers[0]["image"],
+            "command": ["/bin/sh", "-c", script],
+            "securityContext": self._identity,
+            "volumeMounts": [
+                {"name": PASSWD, "mountPath": "/config"},
+                {"name": SHADOW, "mountPath": "/config-shadow"},
+                {"name": HOST_PASSWD, "mountPath": "/host/passwd", "readOnly": True},
+            ],
+        }
+
+    def _containers(self) -> Iterator[Object]:
+        dealt = iter(self.ports)
+        for container in self.profile.containers:
+            count = ports_of(container, self.profile.data.num_ports)
+            own = list(islice(dealt, count))
+            made = {
+                **container,
+                "env": [*container.get("env", ()), *self._environment(container)],
+                "securityContext": self._identity,
+                "volumeMounts": list(self._mounts(container)),
+            }
+            ports = list(_ports(container, own))
+            yield {**made, "ports": ports} if ports else made
+
+    def _environment(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        meta = self.workflow.metadata
+        found = {
+            **{each.need.argument: _place(container, each) for each in self.volumes},
+            **self.variables(),
+            "DW_WORKFLOW_NAME": meta.name,
+            "DW_WORKFLOW_NAMESPACE": meta.namespace,
+        }
+        for name, value in found.items():
+            yield {"name": name, "value": value}
+        where = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+        yield {"name": "NNF_NODE_NAME", "valueFrom": where}
+
+    def _mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        own = container.get("volumeMounts", ())
+        named = {each["name"] for each in own}
+        there = {each.name for each in self.volumes}
+        optional = {volume_name(each.name) for each in self.profile.data.storages} - there
+        yield from (each for each in own if each["name"] not in optional)
+        yield {"name": PASSWD, "mountPath": "/etc/passwd", "subPath": "passwd"}
+        yield {"name": SHADOW, "mountPath": "/etc/shadow", "subPath": "shadow"}
+        for each in self.volumes:
+            if each.name not in named:
+                yield {"name": each.name, "mountPath": each.place}
+
+
+def _place(container: Mapping[str, Any], volume: Volume) -> str:
+    """Return where a container has a storage: it may say so itself."""
+    for mount in container.get("volumeMounts", ()):
+        if mount["name"] == volume.name:
+            return str(mount["mountPath"])
+    return volume.place
+
+
+def _ports(container: Mapping[str, Any], given: Sequence[int]) -> Iterator[Object]:
+    """Map the rabbit's ports to those that the container declares, and others to themselves."""
+    declared = list(container.get("ports", ()))
+    for number, port in enumerate(given):
+        own = declared[number] if number < len(declared) else {"containerPort": port}
+        yield {"protocol": "TCP", **own, "hostPort": port}
+
+
+def port_variables(profile: ContainerProfile, given: Sequence[int]) -> dict[str, str]:
+    """Return what names the ports of each container; nothing where there are none."""
+    if not given:
+        return {}
+    found = {"NNF_CONTAINER_PORTS": ",".join(map(str, given))}
+    first = 0
+    for container in profile.containers:
+        count = ports_of(container, profile.data.num_ports)
+        name = container["name"].replace("-", "_")
+        found[f"NNF_CONTAINER_PORTS_{name}"] = ",".join(map(str, given[first : first + count]))
+        first += count
+    return found
