@@ -1,5 +1,6 @@
 """Workflows: what a pass sees, when it looks at the API itself, and whose news wakes it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, running
 from tests.dws.builders import COPY_IN, JOBDW, meta, raw_workflow
 from warren.base.objects import Key, Kind
+from warren.controllers.ports import PortController
 from warren.controllers.workflow import WorkflowController
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, ports
 
 KEY = Key("default", "wf")
 FIRST = Key("default", "wf-0")
@@ -313,3 +315,95 @@ def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:
             assert status(api)["status"] != "Error"
 
     with_controller(story)
+
+
+# Containers
+
+
+def test_a_workflow_with_a_container_lives_its_whole_life() -> None:
+    """With its ports, on a rabbit that is a node of the cluster; the test is the kubelet."""
+
+    async def main(api: Api) -> None:
+        controllers = [
+            WorkflowController(api, api.informers, api.clock, "/mnt/nnf").reconciler,
+            PortController(api, api.informers, api.clock).reconciler,
+        ]
+        container = {"name": "main", "image": "a", "ports": [{"containerPort": 80}]}
+        data = {"spec": {"containers": [container]}}
+        profile = {"kind": "NnfContainerProfile", "metadata": meta("foo", "nnf-system")}
+        await api.add(kinds.CONTAINER_PROFILE, {**profile, "data": data})
+        wired = [{"name": "r0", "type": "Rabbit", "computesAccess": [{"name": "n0", "index": 0}]}]
+        spec = {"storageNodes": wired, "ports": [5000], "portsCooldownInSeconds": 0}
+        await api.add(kinds.SYSTEM_CONFIGURATION, {"metadata": meta("default"), "spec": spec})
+        where = {"kind": "SystemConfiguration", "name": "default", "namespace": "default"}
+        managed = {"systemConfiguration": where, "allocations": []}
+        key = ports.MANAGER
+        await api.add(
+            kinds.PORT_MANAGER, {"metadata": meta(key.name, key.namespace), "spec": managed}
+        )
+        await api.add(kinds.NODE, {"metadata": {"name": "r0"}})
+
+        async def until(state: str) -> Any:
+            await api.change(kinds.WORKFLOW, KEY, {"spec": {"desiredState": state}})
+            await caught_up()
+            found = status(api)
+            assert (found["state"], found["message"]) == (state, found["message"])
+            return found
+
+        async with running(api, *(each.run() for each in controllers)):
+            made = raw_workflow("#DW container name=beside profile=foo", state=None)
+            made["metadata"].pop("uid")
+            await api.add(kinds.WORKFLOW, made)
+            await caught_up()
+            assert status(api)["ready"], status(api)
+            assert api.keys(kinds.CONTAINER_PROFILE) == ["default/wf-0", "nnf-system/foo"]
+            found = await until("Setup")
+            assert found["ready"], found
+            assert found["env"]["NNF_CONTAINER_PORTS_main"] == "5000"
+            assert (await until("DataIn"))["ready"]
+            await api.change(kinds.COMPUTES, KEY, {"data": [{"name": "n0"}]})
+            assert "pending container start" in (await until("PreRun"))["message"]
+            assert api.keys(kinds.JOB) == ["default/wf-r0"]
+            job = Key("default", "wf-r0")
+            await api.change(kinds.JOB, job, {"status": {"ready": 1}}, status=True)
+            await caught_up()
+            assert status(api)["ready"], status(api)
+            assert "pending container finish" in (await until("PostRun"))["message"]
+            assert api.find(kinds.JOB, job)["spec"]["activeDeadlineSeconds"] >= 300
+            done = [{"type": "Complete", "status": "True"}]
+            await api.change(kinds.JOB, job, {"status": {"conditions": done}}, status=True)
+            await caught_up()
+            assert status(api)["ready"], status(api)
+            assert (await until("DataOut"))["ready"]
+            await until("Teardown")
+            # Its garbage collector is not here: the pods are gone.
+            await api.change(kinds.JOB, job, {"metadata": {"finalizers": None}})
+            await asyncio.sleep(5)
+            assert status(api)["ready"], status(api)
+            assert api.keys(kinds.JOB) == []
+            assert api.find(kinds.PORT_MANAGER, key)["status"]["allocations"] in ([], ())
+
+    alone(main)
+
+
+def test_containers_that_never_start_fail_their_workflow_without_other_news() -> None:
+    async def main(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        container = {"name": "main", "image": "a"}
+        data = {"spec": {"containers": [container]}, "preRunTimeoutSeconds": 30}
+        wired = [{"name": "r0", "type": "Rabbit", "computesAccess": [{"name": "n0", "index": 0}]}]
+        spec = {"storageNodes": wired, "portsCooldownInSeconds": 0}
+        await api.add(kinds.SYSTEM_CONFIGURATION, {"metadata": meta("default"), "spec": spec})
+        await api.add(kinds.NODE, {"metadata": {"name": "r0"}})
+        directive = "#DW container name=beside profile=foo"
+        made = raw_workflow(directive, state="DataIn", desired="PreRun", ready=True)
+        workflow = await api.add(kinds.WORKFLOW, made)
+        await child(api, kinds.CONTAINER_PROFILE, workflow, FIRST, data={**data, "pinned": True})
+        await computes(api, workflow, "n0")
+        async with running(api, controller.reconciler.run()):
+            await caught_up()
+            assert "pending container start" in status(api)["message"]
+            await asyncio.sleep(31)
+            assert "failed to start after 30 seconds" in status(api)["message"]
+
+    alone(main)

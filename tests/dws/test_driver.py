@@ -33,8 +33,9 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Key, Write, key_of
 from warren.dws import kinds, labels
-from warren.dws.driver import HANDLERS, WorkflowSnapshot, decide
+from warren.dws.driver import HANDLERS, decide
 from warren.dws.objects import NnfDataMovement, State, Storage, Workflow, read
+from warren.dws.workflowsnapshot import WorkflowSnapshot
 
 ALL = (JOBDW, COPY_IN, COPY_OUT)
 SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"
@@ -42,7 +43,7 @@ SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"
 
 def seen(wf: Workflow, **others: Any) -> WorkflowSnapshot:
     """Make a view of a Workflow whose children are given as lists."""
-    named = {
+    named: dict[str, Any] = {
         kind: {each.metadata.name: each for each in others.pop(kind, ())}
         for kind in ("breakdowns", "servers", "storages", "accesses")
     }

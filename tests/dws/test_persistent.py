@@ -28,7 +28,7 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Key, key_of
 from warren.dws import kinds, labels, nodelocal, persistent
-from warren.dws.driver import WorkflowSnapshot, decide
+from warren.dws.driver import decide
 from warren.dws.objects import (
     DirectiveBreakdown,
     Meta,
@@ -40,6 +40,7 @@ from warren.dws.objects import (
     read,
 )
 from warren.dws.persistent import Instance
+from warren.dws.workflowsnapshot import WorkflowSnapshot
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = "#DW persistentdw name=pers"
@@ -248,7 +249,7 @@ def test_only_directives_that_name_instances_have_them_looked_up() -> None:
 
 
 def seen(wf: Workflow, instance: Instance | None = None, **more: Any) -> WorkflowSnapshot:
-    named = {
+    named: dict[str, Any] = {
         kind: {each.metadata.name: each for each in more.pop(kind, ())}
         for kind in ("breakdowns", "accesses")
     }

@@ -16,7 +16,7 @@ from warren.wlm.embedded.validator import LONGEST, MOST, StorageValidator
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 
 
-def refused(directive: str, *profiles: Any, creator: int | None = None) -> str:
+def refused(directive: str, *profiles: Any, creator: int | None = None, **more: Any) -> str:
     """Return what the author of a job with a directive is told."""
     graph = Graph(system((2, 144)))
     validator = StorageValidator(
@@ -30,6 +30,7 @@ def refused(directive: str, *profiles: Any, creator: int | None = None) -> str:
         nodes=lambda name: None,
         now=lambda: 0.0,
         creator=creator,
+        **more,
     )
     with pytest.raises(UserMistake) as mistake:
         validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)
@@ -113,3 +114,16 @@ def test_a_site_may_have_persistent_storage_created_by_the_owner_alone() -> None
     for name in ("profile=no", "name=a"):  # its user may, and hears of other mistakes
         own = refused(f"#DW create_persistent type=xfs capacity=1GiB {name}", creator=1001)
         assert "instance owner" not in own
+
+
+@pytest.mark.parametrize(
+    ("containers", "words"),
+    [
+        (None, "Containers cannot run here"),
+        ({}, "There is no container profile named 'beside' here. Ask an admin to make it."),
+    ],
+)
+def test_a_container_is_judged_at_submit(containers: Any, words: str) -> None:
+    """Statement 001.8: before the job is accepted, too."""
+    directive = "#DW container name=ab profile=beside"
+    assert words in refused(directive, containers=lambda: containers)

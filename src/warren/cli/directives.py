@@ -11,7 +11,6 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
 from warren.directives.rules import Rule
 from warren.dws import containerprofiles, kinds, rabbits, validation
-from warren.dws.node import MAKES
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.validation import UNKNOWN, Facts
 from warren.kube.kubeconfig import Access
@@ -49,24 +48,22 @@ def of_cluster(access: Access) -> Measure:
         kinds.STORAGE,
         kinds.PERSISTENT,
         kinds.CONTAINER_PROFILE,
+        kinds.NODE,
     )
 
     async def listed() -> list[list[Object]]:
         async with connect(access) as client:
             return [(await client.list(kind)).items for kind in wanted]
 
-    rules, file_systems, profiles, storages, persistent, containers = run(listed())
-    known = [read(obj, Storage) for obj in storages]
-    ours = rabbits.are_ours(known)
+    rules, file_systems, profiles, storages, persistent, containers, nodes = run(listed())
     facts = Facts(
         userid=os.getuid(),
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw=rabbits.raw_volumes(known),
-        # What rabbits of others make and run, they do not say.
-        makes=MAKES if ours else None,
-        containers=False if ours else None,
+        raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
+        # Whose controllers run them on its nodes is not known.
+        containers=None if nodes else False,
         container_profiles={
             each.metadata.name: each
             for each in map(containerprofiles.of, _within(kinds.PROFILES_NAMESPACE, containers))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from warren.base.accounts import groups_of
 from warren.base.clock import Clock
@@ -10,7 +10,8 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.persistent import Instances
-from warren.dws import driver, kinds, labels, nodelocal, persistent, reports
+from warren.dws import containerlife, driver, kinds, labels, nodelocal, persistent, ports, reports
+from warren.dws.batchjobs import BatchJob
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -24,6 +25,8 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
+from warren.dws.ports import NnfPortManager
+from warren.dws.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
 from warren.kube.perform import perform
@@ -36,6 +39,7 @@ _CHILDREN: Final = (
     kinds.NNF_STORAGE,
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
+    kinds.JOB,
 )
 
 
@@ -60,6 +64,8 @@ class WorkflowController:
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
             informers.of(kind).listen(_of_workflow(add))
+        informers.of(kinds.NODE)
+        informers.of(kinds.PORT_MANAGER).listen(self._ports_changed)
         self._instances = Instances(client, informers)
         informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
         informers.of(kinds.SERVERS).listen(self._part_changed)
@@ -85,9 +91,15 @@ class WorkflowController:
         writes = [] if live else driver.decide(snapshot)
         if not live and not driver.reports_error(workflow, writes):
             await perform(self._client, writes)
-            return None
+            return containerlife.deadline(snapshot)
         own = labels.of_workflow(workflow)
-        children = {kind: (await self._client.list(kind, labels=own)).items for kind in _CHILDREN}
+        kept = [
+            kind
+            for kind in _CHILDREN
+            # What no directive has asked for is not asked for, either.
+            if snapshot.contained or kind not in (kinds.JOB, kinds.CONTAINER_PROFILE)
+        ]
+        children |= {kind: (await self._client.list(kind, labels=own)).items for kind in kept}
         instances = {each.name: await self._instances.read(each) for each in named}
         if not live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
@@ -105,6 +117,13 @@ class WorkflowController:
         for each in self._informers.of(kinds.WORKFLOW).by("instance", instance):
             if not (each.get("status") or {}).get("ready"):
                 self.reconciler.add(key_of(each))
+
+    def _ports_changed(self, obj: Object) -> None:
+        """Wake the Workflows that wait for their ports, or for having given them back."""
+        for key in ports.workflows_of(obj):
+            found = self._informers.of(kinds.WORKFLOW).get(key)
+            if found is not None and not (found.get("status") or {}).get("ready"):
+                self.reconciler.add(key)
 
     def _part_changed(self, obj: Object) -> None:
         for instance in labels.persistent_of(obj):
@@ -155,11 +174,11 @@ class WorkflowController:
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
         instances: Mapping[str, persistent.Instance | None],
-    ) -> driver.WorkflowSnapshot:
+    ) -> WorkflowSnapshot:
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
 
-        return driver.WorkflowSnapshot(
+        return WorkflowSnapshot(
             workflow=workflow,
             breakdowns=by_name(kinds.BREAKDOWN, DirectiveBreakdown),
             servers=by_name(kinds.SERVERS, Servers),
@@ -178,9 +197,29 @@ class WorkflowController:
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             places=self._places,
+            **self._for_containers(workflow, children),
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),
         )
+
+    def _for_containers(
+        self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]
+    ) -> dict[str, Any]:
+        """Return what Workflows with containers look at."""
+        if not containerlife.is_wanted(workflow.spec.dw_directives):
+            return {}
+        profiles = self._informers.of(kinds.CONTAINER_PROFILE)
+        raw = self._informers.of(kinds.PORT_MANAGER).get(ports.MANAGER)
+        return {
+            "container_profiles": {
+                obj["metadata"]["name"]: obj
+                for obj in profiles.by("profiles", kinds.PROFILES_NAMESPACE)
+            },
+            "pinned": {obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]},
+            "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
+            "ports": read(raw, NnfPortManager) if raw is not None else None,
+            "runners": {obj["metadata"]["name"] for obj in self._informers.of(kinds.NODE).all()},
+        }
 
 
 class _Rabbits(Mapping[str, Storage]):

@@ -31,9 +31,10 @@ from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.site import Site
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
-from warren.dws import kinds
+from warren.dws import containerprofiles, kinds
+from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
+from warren.dws.objects import LustreFileSystem, Malformed, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
@@ -42,7 +43,7 @@ from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
 from warren.journal import Journal
 from warren.kube.client import Client
-from warren.kube.informer import Informers
+from warren.kube.informer import Informer, Informers
 from warren.kube.runtime import Reconciler
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.local import LocalClient
@@ -234,6 +235,7 @@ def _validator(
 ) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
+    runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
     instances = Instances(informers)
     storage, clock = settings.storage, stands_on.clock
     rabbit = settings.rabbit
@@ -257,7 +259,19 @@ def _validator(
         maximums={str(kind): most for kind, most in rabbit.policy.maximums.items()},
         creator=stands_on.owner if rabbit.restricts_persistent else None,
         unsaved=rabbit.unsaved_results,
+        containers=lambda: _containers(runners, applications),
     )
+
+
+def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | None:
+    """Return the profiles of containers that jobs choose from; None where no rabbit runs any."""
+    if not runners.all():
+        return None
+    found = {}
+    for obj in applications.by("profiles", kinds.PROFILES_NAMESPACE):
+        with suppress(Malformed):  # written before there were rules
+            found[obj["metadata"]["name"]] = containerprofiles.of(obj)
+    return found
 
 
 def controllers(

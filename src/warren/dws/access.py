@@ -33,6 +33,7 @@ SERVERS = "servers"
 TEARDOWN: Final[Mapping[str, State]] = {
     "copy_in": State.PRE_RUN,
     "copy_out": State.TEARDOWN,
+    "container": State.TEARDOWN,
 }
 """In which state rabbits unmount what a command had them mount (dws-spec section 8)."""
 

@@ -6,8 +6,6 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -15,12 +13,12 @@ import msgspec
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro
 from warren.base.words import plural
-from warren.directives.diagnostics import Mistake
-from warren.directives.parse import Directive, parse
+from warren.directives.parse import Directive
 from warren.dws import (
     access,
     breakdown,
     children,
+    containerlife,
     kinds,
     labels,
     location,
@@ -28,103 +26,25 @@ from warren.dws import (
     movement,
     nodelocal,
     persistent,
-    rabbits,
     reports,
     servers,
     sharing,
     staging,
     storage,
     tolerance,
-    validation,
     workflowstates,
 )
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.objects import (
-    Computes,
-    DirectiveBreakdown,
     DriverStatus,
-    LustreFileSystem,
     NnfAccess,
     NnfDataMovement,
     NnfStorage,
-    Servers,
     State,
-    Storage,
     Workflow,
 )
 from warren.dws.persistent import Instance
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkflowSnapshot:
-    """A Workflow and what belongs to it. Children are by name, in the Workflow's namespace."""
-
-    workflow: Workflow
-    breakdowns: Mapping[str, DirectiveBreakdown]
-    servers: Mapping[str, Servers]
-    storages: Mapping[str, NnfStorage]
-    accesses: Mapping[str, NnfAccess]
-    movements: Sequence[NnfDataMovement]
-    computes: Computes | None
-    file_systems: Sequence[LustreFileSystem]
-    rabbits: Mapping[str, Storage]
-    """All of them: each is read when it is looked at."""
-    instances: Mapping[str, Instance] = field(default_factory=dict)
-    """The persistent storage that the directives name, by name: what there is of it."""
-    groups: Collection[int] = ()
-    """The groups of the Workflow's user, where an instance is shared with some."""
-    dependents: Sequence[tuple[Kind, Key]]
-    """Everything that is labelled as the Workflow's, of whatever kind."""
-    wiring: Mapping[str, str] | None = None
-    """The rabbit of each compute node, empty for one without; None while that is not known."""
-    places: Mapping[str, int] = field(default_factory=dict)
-    """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
-    mount_prefix: str
-    """Where nodes mount; a Workflow's own place under it has its UID in its name."""
-    now: float
-
-    def child(self, index: int) -> str:
-        """Return the name of the objects made for one directive."""
-        return children.name(self.workflow, index)
-
-    def mount_path(self, index: int) -> str:
-        """Return where the storage of one directive is mounted, on computes as on rabbits."""
-        return f"{self.mount_prefix}/{self.workflow.metadata.uid}-{index}"
-
-    @cached_property
-    def lost(self) -> frozenset[str]:
-        """The compute nodes that the Workflow goes on without."""
-        return tolerance.of(self.workflow.metadata)
-
-    @cached_property
-    def directives(self) -> Sequence[Directive]:
-        return [parse(text) for text in self.workflow.spec.dw_directives]
-
-    @cached_property
-    def mistakes(self) -> Mapping[int, Mistake]:
-        """The first mistake of each directive that has one, by the directive's index."""
-        wanted = any(each.values.get("type") == "raw" for each in self.directives)
-        facts = validation.Facts(
-            userid=self.workflow.spec.user_id,
-            file_systems=self.file_systems,
-            raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
-        )
-        first: dict[int, Mistake] = {}
-        for found in validation.findings(self.directives, facts):
-            first.setdefault(found.directive, found.mistake)
-        return first
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a handler writes, and what it waits for; None when it is done."""
-
-    writes: Sequence[Write] = ()
-    waiting: str | None = None
-    env: Mapping[str, str] | None = None
-
-
-_DONE: Final = Outcome()
+from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _GRAVE: Final = ("TransientCondition", "Error")
 
@@ -139,7 +59,8 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
         snapshot.workflow.spec.desired_state is State.TEARDOWN
         or snapshot.workflow.metadata.deleting
     )
-    return ending and not (snapshot.storages or snapshot.accesses or snapshot.movements)
+    left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.jobs
+    return ending and not left
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
@@ -282,10 +203,10 @@ def _attempt(
     snapshot: WorkflowSnapshot, driver: DriverStatus, directive: Directive, handler: Handler | None
 ) -> tuple[DriverStatus, Outcome]:
     try:
-        outcome = handler(snapshot, driver.dwd_index, directive) if handler else _DONE
+        outcome = handler(snapshot, driver.dwd_index, directive) if handler else DONE
     except Fault as fault:
         status = STATUS[fault.severity]
-        return _entry(driver, status=status, message=fault.shown, error=fault.debug), _DONE
+        return _entry(driver, status=status, message=fault.shown, error=fault.debug), DONE
     if outcome.waiting is not None:
         return _entry(driver, status="Running", message=outcome.waiting, error=""), outcome
     done = _entry(driver, status="Completed", message="", error="")
@@ -349,14 +270,14 @@ def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Ou
         made = Create(kind=kinds.BREAKDOWN, object=breakdown.child(snapshot.workflow, index))
         return Outcome(writes=[made], waiting="status pending")
     raise_for(found.status.error)
-    return _DONE if found.status.ready else Outcome(waiting="status pending")
+    return DONE if found.status.ready else Outcome(waiting="status pending")
 
 
 def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     mistake = snapshot.mistakes.get(index)
     if mistake is not None:
         raise Fault(str(mistake), type="User") from mistake
-    return _DONE
+    return DONE
 
 
 def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -380,7 +301,7 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
             waiting="allocation set not ready",
         )
     raise_for(found.status.error)
-    return _DONE if found.status.ready else Outcome(waiting="allocation set not ready")
+    return DONE if found.status.ready else Outcome(waiting="allocation set not ready")
 
 
 def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -407,7 +328,7 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
             waiting="allocation set not ready",
         )
     done = found.object.status.state in persistent.USABLE
-    return _DONE if done else Outcome(waiting="allocation set not ready")
+    return DONE if done else Outcome(waiting="allocation set not ready")
 
 
 def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -438,7 +359,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     if claim is not None:
         return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
     ready = found.storage is not None and found.storage.status.ready
-    return _DONE if ready else Outcome(waiting="allocation set not ready")
+    return DONE if ready else Outcome(waiting="allocation set not ready")
 
 
 def _placed(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
@@ -468,10 +389,11 @@ _NAMED: Final = 10
 
 
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
-    rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{access.SERVERS}"))
-    if rabbits is not _DONE:
-        return rabbits
+    if index not in containerlife.all_targets(snapshot):
+        # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
+        rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{access.SERVERS}"))
+        if rabbits is not DONE:
+            return rabbits
     path = snapshot.mount_path(index)
     name = f"{snapshot.child(index)}-{access.COMPUTES}"
     found = snapshot.accesses.get(name)
@@ -553,12 +475,12 @@ def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Ou
 def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     """Have the nodes of an access unmount; done when they have, or there is none."""
     if found is None:
-        return _DONE
+        return DONE
     if found.spec.desired_state != "unmounted":
         return Outcome(writes=[access.unmounted(found, lost)], waiting="pending unmount")
     raise_for(found.status.error)
     done = found.status.ready and found.status.state == "unmounted"
-    return _DONE if done else Outcome(waiting="pending unmount")
+    return DONE if done else Outcome(waiting="pending unmount")
 
 
 def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -568,6 +490,11 @@ def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     if instance is not None and instance.object.spec.fs_type == "raw":
         raise Fault("data movement can not be used with raw allocations", type="User")
     return outcome
+
+
+def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    _validate(snapshot, index, directive)
+    return containerlife.pin(snapshot, index, directive)
 
 
 def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -580,6 +507,41 @@ def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     if not _is_mounted(mounted):
         return Outcome(waiting="pending mount")
     return _move(snapshot, index, directive, found, target)
+
+
+def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Have rabbits mount what a directive's containers use, and start those."""
+    targets = containerlife.targets(snapshot, directive)
+    served = [_served(snapshot, target, targets) for target in targets]
+    waiting = next((each for each in served if each is not DONE), None)
+    if waiting is not None:
+        return Outcome(writes=[w for each in served for w in each.writes], waiting=waiting.waiting)
+    return containerlife.start(snapshot, index, directive)
+
+
+def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
+    """Have rabbits mount the storage of the directive `target` until Teardown."""
+    found = snapshot.accesses.get(f"{snapshot.child(target)}-{access.SERVERS}")
+    copy = (target, "container")
+    if found is None:
+        if not _is_its_turn(snapshot, target, targets, access.SERVERS):
+            return Outcome(waiting="pending mount")
+        made = access.child(
+            snapshot.workflow,
+            target,
+            access.SERVERS,
+            snapshot.mount_path(target),
+            copy=copy,
+            lost=snapshot.lost,
+            **_lasting(snapshot, snapshot.directives[target]),
+        )
+        return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
+    is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
+    if found.spec.desired_state != "mounted" or not is_kept:
+        again = access.mounted_again(found, *copy, snapshot.lost)
+        return Outcome(writes=[again], waiting="pending mount")
+    raise_for(found.status.error)
+    return DONE if _is_mounted(found) else Outcome(waiting="pending mount")
 
 
 def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
@@ -684,7 +646,7 @@ def _move(
         return Outcome(
             writes=missing, waiting=f"{len(left) + len(missing)} data movements to finish"
         )
-    return _DONE
+    return DONE
 
 
 def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
@@ -707,12 +669,16 @@ def _tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | No
             kinds.NNF_DATA_MOVEMENT,
             {each.metadata.key: each.metadata.deleting for each in snapshot.movements},
         )
+    if snapshot.jobs:
+        # Nothing is unmounted under a container; a job goes after its pods.
+        found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
+        return _removing(kinds.JOB, found_jobs)
     names = [f"{snapshot.child(index)}-{who}" for who in (access.COMPUTES, access.SERVERS)]
     mounted = [each for name, each in snapshot.accesses.items() if name in names]
     if mounted:
         return _giving_up(kinds.NNF_ACCESS, mounted)
     found = snapshot.storages.get(snapshot.child(index))
-    return _DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
+    return DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
 
 
 def _release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
@@ -731,12 +697,18 @@ def _release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None
     )
 
 
+def _stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Remove containers, and then give their ports back."""
+    outcome = _tear_down(snapshot, index, directive)
+    return outcome if outcome.waiting is not None else containerlife.free_ports(snapshot)
+
+
 def _leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Let an instance live on its own, if it has become one; else it goes."""
     found = snapshot.instances.get(directive.values["name"])
     made_by = snapshot.breakdowns.get(snapshot.child(index))
     if found is None or not persistent.made_by(found.object, made_by):
-        return _DONE
+        return DONE
     complete = all(
         driver.completed
         for driver in workflowstates.drivers_of(snapshot.workflow)
@@ -750,7 +722,7 @@ def _leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
 def _destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     found = snapshot.instances.get(directive.values["name"])
     if found is None:
-        return _DONE
+        return DONE
     return _destroying(found, persistent.destroyed(found.object, snapshot.workflow))
 
 
@@ -783,17 +755,20 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "create_persistent"): _propose_instance,
     (State.PROPOSAL, "persistentdw"): _propose_use,
     (State.PROPOSAL, "destroy_persistent"): _validate,
-    (State.PROPOSAL, "container"): _validate,
+    (State.PROPOSAL, "container"): _propose_container,
     (State.PROPOSAL, "copy_in"): _propose_copy,
     (State.PROPOSAL, "copy_out"): _propose_copy,
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,
+    (State.SETUP, "container"): containerlife.reserve_ports,
     (State.DATA_IN, "copy_in"): _copy,
     (State.PRE_RUN, "jobdw"): _mount,
     (State.PRE_RUN, "persistentdw"): _mount,
+    (State.PRE_RUN, "container"): _start,
     (State.POST_RUN, "jobdw"): _unmount,
     (State.POST_RUN, "persistentdw"): _unmount,
+    (State.POST_RUN, "container"): containerlife.finish,
     (State.DATA_OUT, "copy_out"): _copy,
     (State.TEARDOWN, "jobdw"): _tear_down,
     (State.TEARDOWN, "create_persistent"): _leave_behind,
@@ -801,4 +776,5 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.TEARDOWN, "destroy_persistent"): _destroy,
     (State.TEARDOWN, "copy_in"): _tear_down,
     (State.TEARDOWN, "copy_out"): _tear_down,
+    (State.TEARDOWN, "container"): _stop,
 }

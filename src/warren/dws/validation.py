@@ -568,6 +568,16 @@ def _profiled(directive: Directive, named: Token, job: _Job, facts: Facts) -> It
         yield directive.mistake(
             named, f"The container profile {named.text!r} is for {whose} alone."
         )
+    if facts.containers and profile.data.mpi_spec is not None:
+        yield directive.mistake(
+            named,
+            f"The container profile {named.text!r} is of an MPI application, and no such one runs "
+            "here.",
+        )
+    if facts.containers and not profile.data.create_container:
+        yield directive.mistake(
+            named, f"The container profile {named.text!r} is for containers that others start."
+        )
     given: dict[str, Argument] = {}
     for argument in directive.arguments:
         name = containerprofiles.argument(argument.key.text)

@@ -27,6 +27,7 @@ from warren.dws import (
     resources,
     validation,
 )
+from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
 from warren.dws.results import Unsaved
@@ -66,13 +67,15 @@ class StorageValidator:
         maximums: Mapping[str, int] = {},
         creator: int | None = None,
         unsaved: Sequence[str] = tuple(Unsaved),
+        containers: Callable[[], Mapping[str, ContainerProfile] | None] = lambda: None,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
         None stands for all nodes, or that it is not known yet. `made_by` tells the directives of
         a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
-        may choose that becomes of what they have written.
+        may choose that becomes of what they have written. `containers` returns the profiles of
+        containers by name; None where no rabbit runs any.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -91,6 +94,7 @@ class StorageValidator:
         self._maximums = maximums
         self._creator = creator
         self._unsaved = unsaved
+        self._containers = containers
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -122,7 +126,10 @@ class StorageValidator:
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
         before = view.awaited(spec)
+        contained = self._containers() if any("container" in text for text in texts) else None
         facts = validation.Facts(
+            containers=contained is not None,
+            container_profiles=contained,
             userid=userid,
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),

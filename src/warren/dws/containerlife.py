@@ -1,0 +1,262 @@
+"""Containers beside a job: what is done for a `container` directive in each state.
+
+The rabbits of the job's compute nodes run one batch Job each, from PreRun on; PostRun waits for
+them, and Teardown removes them before anything is unmounted (dws-spec section 12).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from warren.base.objects import Change, Create, Object, Write
+from warren.base.times import parse_rfc3339
+from warren.directives.parse import Directive
+from warren.dws import children, containerprofiles, containers, kinds, ports, staging
+from warren.dws.batchjobs import BatchJob
+from warren.dws.containerprofiles import GLOBAL, ContainerProfile
+from warren.dws.containers import Application, Volume
+from warren.dws.faults import Fault
+from warren.dws.objects import Malformed, State
+from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+_LIFETIMES: Final = {containerprofiles.JOB: "job", containerprofiles.PERSISTENT: "persistent"}
+
+
+def is_wanted(directives: Sequence[str]) -> bool:
+    """Return whether some directive may be one for containers."""
+    return any("container" in text for text in directives)
+
+
+# What a directive names
+
+
+def targets(snapshot: WorkflowSnapshot, directive: Directive) -> list[int]:
+    """Return the indexes of the directives whose storage a container's has. Raises Fault."""
+    return sorted(set(_targets(snapshot, directive).values()))
+
+
+def all_targets(snapshot: WorkflowSnapshot) -> set[int]:
+    """Return the indexes of the directives whose storage any container has."""
+    return {
+        target
+        for directive in snapshot.directives
+        if directive.command.text == "container"
+        for target in _targets(snapshot, directive).values()
+    }
+
+
+def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
+    named = staging.storage_named(snapshot.directives)
+    found = {}
+    for argument in directive.arguments:
+        key = containerprofiles.argument(argument.key.text)
+        lifetime = next((of for prefix, of in _LIFETIMES.items() if key.startswith(prefix)), None)
+        if lifetime is None or argument.value is None:
+            continue
+        target = named.get((lifetime, argument.value.text))
+        if target is None:  # Proposal was forced
+            raise Fault(f"this job has no storage named {argument.value.text!r}", type="User")
+        found[key] = target
+    return found
+
+
+def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
+    """Return the directive's own copy. Raises Fault where it is not there."""
+    obj = snapshot.pinned.get(snapshot.child(index))
+    if obj is None:
+        raise Fault(f"the NnfContainerProfile {snapshot.child(index)} is gone")
+    try:
+        return containerprofiles.of(obj)
+    except Malformed as error:
+        raise Fault(str(error)) from error
+
+
+def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Application:
+    """Return what a directive runs. Raises Fault where that is not known, or not possible."""
+    profile = _profile(snapshot, index)
+    manager, workflow = snapshot.ports, snapshot.workflow
+    given = ports.assigned(manager, workflow, profile.ports) if profile.ports else ()
+    return Application(
+        workflow=workflow,
+        index=index,
+        name=directive.values["name"],
+        profile=profile,
+        volumes=list(_volumes(snapshot, directive, profile)),
+        nodes=_nodes(snapshot),
+        ports=given,
+    )
+
+
+def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
+    """Return the job's compute nodes, without those that it has lost, by their rabbits."""
+    wiring = snapshot.wiring or {}
+    found: dict[str, list[str]] = {}
+    for node in snapshot.computes.data if snapshot.computes else ():
+        if wiring.get(node.name) and node.name not in snapshot.lost:
+            found.setdefault(wiring[node.name], []).append(node.name)
+    if not found:
+        raise Fault("the job's compute nodes have no rabbit that could run its containers")
+    unable = sorted(found.keys() - {*snapshot.runners})
+    if unable:
+        raise Fault(f"no containers run on {', '.join(unable)}: no nodes of the cluster")
+    return found
+
+
+def _volumes(
+    snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
+) -> Iterator[Volume]:
+    places = _targets(snapshot, directive)
+    given = {
+        containerprofiles.argument(each.key.text): each.value
+        for each in directive.arguments
+        if each.value is not None
+    }
+    for name, need in profile.storages.items():
+        if name in places:
+            indexed = _type_of(snapshot, places[name]) != "lustre"
+            path = snapshot.mount_path(places[name])
+            yield Volume(need=need, path=path, is_indexed=indexed)
+        elif name.startswith(GLOBAL) and name in given:
+            found = staging.file_system_of(given[name].text, snapshot.file_systems)
+            namespace = snapshot.workflow.metadata.namespace
+            if found is None or namespace not in found.spec.namespaces:
+                where = given[name].text
+                raise Fault(f"{where} is no global file system for {namespace}", type="User")
+            mode = (need.pvc_mode or "readwritemany").lower()
+            meta = found.metadata
+            claim = f"{meta.name}-{meta.namespace}-{mode}-pvc"
+            yield Volume(need=need, path=found.spec.mount_root, claim=claim)
+
+
+def _type_of(snapshot: WorkflowSnapshot, index: int) -> str:
+    """Return the type of the file systems of a directive's storage."""
+    directive = snapshot.directives[index]
+    instance = snapshot.instances.get(directive.values["name"])
+    return directive.values.get("type") or (instance.object.spec.fs_type if instance else "")
+
+
+# The states
+
+
+def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Make the directive's own copy of its profile, which is read from then on."""
+    name = snapshot.child(index)
+    if name in snapshot.pinned:
+        return DONE
+    source = snapshot.container_profiles[directive.values["profile"]]
+    copy = {
+        "metadata": children.metadata(snapshot.workflow, name, index),
+        "data": {**containerprofiles.said(source), "pinned": True},
+    }
+    made = Create(kind=kinds.CONTAINER_PROFILE, object=copy)
+    return Outcome(writes=[made], waiting="status pending")
+
+
+def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Ask for the ports of the containers; the job's tasks are told which they are."""
+    profile = _profile(snapshot, index)
+    if not profile.ports:
+        return DONE
+    manager, workflow = snapshot.ports, snapshot.workflow
+    given = ports.assigned(manager, workflow, profile.ports)
+    if given:
+        return Outcome(env=containers.port_variables(profile, given))
+    asked = ports.asked(manager, workflow, profile.ports) if manager is not None else None
+    return Outcome(writes=[asked] if asked else [], waiting="waits for ports of its containers")
+
+
+def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Make the batch Jobs, and wait until each has started. What they use is mounted."""
+    application = _application(snapshot, index, directive)
+    made = list(application.jobs())
+    missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
+    late = next((job for job in _own(snapshot, application) if not job.has_started), None)
+    if missing or late is not None:
+        limit = application.profile.data.pre_run_timeout_seconds
+        if limit and _elapsed(snapshot) >= limit:
+            raise Fault(f"user container(s) failed to start after {limit} seconds")
+        name = missing[0]["metadata"]["name"] if missing else late and late.metadata.name
+        waiting = f"pending container start for job '{name}'"
+        return Outcome(writes=_made(application, missing), waiting=waiting)
+    return Outcome(env=application.variables())
+
+
+def _made(application: Application, missing: Sequence[Object]) -> list[Write]:
+    if not missing:
+        return []
+    config = application.config()
+    return [
+        Create(kind=kinds.SERVICE, object=application.service()),
+        *([Create(kind=kinds.CONFIG_MAP, object=config)] if config is not None else []),
+        *(Create(kind=kinds.JOB, object=job) for job in missing),
+    ]
+
+
+def _own(snapshot: WorkflowSnapshot, application: Application) -> list[BatchJob]:
+    names = [application.job_name(rabbit) for rabbit in application.rabbits]
+    return [snapshot.jobs[name] for name in names if name in snapshot.jobs]
+
+
+def _elapsed(snapshot: WorkflowSnapshot) -> float:
+    """Return for how many seconds the Workflow has been in its state."""
+    began = snapshot.workflow.status.desired_state_change
+    return snapshot.now - parse_rfc3339(began) if began else 0.0
+
+
+def deadline(snapshot: WorkflowSnapshot) -> float | None:
+    """Return after how many seconds containers that have not started take too long."""
+    workflow = snapshot.workflow
+    if workflow.status.state is not State.PRE_RUN or workflow.status.ready:
+        return None
+    limits: list[int] = []
+    for index, directive in enumerate(snapshot.directives):
+        if directive.command.text == "container":
+            with suppress(Fault):  # is told by the state itself
+                limits.append(_profile(snapshot, index).data.pre_run_timeout_seconds)
+    left = [limit - _elapsed(snapshot) for limit in limits if limit]
+    return min((each for each in left if each > 0), default=None)
+
+
+def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Wait until all containers have come to their end. Raises Fault where one has failed."""
+    profile = _profile(snapshot, index)
+    limit = profile.data.post_run_timeout_seconds
+    for job in snapshot.jobs.values():
+        failure = job.failure
+        if failure is not None and failure.reason == "DeadlineExceeded":
+            raise Fault(f"user container(s) failed to complete after {limit} seconds", type="User")
+        if failure is not None:
+            why = failure.message or failure.reason or failure.type
+            raise Fault(f"the container job {job.metadata.name} has failed: {why}", type="User")
+    left = [job for job in snapshot.jobs.values() if not job.is_complete]
+    if not left or not limit:
+        return DONE
+    return Outcome(
+        writes=[
+            _limited(snapshot, job, limit)
+            for job in left
+            if job.spec.active_deadline_seconds is None
+        ],
+        waiting="pending container finish",
+    )
+
+
+def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
+    """Have a Job fail when its time is over, which counts from its start."""
+    began = job.status.start_time or job.metadata.creation_timestamp
+    age = max(0, int(snapshot.now - parse_rfc3339(began))) if began else 0
+    return Change(
+        kind=kinds.JOB,
+        key=job.metadata.key,
+        patch={"spec": {"activeDeadlineSeconds": age + limit}},
+        resource_version=job.metadata.resource_version,
+    )
+
+
+def free_ports(snapshot: WorkflowSnapshot) -> Outcome:
+    """Give the ports back, and wait until they are free."""
+    uid = snapshot.workflow.metadata.uid
+    change = ports.freed(snapshot.ports, uid)
+    if change is None and ports.are_free(snapshot.ports, uid):
+        return DONE
+    return Outcome(writes=[change] if change else [], waiting="waits until its ports are free")

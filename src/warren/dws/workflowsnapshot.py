@@ -1,0 +1,124 @@
+"""A Workflow with all that decisions look at, and what a piece of its work comes to."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from warren.base.objects import Key, Kind, Object, Write
+from warren.directives.diagnostics import Mistake
+from warren.directives.parse import Directive, parse
+from warren.dws import children, containerprofiles, rabbits, tolerance, validation
+from warren.dws.batchjobs import BatchJob
+from warren.dws.containerprofiles import ContainerProfile
+from warren.dws.objects import (
+    Computes,
+    DirectiveBreakdown,
+    LustreFileSystem,
+    Malformed,
+    NnfAccess,
+    NnfDataMovement,
+    NnfStorage,
+    Servers,
+    Storage,
+    Workflow,
+)
+from warren.dws.persistent import Instance
+from warren.dws.ports import NnfPortManager
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowSnapshot:
+    """A Workflow and what belongs to it. Children are by name, in the Workflow's namespace."""
+
+    workflow: Workflow
+    breakdowns: Mapping[str, DirectiveBreakdown]
+    servers: Mapping[str, Servers]
+    storages: Mapping[str, NnfStorage]
+    accesses: Mapping[str, NnfAccess]
+    movements: Sequence[NnfDataMovement]
+    computes: Computes | None
+    file_systems: Sequence[LustreFileSystem]
+    rabbits: Mapping[str, Storage]
+    """All of them: each is read when it is looked at."""
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    """The persistent storage that the directives name, by name: what there is of it."""
+    groups: Collection[int] = ()
+    """The groups of the Workflow's user, where an instance is shared with some."""
+    dependents: Sequence[tuple[Kind, Key]]
+    """Everything that is labelled as the Workflow's, of whatever kind."""
+    wiring: Mapping[str, str] | None = None
+    """The rabbit of each compute node, empty for one without; None while that is not known."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
+    container_profiles: Mapping[str, Object] = field(default_factory=dict)
+    """Those that directives choose from."""
+    pinned: Mapping[str, Object] = field(default_factory=dict)
+    """The copies of them that directives have, by the name of the directive's objects."""
+    jobs: Mapping[str, BatchJob] = field(default_factory=dict)
+    """The batch jobs of its containers."""
+    ports: NnfPortManager | None = None
+    runners: Collection[str] = ()
+    """The rabbits that run containers: they are nodes of the Kubernetes cluster."""
+    mount_prefix: str
+    """Where nodes mount; a Workflow's own place under it has its UID in its name."""
+    now: float
+
+    def child(self, index: int) -> str:
+        """Return the name of the objects made for one directive."""
+        return children.name(self.workflow, index)
+
+    def mount_path(self, index: int) -> str:
+        """Return where the storage of one directive is mounted, on computes as on rabbits."""
+        return f"{self.mount_prefix}/{self.workflow.metadata.uid}-{index}"
+
+    @cached_property
+    def lost(self) -> frozenset[str]:
+        """The compute nodes that the Workflow goes on without."""
+        return tolerance.of(self.workflow.metadata)
+
+    @cached_property
+    def directives(self) -> Sequence[Directive]:
+        return [parse(text) for text in self.workflow.spec.dw_directives]
+
+    @property
+    def contained(self) -> bool:
+        """Whether some directive asks for containers."""
+        return any(each.command.text == "container" for each in self.directives)
+
+    @cached_property
+    def mistakes(self) -> Mapping[int, Mistake]:
+        """The first mistake of each directive that has one, by the directive's index."""
+        wanted = any(each.values.get("type") == "raw" for each in self.directives)
+        facts = validation.Facts(
+            userid=self.workflow.spec.user_id,
+            file_systems=self.file_systems,
+            raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
+            groupid=self.workflow.spec.group_id,
+            containers=bool(self.runners),
+            container_profiles=self._profiles() if self.contained else None,
+        )
+        first: dict[int, Mistake] = {}
+        for found in validation.findings(self.directives, facts):
+            first.setdefault(found.directive, found.mistake)
+        return first
+
+    def _profiles(self) -> Mapping[str, ContainerProfile]:
+        found = {}
+        for name, obj in self.container_profiles.items():
+            with suppress(Malformed):  # written before there were rules
+                found[name] = containerprofiles.of(obj)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a handler writes, and what it waits for; None when it is done."""
+
+    writes: Sequence[Write] = ()
+    waiting: str | None = None
+    env: Mapping[str, str] | None = None
+
+
+DONE: Final = Outcome()
