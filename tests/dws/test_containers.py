@@ -436,11 +436,12 @@ def test_postrun_starts_a_clock_once_for_those_that_still_run() -> None:
     assert "user container(s) failed to complete after 300 seconds" in message
 
 
-def test_postrun_is_never_ready_where_one_has_failed() -> None:
+@pytest.mark.parametrize("state", ["PreRun", "PostRun"])
+def test_where_one_has_failed_the_state_is_never_ready(state: str) -> None:
     """Statement 001.42."""
     why = "Job has reached the specified backoff limit"
     ended = condition("Failed", reason="BackoffLimitExceeded", message=why)
-    status, message = told(bare("PostRun", jobs=job("wf-r0", conditions=ended)))
+    status, message = told(bare(state, jobs=job("wf-r0", conditions=ended)))
     assert status == "Error"
     assert f"the container job wf-r0 has failed: {why}" in message
 

@@ -20,14 +20,18 @@ from structlog.testing import capture_logs
 from tests.harness import virtual
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
+from tests.kube.clusters import alongside
 from tests.system.test_tolerance import Bad
+from warren.base.objects import Change, Key, Object, key_of
 from warren.daemons.compose import Control
+from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.node import Copy, Progress
 from warren.dws.objects import State
 from warren.instance.config import Config, Rabbit
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
+from warren.kube.client import AlreadyExists, NotFound
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -54,6 +58,8 @@ class Story:
     """The wait status of each task."""
     copies: int = 0
     """How many there are to be in the end, both ways, where it is not cancelled."""
+    containers: str | None = None
+    """The condition that each batch Job of a container comes to, where there are some."""
 
 
 _SEVERAL: Final = [
@@ -68,6 +74,10 @@ _PERSISTENT: Final = [
     ["#DW persistentdw name=pers"],
     ["#DW destroy_persistent name=pers"],
 ]
+_CONTAINER: Final = [
+    "#DW jobdw type=xfs capacity=1GiB name=scratch",
+    "#DW container name=beside profile=app",
+]
 _EITHER: Final = (Result.COMPLETED, Result.CANCELED)
 
 STORIES: Final[Mapping[str, Story]] = {
@@ -76,6 +86,14 @@ STORIES: Final[Mapping[str, Story]] = {
     "several directives": Story(jobs=[_SEVERAL], copies=12),
     "persistent": Story(jobs=_PERSISTENT),
     "tolerant with failures": Story(tolerance=1, copies=7),
+    "container": Story(jobs=[_CONTAINER], containers="Complete"),
+    "container that fails": Story(jobs=[_CONTAINER], containers="Failed", ends=(Result.FAILED,)),
+    **{
+        f"container, cancelled in {where}": Story(
+            jobs=[_CONTAINER], containers="Complete", cancelled=where, ends=_EITHER
+        )
+        for where in (State.SETUP, State.PRE_RUN, State.POST_RUN)
+    },
     "failing": Story(status=7 << 8, ends=(Result.FAILED,), copies=8),
     **{
         f"cancelled in {where}": Story(cancelled=where, ends=_EITHER) for where in (*State, RUNNING)
@@ -113,6 +131,71 @@ class Watched(Bad):
             yield each
 
 
+_APPLICATION: Final[Object] = {
+    "metadata": {"name": "app", "namespace": "nnf-system"},
+    "data": {
+        "spec": {
+            "containers": [{"name": "app", "image": "app", "ports": [{"containerPort": 80}]}],
+        }
+    },
+}
+
+
+class Kubelets:
+    """What Kubernetes does for batch Jobs on rabbits: each starts, and comes to a condition."""
+
+    def __init__(self, condition: str | None) -> None:
+        self._condition = condition
+        self.started: set[str] = set()
+        """The rabbits on which a container has started."""
+
+    async def establish(self, site: Site, control: Control) -> None:
+        """Make what an admin makes once: Nodes, a profile, and ports that are free at once."""
+        store = control.api.store
+        nodes = [{"metadata": {"name": each.rabbit}} for each in site.chassis()]
+        for kind, obj in (
+            *((kinds.NODE, each) for each in nodes),
+            (kinds.CONTAINER_PROFILE, _APPLICATION),
+        ):
+            with suppress(AlreadyExists):
+                await store.create(kind, obj)
+        ports = {"spec": {"ports": ["5000-5009"], "portsCooldownInSeconds": 0}}
+        key = Key("default", "default")
+        await store.patch(Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=ports))
+        await asyncio.sleep(1)  # until informers have heard of it
+
+    async def run(self, control: Control) -> None:
+        """Do it until cancelled."""
+        while True:
+            for job in list(control.api.store.everything(kinds.JOB)):
+                status = job.get("status") or {}
+                if status.get("conditions"):
+                    continue
+                ended = [{"type": self._condition, "status": "True", "message": "enough"}]
+                patch = {"conditions": ended} if status.get("ready") else {"ready": 1}
+                self.started.add(job["spec"]["template"]["spec"]["hostname"])
+                with suppress(NotFound):
+                    change = Change(
+                        kind=kinds.JOB, key=key_of(job), patch={"status": patch}, status=True
+                    )
+                    await control.api.store.patch(change)
+            await asyncio.sleep(0.5)
+
+    async def left(self, control: Control) -> list[str]:
+        """Return what is left of containers when the garbage collector had its time."""
+        await asyncio.sleep(5)
+        store = control.api.store
+        found = [
+            f"{kind.name} {key_of(obj)} is left"
+            for kind in (kinds.JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
+            for obj in store.everything(kind)
+            if obj["metadata"]["name"] != "app"
+        ]
+        (manager,) = store.everything(kinds.PORT_MANAGER)
+        held = [*manager["spec"]["allocations"], *manager["status"]["allocations"]]
+        return [*found, *([f"ports are left: {held}"] if held else [])]
+
+
 def lived(story: Story, stop_after: int | None) -> Found:
     """Live through a story, stopped after a write, and then to its end."""
     found = Found()
@@ -143,9 +226,13 @@ def _is_wrong(entry: Mapping[str, Any]) -> bool:
 async def _lived(story: Story, stop_after: int | None, found: Found) -> None:
     seam = Seam(stop_after)
     tasks: Counter[tuple[str, str]] = Counter()
+    kubelets = Kubelets(story.containers)
 
     def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
         tasks[environment["FLUX_JOB_ID"], environment["FLUX_TASK_RANK"]] += 1
+        hosts = {*environment.get("NNF_CONTAINER_HOSTNAMES", "").split(",")} - {""}
+        if story.containers is not None and (not hosts or hosts - kubelets.started):
+            found.wrong.append(f"a task started before the containers on {hosts or 'any rabbit'}")
         return Play(status=story.status)
 
     async with opened(play=play) as world:
@@ -154,13 +241,25 @@ async def _lived(story: Story, stop_after: int | None, found: Found) -> None:
         kind = type("Some", (Watched,), {**facts, "wrong": found.wrong})
         world.machine = lambda node, rabbit: kind(node, world.flash[rabbit], seconds=1.0)
         world.config = Config(rabbit=Rabbit(prerun_timeout=30))
+        if story.containers is not None:
+            world.owner = os.getuid() or 1000  # none runs as root
+
+        async def action(control: Control) -> None:
+            if story.containers is None:
+                await _to_the_end(story, world, control, found)
+                return
+            await kubelets.establish(world.site, control)
+            async with alongside(kubelets.run(control)):
+                await _to_the_end(story, world, control, found)
+            found.wrong += await kubelets.left(control)
+
         try:
-            await world.live(lambda control: _to_the_end(story, world, control, found), seam)
+            await world.live(action, seam)
         finally:
             found.writes = len(seam.actions)
             found.after = seam.actions[-1] if seam.actions else ""
         if stop_after is not None:
-            await world.live(lambda control: _to_the_end(story, world, control, found))
+            await world.live(action)
         without = {*world.without_storage} - bad
         found.wrong += [f"{node} started without storage" for node in sorted(without)]
         found.wrong += [f"task {each} ran twice" for each, count in tasks.items() if count > 1]

@@ -8,12 +8,13 @@ import pytest
 from tests.faults import crashes
 from tests.faults.crashes import STORIES, crashed, lived, points
 from tests.harness.extent import extent
-from warren.dws import conduct
+from warren.dws import conduct, containerlife
 from warren.dws.binding import Phase
 from warren.dws.jobactions import Finish, Start
 from warren.dws.jobsnapshot import is_complete
 from warren.dws.node import Copy, Progress
 from warren.dws.objects import State
+from warren.dws.workflowsnapshot import DONE
 from warren.node.simulated import SimulatedMachine
 
 EVERY = extent("WARREN_CRASH_EVERY", usual=40, everything=1)
@@ -57,6 +58,15 @@ def test_a_conductor_that_is_too_fast_is_found(
     monkeypatch.setitem(conduct._PHASES, phase, broken)
 
     assert any(words in each for each in lived(STORIES["copies"], None).wrong)
+
+
+def test_a_job_that_does_not_wait_for_its_containers_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(containerlife, "start", lambda snapshot, index, directive: DONE)
+
+    wrong = lived(STORIES["container"], None).wrong
+    assert any("a task started before the containers" in each for each in wrong)
 
 
 def test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found(

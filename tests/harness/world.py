@@ -95,6 +95,8 @@ class World:
         self.objects: Journal = MemoryJournal()
         self.jobs: Journal = MemoryJournal()
         self.copy_seconds = 1.0
+        self.owner = os.getuid()
+        """Whose instance it is, and whose jobs they are."""
         self.mount_prefix = "/mnt/nnf"
         self.machine: Callable[[str, str], Machine] = self._simulated
         """Gives a node's machine, by the names of the node and of its rabbit."""
@@ -129,7 +131,7 @@ class World:
                 jobs=SeamJournal("jobs", self.jobs, seam),
                 launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
                 commands=SeamCommands(self.commands, seam),
-                owner=os.getuid(),
+                owner=self.owner,
                 config=self.config,
                 barred=lambda userid: None,  # simulated tasks are no processes
             ),
@@ -180,7 +182,7 @@ class World:
     # Shells, which live on when the instance is gone
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
-        serving = Bus(os.getuid())
+        serving = Bus(self.owner)
         reconnecting = Reconnecting(lambda: self._connected(serving), serving)
         running = self._group.create_task(reconnecting.run())
         node = _Node(host, self)
@@ -219,7 +221,7 @@ class World:
     async def _connected(self, serving: Bus) -> AsyncIterator[Handle]:
         if self._bus is None:
             raise RpcError(errno.ECONNRESET)
-        yield Line(self._bus, os.getuid(), self._lost, serving)
+        yield Line(self._bus, self.owner, self._lost, serving)
 
     async def kill_everything(self) -> None:
         """Kill the shells as well, as when the machine itself goes down."""
@@ -233,7 +235,7 @@ class World:
     async def submit(self, control: Control, **options: Any) -> JobId:
         """Submit a job, as a user would."""
         spec = jobspec.make(**{"command": ["app"], "nodes": 4, "name": "app", **options})
-        return await submit(control, spec)
+        return await submit(control, spec, self.owner)
 
     async def cancel(self, control: Control, job: JobId) -> None:
         """Cancel a job, as its user would."""
@@ -287,9 +289,9 @@ class World:
             assert each.job.state is State.INACTIVE
 
 
-async def submit(control: Control, spec: Mapping[str, Any]) -> JobId:
-    """Submit a jobspec through ingest."""
-    token = signed_request.wrap(orjson.dumps(spec), os.getuid())
+async def submit(control: Control, spec: Mapping[str, Any], owner: int | None = None) -> JobId:
+    """Submit a jobspec through ingest, as the instance's owner."""
+    token = signed_request.wrap(orjson.dumps(spec), os.getuid() if owner is None else owner)
     answer = await control.instance.bus.handle().rpc("job-ingest.submit", {"J": token})
     return JobId(answer["id"])
 

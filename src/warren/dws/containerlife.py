@@ -166,8 +166,12 @@ def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
 
 
 def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    """Make the batch Jobs, and wait until each has started. What they use is mounted."""
+    """Make the batch Jobs, and wait until each has started. What they use is mounted.
+
+    Raises Fault where one has failed: the job's tasks would not find it.
+    """
     application = _application(snapshot, index, directive)
+    _raise_for_failed(snapshot, application.profile)
     made = list(application.jobs())
     missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
     late = next((job for job in _own(snapshot, application) if not job.has_started), None)
@@ -221,13 +225,7 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     """Wait until all containers have come to their end. Raises Fault where one has failed."""
     profile = _profile(snapshot, index)
     limit = profile.data.post_run_timeout_seconds
-    for job in snapshot.jobs.values():
-        failure = job.failure
-        if failure is not None and failure.reason == "DeadlineExceeded":
-            raise Fault(f"user container(s) failed to complete after {limit} seconds", type="User")
-        if failure is not None:
-            why = failure.message or failure.reason or failure.type
-            raise Fault(f"the container job {job.metadata.name} has failed: {why}", type="User")
+    _raise_for_failed(snapshot, profile)
     left = [job for job in snapshot.jobs.values() if not job.is_complete]
     if not left or not limit:
         return DONE
@@ -239,6 +237,17 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         ],
         waiting="pending container finish",
     )
+
+
+def _raise_for_failed(snapshot: WorkflowSnapshot, profile: ContainerProfile) -> None:
+    for job in snapshot.jobs.values():
+        failure = job.failure
+        if failure is not None and failure.reason == "DeadlineExceeded":
+            limit = profile.data.post_run_timeout_seconds
+            raise Fault(f"user container(s) failed to complete after {limit} seconds", type="User")
+        if failure is not None:
+            why = failure.message or failure.reason or failure.type
+            raise Fault(f"the container job {job.metadata.name} has failed: {why}", type="User")
 
 
 def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
