@@ -29,7 +29,7 @@ from warren.dws import containerlife, containerprofiles, kinds, labels
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containers import Application, Volume
 from warren.dws.driver import decide
-from warren.dws.objects import NnfAccess, Workflow, read
+from warren.dws.objects import LustreFileSystem, NnfAccess, Workflow, read
 from warren.dws.ports import NnfPortManager
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 
@@ -472,3 +472,149 @@ def test_a_deleted_workflow_keeps_no_container() -> None:
     gone = workflow(BARE, state="PreRun", metadata={"deletionTimestamp": "2026-01-31T12:00:00Z"})
     writes = decide(view(gone, jobs=job("wf-r0", ready=1)))
     assert removed(writes, kinds.JOB) == ["default/wf-r0"]
+
+
+# Storage of all kinds
+
+WIDE: dict[str, Any] = {
+    "kind": "NnfContainerProfile",
+    "metadata": meta("wide", "nnf-system"),
+    "data": {
+        "storages": [
+            {"name": "DW_JOB_fast"},
+            {"name": "DW_PERSISTENT_kept", "optional": True},
+            {"name": "DW_GLOBAL_lus", "optional": True},
+            {"name": "DW_GLOBAL_ro", "optional": True, "pvcMode": "ReadOnlyMany"},
+        ],
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "a",
+                    "volumeMounts": [
+                        {"name": "nnf-config", "mountPath": "/nnf"},
+                        {"name": "fast", "mountPath": "/own"},
+                    ],
+                }
+            ]
+        },
+    },
+}
+
+
+def lus(*namespaces: str) -> LustreFileSystem:
+    spec = {
+        "name": "lus",
+        "mountRoot": "/lus",
+        "namespaces": {each: {"modes": ["ReadWriteMany"]} for each in namespaces},
+    }
+    return read({"metadata": meta("lus", "lus-system"), "spec": spec}, LustreFileSystem)
+
+
+def started(kind: str, arguments: str, **more: Any) -> list[Write]:
+    """Return what PreRun writes when the jobdw of a type is mounted on the rabbits."""
+    container = f"#DW container name=beside profile=wide DW_JOB_fast=fast {arguments}"
+    wf = workflow(FAST.replace("gfs2", kind), container, state="PreRun")
+    known = {
+        "pinned": pinned(WIDE),
+        "accesses": [mounted()],
+        "storages": [nnf_storage()],
+        "nodes": ["n2"],
+        **more,
+    }
+    return decide(view(wf, **known))
+
+
+@pytest.mark.parametrize(("kind", "words"), [("gfs2", "indexed-mount"), ("lustre", "mount")])
+def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
+    kind: str, words: str
+) -> None:
+    """Statement 001.38: a jobdw. Statement 001.43: node-local storage has a directory for each."""
+    writes = started(kind, "")
+    (found,) = made(writes, kinds.JOB)
+    spec = found["spec"]["template"]["spec"]
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert volumes["fast"]["hostPath"]["path"] == "/mnt/nnf/uid-wf-0"
+    assert not {"kept", "lus", "ro"} & volumes.keys()
+    (config,) = made(writes, kinds.CONFIG_MAP)
+    (storage,) = json.loads(config["data"]["storages"])
+    assert storage["mountType"] == words
+
+
+def test_a_profile_may_mount_a_storage_itself() -> None:
+    (found,) = made(started("gfs2", ""), kinds.JOB)
+    (main,) = found["spec"]["template"]["spec"]["containers"]
+    places = [each["mountPath"] for each in main["volumeMounts"] if each["name"] == "fast"]
+    assert places == ["/own"]
+    assert environment(main)["DW_JOB_fast"] == "/own"
+
+
+def test_persistent_storage_is_mounted_as_well() -> None:
+    """Statement 001.39."""
+    use = "#DW persistentdw name=pers"
+    container = "#DW container name=beside profile=wide DW_JOB_fast=fast DW_PERSISTENT_kept=pers"
+    wf = workflow(FAST, use, container, state="PreRun")
+    served = msgspec.structs.replace(
+        mounted(), metadata=msgspec.structs.replace(mounted().metadata, name="wf-1-servers")
+    )
+    known: dict[str, Any] = {"pinned": pinned(WIDE, 2), "accesses": [mounted(), served]}
+    writes = decide(view(wf, storages=[nnf_storage()], nodes=["n2"], **known))
+    (found,) = made(writes, kinds.JOB)
+    volumes = {each["name"]: each for each in found["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["kept"]["hostPath"]["path"] == "/mnt/nnf/uid-wf-1"
+
+
+def test_global_file_systems_are_claimed_in_the_profiles_mode() -> None:
+    arguments = "DW_GLOBAL_lus=/lus/a DW_GLOBAL_ro=/lus/b"
+    writes = started("gfs2", arguments, file_systems=[lus("default")])
+    (found,) = made(writes, kinds.JOB)
+    spec = found["spec"]["template"]["spec"]
+    claims = {
+        each["name"]: each["persistentVolumeClaim"]["claimName"]
+        for each in spec["volumes"]
+        if "persistentVolumeClaim" in each
+    }
+    assert claims == {
+        "lus": "lus-lus-system-readwritemany-pvc",
+        "ro": "lus-lus-system-readonlymany-pvc",
+    }
+    assert environment(spec["containers"][0])["DW_GLOBAL_lus"] == "/lus"
+
+
+@pytest.mark.parametrize("known", [lus("other"), lus()])
+def test_a_global_file_system_that_is_not_for_the_namespace_is_refused(
+    known: LustreFileSystem,
+) -> None:
+    status, message = told(started("gfs2", "DW_GLOBAL_lus=/lus/a", file_systems=[known]))
+    assert status == "Error"
+    assert "/lus/a is no global file system for default" in message
+
+
+# Small things
+
+
+def test_what_needs_no_ports_asks_for_none() -> None:
+    writes = bare("Setup", ports=None)
+    assert driver(writes, 1)["completed"]
+    assert not changes(writes, kinds.PORT_MANAGER)
+
+
+def test_ports_that_were_asked_for_are_not_asked_for_again() -> None:
+    waits = read(raw_manager(request("wf", 1)), NnfPortManager)
+    writes = decide(view(workflow(FAST, BESIDE, state="Setup"), ports=waits))
+    assert not changes(writes, kinds.PORT_MANAGER)
+    assert "waits for ports of its containers" in driver(writes, 6)["message"]
+
+
+def test_teardown_waits_until_its_ports_are_free() -> None:
+    held = manager()
+    held = msgspec.structs.replace(held, spec=msgspec.structs.replace(held.spec, allocations=()))
+    wf = workflow(BARE, state="Teardown")
+    writes = decide(view(wf, ports=held))
+    assert not changes(writes, kinds.PORT_MANAGER)
+    assert "waits until its ports are free" in driver(writes, 4)["message"]
+
+
+def test_a_workflow_without_containers_looks_at_no_profile() -> None:
+    assert not containerlife.is_wanted([FAST])
+    assert containerlife.is_wanted([FAST, BARE])

@@ -192,3 +192,57 @@ def test_a_workflow_that_cannot_have_its_ports_says_why(manager: Object | None, 
     with pytest.raises(Fault) as raised:
         ports.assigned(found, workflow(), 9)
     assert str(raised.value).startswith(words)
+
+
+def test_all_ports_that_there_can_be_are_numbers_of_ports() -> None:
+    assert ports.available(configuration("1-65535")) == tuple(range(1, 65536))
+    for said in ("0-5", "65535-65536"):
+        assert ports.available(configuration(said)) is None
+    assert ports.available(configuration(7, containerHostPortRangeMin=9)) == (7,)
+    assert ports.available(configuration(7, containerHostPortRangeMax=9)) == (7,)
+
+
+def test_it_is_looked_at_again_when_the_first_of_several_is_free() -> None:
+    system = configuration("5000-5003")
+    found, _ = answered(raw(request("a"), request("b")), system)
+    found, _ = answered(merged(found, {"spec": {"allocations": [request("b")]}}), system)
+    found, delay = answered(merged(found, {"spec": {"allocations": []}}), system, now=NOW + 10)
+    assert [list(each["ports"]) for each in found["status"]["allocations"]] == [[5000], [5001]]
+    assert delay == MINUTE - 10
+
+
+def test_a_request_waits_only_for_ports_that_will_do() -> None:
+    system = configuration("5000-5002")
+    found, _ = answered(raw(request("a", 2)), system)
+    exactly, _ = answered(merged(found, {"spec": {"allocations": [request("b", 3)]}}), system)
+    assert "b" not in given_out(exactly)
+    more, _ = answered(merged(found, {"spec": {"allocations": [request("b", 4)]}}), system)
+    assert given_out(more)["b"] == "InsufficientResources"
+
+
+def test_others_keep_theirs_when_one_gives_back() -> None:
+    found = read(raw(request("other"), request("wf")), NnfPortManager)
+    freed = ports.freed(found, "uid-wf")
+    assert freed is not None
+    left = freed.patch["spec"]["allocations"]
+    assert [each["requester"]["uid"] for each in left] == ["uid-other"]
+    assert ports.are_free(None, "uid-wf")
+
+
+def test_ports_are_a_workflows_when_they_are_as_many_as_it_needs() -> None:
+    found, _ = answered(raw(request("wf", 2)), configuration("5000-5005"))
+    manager = read(found, NnfPortManager)
+    assert list(ports.assigned(manager, workflow(), 2)) == [5000, 5001]
+    assert ports.assigned(manager, workflow(), 3) == ()
+    free = merged(
+        found,
+        {"status": {"allocations": [{**found["status"]["allocations"][0], "status": "Free"}]}},
+    )
+    assert ports.assigned(read(free, NnfPortManager), workflow(), 2) == ()
+
+
+def test_only_workflows_are_looked_for() -> None:
+    other = {"requester": {"kind": "Pod", "name": "p", "namespace": "n"}, "count": 1}
+    nameless = {"requester": {"kind": "Workflow"}, "count": 1}
+    found = raw(request("wf"), other, nameless)
+    assert [str(each) for each in ports.workflows_of(found)] == ["default/wf"]
