@@ -318,7 +318,7 @@ def test_a_node_has_its_own_tunables_before_those_of_its_type_before_those_of_al
             "cmp17",
         ),
         (
-            {"vn_type": {"arm": told["arm"]}, "nodes": {"cmp17": {"post_timeout": 1}}},
+            {"vn_type": {"arm": told["arm"]}, "nodes": {"cmp17": {"post_timeout": 59}}},
             "cmp17",
             "arm",
             "arm",
