@@ -9,7 +9,7 @@ from tests.dws import nnf_objects
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, merged
-from warren.dws.containerprofiles import mistakes, of
+from warren.dws.containerprofiles import by_name, mistakes, of
 
 RFC = """
 kind: NnfContainerProfile
@@ -210,6 +210,11 @@ def test_what_is_wrong_is_told_with_its_path(changes: Object, said: str) -> None
     found = mistakes(profile(changes))
     assert len(found) == 1, found
     assert str(found[0]).startswith(said)
+
+
+def test_a_profile_that_cannot_be_read_leaves_the_others() -> None:
+    wrong = profile({"metadata": {"name": "wrong"}, "data": {"retryLimit": "two"}})
+    assert [*by_name([wrong, profile()])] == ["foo"]
 
 
 def test_a_pinned_profile_is_never_changed() -> None:

@@ -24,7 +24,7 @@ from tests.dws.test_ports import answered as with_ports
 from tests.dws.test_ports import configuration, request
 from tests.dws.test_ports import raw as raw_manager
 from tests.rfc.vectors import vector
-from warren.base.objects import Object, Write
+from warren.base.objects import Key, Object, Write
 from warren.dws import containerlife, containerprofiles, kinds, labels
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containers import Application, Volume
@@ -276,7 +276,7 @@ def view(wf: Workflow, **more: Any) -> WorkflowSnapshot:
         "container_profiles": {"foo": FOO, "bare": BARE_PROFILE},
         "pinned": pinned(),
         "ports": manager(),
-        "runners": {"r0", "r1"},
+        "runners": {Key("", "r0"), Key("", "r1")},
         "wiring": WIRING,
         **more,
     }
@@ -404,7 +404,7 @@ def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     ("more", "words"),
     [
         ({"wiring": {}}, "compute nodes have no rabbit that could run its containers"),
-        ({"runners": {"r1"}}, "no containers run on r0: no nodes of the cluster"),
+        ({"runners": {Key("", "r1")}}, "no containers run on r0: no nodes of the cluster"),
         ({"pinned": {}}, "the NnfContainerProfile wf-0 is gone"),
     ],
 )

@@ -64,10 +64,7 @@ def of_cluster(access: Access) -> Measure:
         raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
         # Whose controllers run them on its nodes is not known.
         containers=None if nodes else False,
-        container_profiles={
-            each.metadata.name: each
-            for each in map(containerprofiles.of, _within(kinds.PROFILES_NAMESPACE, containers))
-        },
+        container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)

@@ -218,7 +218,7 @@ class WorkflowController:
             "pinned": {obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]},
             "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
             "ports": read(raw, NnfPortManager) if raw is not None else None,
-            "runners": {obj["metadata"]["name"] for obj in self._informers.of(kinds.NODE).all()},
+            "runners": self._informers.of(kinds.NODE).keys(),
         }
 
 

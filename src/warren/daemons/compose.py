@@ -34,7 +34,7 @@ from warren.directives import rules as directive_rules
 from warren.dws import containerprofiles, kinds
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
-from warren.dws.objects import LustreFileSystem, Malformed, NnfStorageProfile, Storage, read
+from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
@@ -265,13 +265,9 @@ def _validator(
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | None:
     """Return the profiles of containers that jobs choose from; None where no rabbit runs any."""
-    if not runners.all():
+    if not runners.keys():
         return None
-    found = {}
-    for obj in applications.by("profiles", kinds.PROFILES_NAMESPACE):
-        with suppress(Malformed):  # written before there were rules
-            found[obj["metadata"]["name"]] = containerprofiles.of(obj)
-    return found
+    return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))
 
 
 def controllers(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from warren.base.objects import Change, Create, Object, Write
+from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive
 from warren.dws import children, containerprofiles, containers, kinds, ports, staging
@@ -96,7 +96,7 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
             found.setdefault(wiring[node.name], []).append(node.name)
     if not found:
         raise Fault("the job's compute nodes have no rabbit that could run its containers")
-    unable = sorted(found.keys() - {*snapshot.runners})
+    unable = sorted(each for each in found if Key("", each) not in snapshot.runners)
     if unable:
         raise Fault(f"no containers run on {', '.join(unable)}: no nodes of the cluster")
     return found

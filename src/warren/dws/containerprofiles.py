@@ -5,7 +5,8 @@ Read in the form of today (dws-spec section 12.1) and in that of the container R
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
 
@@ -142,6 +143,15 @@ def ports_of(container: Mapping[str, Any], count: int) -> int:
 def of(obj: Object) -> ContainerProfile:
     """Read a profile. Raises Malformed."""
     return read({**{"kind": "NnfContainerProfile"}, **obj, "data": said(obj)}, ContainerProfile)
+
+
+def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
+    """Read profiles, without those that are wrong: written before there were rules."""
+    found = {}
+    for obj in objects:
+        with suppress(Malformed):
+            found[obj["metadata"]["name"]] = of(obj)
+    return found
 
 
 _RENAMED: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}

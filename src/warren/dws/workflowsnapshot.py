@@ -1,7 +1,6 @@
 """A Workflow with all that decisions look at, and what a piece of its work comes to."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -11,12 +10,10 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, containerprofiles, rabbits, tolerance, validation
 from warren.dws.batchjobs import BatchJob
-from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
     LustreFileSystem,
-    Malformed,
     NnfAccess,
     NnfDataMovement,
     NnfStorage,
@@ -59,8 +56,8 @@ class WorkflowSnapshot:
     jobs: Mapping[str, BatchJob] = field(default_factory=dict)
     """The batch jobs of its containers."""
     ports: NnfPortManager | None = None
-    runners: Collection[str] = ()
-    """The rabbits that run containers: they are nodes of the Kubernetes cluster."""
+    runners: Collection[Key] = ()
+    """The nodes of the Kubernetes cluster. Rabbits that are some run containers."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float
@@ -97,19 +94,14 @@ class WorkflowSnapshot:
             raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
             groupid=self.workflow.spec.group_id,
             containers=bool(self.runners),
-            container_profiles=self._profiles() if self.contained else None,
+            container_profiles=containerprofiles.by_name(self.container_profiles.values())
+            if self.contained
+            else None,
         )
         first: dict[int, Mistake] = {}
         for found in validation.findings(self.directives, facts):
             first.setdefault(found.directive, found.mistake)
         return first
-
-    def _profiles(self) -> Mapping[str, ContainerProfile]:
-        found = {}
-        for name, obj in self.container_profiles.items():
-            with suppress(Malformed):  # written before there were rules
-                found[name] = containerprofiles.of(obj)
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
