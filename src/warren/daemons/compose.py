@@ -265,7 +265,7 @@ def _validator(
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | None:
     """Return the profiles of containers that jobs choose from; None where no rabbit runs any."""
-    if not runners.keys():
+    if runners.is_empty:
         return None
     return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))
 

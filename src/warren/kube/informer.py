@@ -139,6 +139,11 @@ class Informer:
         """Return all objects, as of now."""
         return list(self._objects.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no objects."""
+        return not self._objects
+
     def keys(self) -> list[Key]:
         """Return the keys of all objects, as of now."""
         return list(self._objects)
