@@ -7,6 +7,7 @@ import pytest
 
 from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, running
 from tests.dws.builders import JOBDW, meta, raw_profile
+from tests.kube.clusters import alongside
 from warren.base.objects import Key, Kind
 from warren.controllers.breakdown import BreakdownController
 from warren.dws import kinds, labels
@@ -313,3 +314,30 @@ def test_news_of_profiles_wakes_none_that_is_ready_or_waits_for_another() -> Non
         assert woken == []
 
     alone(story)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "there"])
+def test_a_copy_that_was_removed_is_made_again_where_its_breakdown_is_there(gone: bool) -> None:
+    """What collects garbage may see a breakdown go before its controller does."""
+    hidden: set[tuple[Kind, Key]] = set()
+
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        async with informed(api):
+            await api.add(kinds.BREAKDOWN, directive(JOBDW))
+            hidden.add((kinds.BREAKDOWN, BREAKDOWN))  # no more news of it
+            async with alongside(controller.reconciler.run()):
+                await caught_up()
+                if gone:
+                    await api.remove(kinds.BREAKDOWN, BREAKDOWN)
+                else:
+                    await api.change(
+                        kinds.BREAKDOWN, BREAKDOWN, {"status": {"ready": False}}, status=True
+                    )
+                await api.remove(kinds.NNF_STORAGE_PROFILE, BREAKDOWN)
+                await caught_up()
+        copies = created(api).count(("NnfStorageProfile", "wf-0"))
+        assert copies == (1 if gone else 2)
+
+    alone(story, hidden=hidden)

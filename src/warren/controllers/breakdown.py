@@ -4,7 +4,7 @@ from warren.base.objects import Key, Object, key_of
 from warren.dws import breakdown, kinds
 from warren.dws.breakdown import BreakdownSnapshot
 from warren.dws.objects import DirectiveBreakdown, PersistentStorageInstance, Servers, read
-from warren.kube.client import Client, Invalid
+from warren.kube.client import Client, Invalid, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -21,13 +21,19 @@ class BreakdownController:
         self._servers = informers.of(kinds.SERVERS)
         self.reconciler: Reconciler[Key] = Reconciler("breakdown", self.reconcile)
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._doubtful: set[Key] = set()
+        """Breakdowns that have lost what was made for them: they may have gone, too, unseen."""
         for informer in (self._profiles, self._instances, self._servers):
             informer.listen(self._named_alike)
+        self._profiles.listen(self._lost)
         self._profiles.listen(self._choice_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a DirectiveBreakdown."""
         raw = self._breakdowns.get(key)
+        if key in self._doubtful:
+            raw = await self._live(key)
+            self._doubtful.discard(key)
         if raw is not None:
             current = read(raw, DirectiveBreakdown)
             try:
@@ -36,6 +42,12 @@ class BreakdownController:
                 # The definitions may be HPE's, which know fewer file systems than ours.
                 await perform(self._client, breakdown.unsaid(current, str(error)))
         return None
+
+    async def _live(self, key: Key) -> Object | None:
+        try:
+            return await self._client.get(kinds.BREAKDOWN, key)
+        except NotFound:
+            return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
         named = breakdown.instance_of(raw)
@@ -58,6 +70,17 @@ class BreakdownController:
         alike = self._breakdowns.get(key)
         if alike is not None:
             self._wake(alike)
+
+    def _lost(self, obj: Object) -> None:
+        """Doubt a breakdown whose copy of a profile has gone.
+
+        The garbage collector takes the copies of breakdowns that it has seen go. To make another
+        one for what is still seen here would be done again as fast as that is removed.
+        """
+        key = key_of(obj)
+        if self._profiles.get(key) is None and self._breakdowns.get(key) is not None:
+            self._doubtful.add(key)
+            self.reconciler.add(key)
 
     def _choice_changed(self, obj: Object) -> None:
         """Wake the breakdowns that wait for a profile to choose: by its name, or as the default."""
