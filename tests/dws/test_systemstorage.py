@@ -151,7 +151,7 @@ def test_rabbits_and_compute_nodes_are_those_that_the_spec_asks_for(
             {"includeComputes": ["n9"]},
             "includeComputes: n9 is wired to no rabbit that has the storage",
         ),
-        ({"type": "gfs2"}, "there is no file system of type gfs2: take raw, xfs, ext4"),
+        ({"type": "zfs"}, "there is no file system of type zfs: take raw, xfs, ext4, gfs2"),
         ({"capacity": 0}, "a capacity of 0 is none: ask for a byte or more"),
         (
             {"makeClientMounts": True, "clientMountPath": "mnt"},

@@ -167,7 +167,7 @@ USE = "#DW container name=ab profile=cd"
             "fast", "There is no profile of copies named 'fast' here. Leave it out.",
         ),
         (
-            [GFS2], None, 0, "gfs2",
+            [GFS2], facts(makes=("raw", "xfs", "ext4")), 0, "gfs2",
             "File systems of type gfs2 are not made by this cluster: its rabbits make raw, xfs or "
             "ext4. Try type=xfs, of which each compute node has its own.",
         ),
@@ -264,12 +264,12 @@ def test_what_only_follows_from_another_mistake_is_not_told(directives: list[str
 
 def test_everything_is_told_at_once_in_order() -> None:
     directives = [
-        "#DW jobdw type=gfs2 capacity=0GiB name=foo",
+        "#DW jobdw type=lustre capacity=0GiB name=foo",
         "#DW copy_in source=/nope/a destination=$DW_JOB_fou/",
         "#DW create_persistent type=zfs",
     ]
     assert [(index, place) for index, place, _ in told(*directives)] == [
-        (0, "gfs2"),
+        (0, "lustre"),
         (0, "0GiB"),
         (1, "/nope/a"),
         (1, "$DW_JOB_fou"),

@@ -324,8 +324,8 @@ def test_a_full_rabbit_refuses_for_good_and_keeps_what_it_has(rabbit: Rabbit) ->
 
 
 def test_a_file_system_that_is_not_made_here_is_refused_for_good(rabbit: Rabbit) -> None:
-    with pytest.raises(NodeTrouble, match="type gfs2 are not made here") as caught:
-        rabbit.make("gfs2")
+    with pytest.raises(NodeTrouble, match="type zfs are not made here") as caught:
+        rabbit.make("zfs")
 
     assert caught.value.fatal
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.harness import virtual
+from tests.node.conftest import Nodes
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, NodeTrouble, Progress, Volume
 from warren.node.blocks import Blocks
@@ -518,3 +519,39 @@ def test_what_a_user_has_made_unwritable_is_released_all_the_same(real: Node) ->
 def test_a_copy_that_fails_tells_why_in_the_copiers_words(real: Node) -> None:
     with pytest.raises(NodeTrouble, match="/nowhere: No such file or directory"):
         real.copy(f"{real.outside}/nowhere", f"{real.outside}/out")
+
+
+# File systems of several nodes
+
+
+def test_a_gfs2_is_one_file_system_on_all_nodes_that_mount_it(
+    nodes: Nodes, loop_devices: Path
+) -> None:
+    """Statement 001.38: what is on it is there for a container as for the job's tasks."""
+    rabbit = LoopDisk("rabbit1", loop_devices / "rabbit1", CAPACITY * UNIT, None)
+    blocks = Blocks(lambda group: rabbit, nodes.root)
+    path = f"{nodes.prefix}/job"
+    volume = Volume(
+        group="rabbit1",
+        name="a",
+        size=400 * UNIT,
+        file_system="gfs2",
+        userid=os.geteuid(),
+        groupid=os.getegid(),
+    )
+
+    async def story() -> None:
+        machines = [
+            NamespacedMachine(name, blocks, nodes.namespace(name)) for name in ("node1", "node2")
+        ]
+        await machines[0].make(volume)
+        for each in machines:
+            await each.mount("rabbit1", "a", "gfs2", path)
+        here, there = (Path(f"{nodes.namespace(name).root}{path}/it") for name in nodes.names())
+        here.write_text("words")
+        assert there.read_text() == "words"
+        for each in machines:
+            await each.unmount(path)
+        await machines[0].release("rabbit1", "a")
+
+    asyncio.run(story())

@@ -42,7 +42,7 @@ class CopyFailed(NodeTrouble):
     """A copier has come to its end, and tells what it could not copy."""
 
 
-MAKES: Final = ("raw", "xfs", "ext4")
+MAKES: Final = ("raw", "xfs", "ext4", "gfs2")
 """The types of file systems that agents make."""
 
 

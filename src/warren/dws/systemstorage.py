@@ -13,6 +13,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write
 from warren.dws import children, configuration, kinds, labels, reports, storage
 from warren.dws.faults import Fault, raise_for
+from warren.dws.node import MAKES
 from warren.dws.objects import (
     Computes,
     Meta,
@@ -30,8 +31,7 @@ from warren.dws.objects import (
 LABEL: Final = "system-storage"
 """The allocation set."""
 
-_TYPES: Final = ("raw", "xfs", "ext4")
-_SHARED: Final = ("raw",)
+_SHARED: Final = ("raw", "gfs2")
 """What several nodes may have at a time."""
 
 
@@ -118,8 +118,8 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
     ):
         if listed and left_out:
             raise _mistake(f"include{names} and exclude{names} cannot both be given: leave one out")
-    if spec.type not in _TYPES:
-        raise _mistake(f"there is no file system of type {spec.type}: take {', '.join(_TYPES)}")
+    if spec.type not in MAKES:
+        raise _mistake(f"there is no file system of type {spec.type}: take {', '.join(MAKES)}")
     if spec.capacity < 1:
         raise _mistake(f"a capacity of {spec.capacity} is none: ask for a byte or more")
     if spec.make_client_mounts and not spec.client_mount_path.startswith("/"):

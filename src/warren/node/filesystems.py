@@ -21,32 +21,40 @@ class FileSystem:
     """Whether users have the device itself, and nothing is mounted."""
     proto: str = ""
     """What mkfs reads: xfs is told of the owner of its root in a prototype file."""
+    type: str = ""
+    """As which mount(8) knows it."""
     options: str = ""
     """Of mount(8)."""
 
+
+_EXT4: Final = FileSystem(
+    make=[
+        # All of it is the user's, and nothing is kept for root.
+        ["mkfs.ext4", "-q", "-F", "-m", "0",
+         "-E", "nodiscard,root_owner={userid}:{groupid}"],
+        # Root's directory in the user's file system: the user's copies would stumble over it.
+        ["debugfs", "-w", "-R", "rmdir lost+found"],
+        ["debugfs", "-w", "-R", "set_inode_field / mode 040700"],
+    ],
+    type="ext4",
+    # Zeroing inode tables later, the kernel would punch them out of an image (ADR 056).
+    options="nodev,nosuid,noinit_itable",
+)  # fmt: skip
 
 _KINDS: Final = {
     # What was there was discarded when it was given back.
     "xfs": FileSystem(
         make=[["mkfs.xfs", "-q", "-f", "-K", "-p", PROTO]],
         proto="-\n0 0\nd--700 {userid} {groupid}\n$\n",
+        type="xfs",
         options="nodev,nosuid",
     ),
-    "ext4": FileSystem(
-        make=[
-            # All of it is the user's, and nothing is kept for root.
-            ["mkfs.ext4", "-q", "-F", "-m", "0",
-             "-E", "nodiscard,root_owner={userid}:{groupid}"],
-            # Root's directory in the user's file system: the user's copies would stumble over it.
-            ["debugfs", "-w", "-R", "rmdir lost+found"],
-            ["debugfs", "-w", "-R", "set_inode_field / mode 040700"],
-        ],
-        # Zeroing inode tables later, the kernel would punch them out of an image (ADR 056).
-        options="nodev,nosuid,noinit_itable",
-    ),
+    "ext4": _EXT4,
+    # The nodes of one machine share its kernel, and may mount the same one (ADR 077).
+    "gfs2": _EXT4,
     # What another user has left on a bare device would be there to be read.
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
-}  # fmt: skip
+}
 
 PROGRAMS: Final = sorted({command[0] for kind in _KINDS.values() for command in kind.make})
 """What has to be installed."""
@@ -77,4 +85,4 @@ def source(file_system: str, device: str) -> Source:
     kind = _kind(file_system)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
-    return Source(("-t", file_system, "-o", kind.options, device))
+    return Source(("-t", kind.type, "-o", kind.options, device))
