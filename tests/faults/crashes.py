@@ -86,11 +86,11 @@ STORIES: Final[Mapping[str, Story]] = {
     "several directives": Story(jobs=[_SEVERAL], copies=12),
     "persistent": Story(jobs=_PERSISTENT),
     "tolerant with failures": Story(tolerance=1, copies=7),
-    "container": Story(jobs=[_CONTAINER], containers="Complete"),
+    "container": Story(jobs=[_CONTAINER], containers="Succeeded"),
     "container that fails": Story(jobs=[_CONTAINER], containers="Failed", ends=(Result.FAILED,)),
     **{
         f"container, cancelled in {where}": Story(
-            jobs=[_CONTAINER], containers="Complete", cancelled=where, ends=_EITHER
+            jobs=[_CONTAINER], containers="Succeeded", cancelled=where, ends=_EITHER
         )
         for where in (State.SETUP, State.PRE_RUN, State.POST_RUN)
     },
@@ -142,10 +142,11 @@ _APPLICATION: Final[Object] = {
 
 
 class Kubelets:
-    """What Kubernetes does for batch Jobs on rabbits: each starts, and comes to a condition."""
+    """What kubelets do for pods on rabbits: each runs, and comes to its end."""
 
-    def __init__(self, condition: str | None) -> None:
-        self._condition = condition
+    def __init__(self, phase: str | None) -> None:
+        """`phase` is that of pods that have ended."""
+        self._phase = phase
         self.started: set[str] = set()
         """The rabbits on which a container has started."""
 
@@ -167,16 +168,17 @@ class Kubelets:
     async def run(self, control: Control) -> None:
         """Do it until cancelled."""
         while True:
-            for job in list(control.api.store.everything(kinds.JOB)):
-                status = job.get("status") or {}
-                if status.get("conditions"):
+            for pod in list(control.api.store.everything(kinds.POD)):
+                phase = (pod.get("status") or {}).get("phase")
+                if phase == self._phase:
                     continue
-                ended = [{"type": self._condition, "status": "True", "message": "enough"}]
-                patch = {"conditions": ended} if status.get("ready") else {"ready": 1}
-                self.started.add(job["spec"]["template"]["spec"]["hostname"])
+                ended: Object = {"phase": self._phase, "conditions": []}
+                begun = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+                patch = ended if phase == "Running" else begun
+                self.started.add(pod["spec"]["nodeName"])
                 with suppress(NotFound):
                     change = Change(
-                        kind=kinds.JOB, key=key_of(job), patch={"status": patch}, status=True
+                        kind=kinds.POD, key=key_of(pod), patch={"status": patch}, status=True
                     )
                     await control.api.store.patch(change)
             await asyncio.sleep(0.5)
@@ -185,9 +187,10 @@ class Kubelets:
         """Return what is left of containers when the garbage collector had its time."""
         await asyncio.sleep(5)
         store = control.api.store
+        own = (kinds.JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
         found = [
             f"{kind.name} {key_of(obj)} is left"
-            for kind in (kinds.JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
+            for kind in own
             for obj in store.everything(kind)
             if obj["metadata"]["name"] != "app"
         ]

@@ -13,18 +13,20 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
+from warren.controllers.batchjobs import JobController
 from warren.daemons import cluster, roles, users
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
+from warren.daemons.together import System, synced
 from warren.daemons.workflowadmission import WorkflowAdmission
-from warren.dws import kinds
+from warren.dws import jobpods, kinds
 from warren.journal import Journal
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client
-from warren.kube.informer import Informer
+from warren.kube.informer import Informer, Informers
 from warren.kube.kubeconfig import Access
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -89,7 +91,17 @@ async def run(
             await establish(LocalClient(embedded.store))
             tasks.create_task(endpoint.serve(embedded, clock), name="api server")
             tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")
+            if not plain:
+                tasks.create_task(run_jobs(LocalClient(embedded.store), clock), name="jobs")
             ready()
+
+
+async def run_jobs(client: Client, clock: Clock) -> None:
+    """Make the pods of batch Jobs, until cancelled."""
+    informers = Informers(client, indexes={"job": jobpods.job_of})
+    controller = JobController(client, informers, clock)
+    parts = {"informers": informers.run, **synced(informers, [controller.reconciler])}
+    await System(parts=parts).run()
 
 
 async def expire_events(client: Client, clock: Clock) -> None:

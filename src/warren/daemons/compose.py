@@ -383,6 +383,7 @@ def control(site: Site, ports: Ports) -> Control:
         parts={
             "informers": informers.run,
             **synced(informers, reconcilers),
+            "jobs of the API": lambda: apiserver.run_jobs(local, ports.clock),
             "event expiry": lambda: apiserver.expire_events(local, ports.clock),
             **flux.parts,
             **leading,

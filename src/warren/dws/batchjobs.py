@@ -7,6 +7,7 @@ import msgspec
 from warren.dws.objects import Meta
 
 _GOOD: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
+_LAST: Final = ("Complete", "Failed")
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -22,11 +23,21 @@ class Condition(_Struct, frozen=True):
 
 class JobSpec(_Struct, frozen=True):
     active_deadline_seconds: int | None = None
+    """For how long it may run, from its start."""
+    backoff_limit: int = 6
+    """How often it is tried again."""
+    completions: int | None = 1
+    parallelism: int = 1
+    suspend: bool = False
 
 
 class JobStatus(_Struct, frozen=True):
     ready: int | None = None
     """Pods that are."""
+    active: int | None = None
+    """Pods that have not ended."""
+    succeeded: int | None = None
+    failed: int | None = None
     start_time: str | None = None
     conditions: tuple[Condition, ...] | None = None
 
@@ -52,6 +63,11 @@ class BatchJob(_Struct, frozen=True):
     def failure(self) -> Condition | None:
         """Why it has failed, if it has."""
         return next((each for each in self.conditions if each.type not in _GOOD), None)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no other pod of it will be made."""
+        return any(each.type in _LAST for each in self.conditions)
 
     @property
     def is_complete(self) -> bool:

@@ -1,0 +1,48 @@
+"""The pods of batch Jobs, for clusters whose Kubernetes is ours (decided in `dws.jobpods`)."""
+
+from warren.base.clock import Clock
+from warren.base.objects import Key, Object, key_of
+from warren.dws import jobpods, kinds
+from warren.dws.batchjobs import BatchJob
+from warren.dws.jobpods import JobSnapshot
+from warren.dws.objects import read
+from warren.dws.pods import Pod
+from warren.kube.client import Client
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+
+class JobController:
+    """Reconciles every batch Job."""
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+        """`informers` have the index `job` of pods (`jobpods.job_of`)."""
+        self._client = client
+        self._clock = clock
+        self._jobs = informers.of(kinds.JOB)
+        self._pods = informers.of(kinds.POD)
+        self.reconciler: Reconciler[Key] = Reconciler("batch jobs", self.reconcile)
+        self._jobs.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._pods.listen(self._pod_changed)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Reconcile a Job."""
+        raw = self._jobs.get(key)
+        if raw is None:
+            return None
+        job = read(raw, BatchJob)
+        snapshot = JobSnapshot(
+            job=job,
+            template=raw["spec"]["template"],
+            pods=[read(each, Pod) for each in self._pods.by("job", job.metadata.uid)],
+            now=self._clock.now(),
+        )
+        writes, delay = jobpods.decide(snapshot)
+        await perform(self._client, writes)
+        return delay
+
+    def _pod_changed(self, obj: Object) -> None:
+        for owner in obj["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == kinds.JOB.name:
+                self.reconciler.add(Key(key_of(obj).namespace, owner["name"]))

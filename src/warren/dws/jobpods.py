@@ -1,0 +1,177 @@
+"""The pods of a batch Job: one after the other, until one succeeds.
+
+As Kubernetes has it, for Jobs of one pod at a time, which are those of containers beside jobs. A
+pod's name comes from its Job's uid and its number, so that it is made once, wherever its maker
+ends. There is no scheduler: a pod goes to the node that its Job selects by name.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.objects import Change, Create, Object, Write
+from warren.base.times import parse_rfc3339, rfc3339
+from warren.dws import kinds
+from warren.dws.batchjobs import BatchJob
+from warren.dws.pods import FAILED, SUCCEEDED, Pod
+
+FIRST_PAUSE: Final = 10.0
+LONGEST_PAUSE: Final = 360.0
+"""Bounds of the pause before another try, in seconds, which doubles: those of Kubernetes."""
+
+_HOST: Final = "kubernetes.io/hostname"
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""What Kubernetes makes names of: no words come of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSnapshot:
+    """A Job and its pods, as they were seen."""
+
+    job: BatchJob
+    template: Object
+    """The Job's, of its pods."""
+    pods: Sequence[Pod]
+    now: float
+    """In seconds since the epoch."""
+
+    @property
+    def failed(self) -> int:
+        """How many pods have failed; one that was removed since is remembered."""
+        seen = sum(each.status.phase == FAILED for each in self.pods)
+        return max(seen, self.job.status.failed or 0)
+
+    @property
+    def succeeded(self) -> int:
+        return sum(each.status.phase == SUCCEEDED for each in self.pods)
+
+    @property
+    def active(self) -> list[Pod]:
+        return [each for each in self.pods if not each.has_ended]
+
+
+def job_of(obj: Object) -> Sequence[str]:
+    """Index pods by the uid of the Job that they are of."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return [each["uid"] for each in owners if each.get("controller") and each["kind"] == "Job"]
+
+
+def decide(snapshot: JobSnapshot) -> tuple[list[Write], float | None]:
+    """Return what is to be written, and in how many seconds to look again (None: at news)."""
+    job = snapshot.job
+    if job.metadata.deleting or job.has_ended:
+        return [], None  # pods go with their Job, or are kept with it
+    if job.spec.suspend or job.spec.parallelism != 1 or job.spec.completions not in (None, 1):
+        why = "Jobs of more than one pod, and suspended ones, are not run by this cluster"
+        return _failed(snapshot, "NotSupported", why), None
+    if snapshot.succeeded:
+        return _reported(snapshot, {"type": "Complete"}), None
+    left = _time_left(snapshot)
+    if left is not None and left <= 0:
+        why = "Job was active longer than specified deadline"
+        return _failed(snapshot, "DeadlineExceeded", why), None
+    if snapshot.failed > job.spec.backoff_limit:
+        why = "Job has reached the specified backoff limit"
+        return _failed(snapshot, "BackoffLimitExceeded", why), None
+    if snapshot.active:
+        return _reported(snapshot), left
+    pause = _pause(snapshot)
+    if pause > 0:
+        return _reported(snapshot), pause if left is None else min(pause, left)
+    return [_pod(snapshot), *_reported(snapshot)], left
+
+
+def _time_left(snapshot: JobSnapshot) -> float | None:
+    limit, began = snapshot.job.spec.active_deadline_seconds, snapshot.job.status.start_time
+    if limit is None or began is None:
+        return None
+    return parse_rfc3339(began) + limit - snapshot.now
+
+
+def _pause(snapshot: JobSnapshot) -> float:
+    """Return for how many seconds another try is put off."""
+    ended = [each.ended_at for each in snapshot.pods if each.status.phase == FAILED]
+    if not ended:
+        return 0.0
+    # A large limit must not make a number that no float holds.
+    doubled = FIRST_PAUSE * float(1 << min(snapshot.failed - 1, 16))
+    return max(ended) + min(doubled, LONGEST_PAUSE) - snapshot.now
+
+
+def _failed(snapshot: JobSnapshot, reason: str, message: str) -> list[Write]:
+    """Have the Job fail. What runs of it is ended, and stays there to be looked at."""
+    stops: list[Write] = [
+        Change(kind=kinds.POD, key=pod.metadata.key, patch={"spec": {"activeDeadlineSeconds": 1}})
+        for pod in snapshot.active
+        if pod.spec.active_deadline_seconds != 1
+    ]
+    condition = {"type": "Failed", "reason": reason, "message": message}
+    return [*stops, *_reported(snapshot, condition)]
+
+
+def _reported(snapshot: JobSnapshot, condition: Object | None = None) -> list[Write]:
+    """Bring the Job's status to what is the case, if it says something else."""
+    job, moment = snapshot.job, rfc3339(snapshot.now)
+    status = job.status
+    over = condition is not None
+    # News of a pod that is to be ended may take long, and does not change the Job any more.
+    active = 0 if over else len(snapshot.active)
+    ready = 0 if over else sum(each.is_ready for each in snapshot.active)
+    said = (status.active, status.ready, status.succeeded, status.failed)
+    found = (active, ready, snapshot.succeeded, snapshot.failed)
+    if not over and said == found and status.start_time is not None:
+        return []
+    names = ("active", "ready", "succeeded", "failed")
+    patch: dict[str, object] = dict(zip(names, found, strict=True))
+    if status.start_time is None:
+        patch["startTime"] = moment
+    if condition is not None:
+        patch["conditions"] = [{**condition, "status": "True", "lastTransitionTime": moment}]
+        if condition["type"] == "Complete":
+            patch["completionTime"] = moment
+    change = Change(
+        kind=kinds.JOB,
+        key=job.metadata.key,
+        patch={"status": patch},
+        resource_version=job.metadata.resource_version,
+        status=True,
+    )
+    return [change]
+
+
+def _pod(snapshot: JobSnapshot) -> Create:
+    """Make the Job's next pod."""
+    job, template = snapshot.job, snapshot.template
+    meta, spec = job.metadata, template["spec"]
+    given = template.get("metadata") or {}
+    own = {
+        "job-name": meta.name,
+        "batch.kubernetes.io/job-name": meta.name,
+        "batch.kubernetes.io/controller-uid": meta.uid,
+    }
+    node = (spec.get("nodeSelector") or {}).get(_HOST)
+    owner = {
+        "apiVersion": kinds.JOB.api_version,
+        "kind": kinds.JOB.name,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    made = {
+        "metadata": {
+            "name": f"{meta.name}-{_suffix(meta.uid, snapshot.failed)}",
+            "namespace": meta.namespace,
+            "labels": {**(given.get("labels") or {}), **own},
+            "annotations": dict(given.get("annotations") or {}),
+            "ownerReferences": [owner],
+        },
+        "spec": {**spec, "nodeName": node} if node else spec,
+    }
+    return Create(kind=kinds.POD, object=made)
+
+
+def _suffix(uid: str, number: int) -> str:
+    digest = hashlib.sha256(f"{uid}/{number}".encode()).digest()
+    return "".join(_LETTERS[each % len(_LETTERS)] for each in digest[:5])

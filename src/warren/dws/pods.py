@@ -1,0 +1,68 @@
+"""Kubernetes' pods, as far as what works for batch Jobs needs them."""
+
+from typing import Final
+
+import msgspec
+
+from warren.base.times import parse_rfc3339
+from warren.dws.batchjobs import Condition
+from warren.dws.objects import Meta
+
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class Terminated(_Struct, frozen=True):
+    finished_at: str | None = None
+
+
+class ContainerState(_Struct, frozen=True):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Struct, frozen=True):
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(_Struct, frozen=True):
+    phase: str = "Pending"
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class PodSpec(_Struct, frozen=True):
+    active_deadline_seconds: int | None = None
+
+
+class Pod(_Struct, frozen=True):
+    """Containers that run together on one node, once."""
+
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of its containers run and can be used."""
+        conditions = self.status.conditions or ()
+        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs, or will."""
+        return self.status.phase in (SUCCEEDED, FAILED)
+
+    @property
+    def ended_at(self) -> float:
+        """When the last of its containers has ended, in seconds since the epoch.
+
+        Where that is not told, as of a pod that was never run, it is when it was made.
+        """
+        states = [each.state.terminated for each in self.status.container_statuses or ()]
+        known = [each.finished_at for each in states if each is not None and each.finished_at]
+        made = self.metadata.creation_timestamp
+        return max(map(parse_rfc3339, known or ([made] if made else [])), default=0.0)
