@@ -63,8 +63,8 @@ def refused(directive: str, *profiles: Any, creator: int | None = None, **more: 
         (
             JOBDW.replace("xfs", "lustre"),
             "               ^^^^^^",
-            "File systems of type lustre are not made by this cluster: its rabbits make raw, xfs "
-            "or ext4. Try type=xfs, of which each compute node has its own.",
+            "File systems of type lustre are not made by this cluster: its rabbits make raw, xfs, "
+            "ext4 or gfs2. Try type=xfs, of which each compute node has its own.",
         ),
     ],
 )
