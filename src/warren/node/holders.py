@@ -6,13 +6,14 @@ when it comes, without polling.
 """
 
 import asyncio
-import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 
 from warren.dws.node import NodeTrouble
+from warren.node.endings import wait_ended
 from warren.node.namespaces import Namespace
 
 log = structlog.get_logger()
@@ -52,7 +53,8 @@ async def keep(
                 log.info("node has a namespace again", node=str(namespace))
                 reported = ""
             mount_again()
-            await _wait_ended(namespace, holder)
+            # It may have ended before, and another process have got its number.
+            await wait_ended(holder, partial(_is_held, namespace, holder))
             log.warning("holder ended", node=str(namespace), process=holder)
         if loop.time() - began >= longest:
             pause = 0.0
@@ -60,19 +62,5 @@ async def keep(
         pause = min(max(2 * pause, shortest), longest)
 
 
-async def _wait_ended(namespace: Namespace, holder: int) -> None:
-    try:
-        opened = os.pidfd_open(holder)
-    except ProcessLookupError:
-        return
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    # A pidfd can be read when its process has ended: pidfd_open(2).
-    loop.add_reader(opened, ended.set)
-    try:
-        # It may have ended before, and another process have got its number.
-        if namespace.holder == holder:
-            await ended.wait()
-    finally:
-        loop.remove_reader(opened)
-        os.close(opened)
+def _is_held(namespace: Namespace, holder: int) -> bool:
+    return namespace.holder == holder
