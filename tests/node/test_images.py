@@ -1,0 +1,165 @@
+"""Images: found, unpacked once, and described as their makers have said."""
+
+import asyncio
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warren.dws.node import NodeTrouble
+from warren.dws.podplans import Image
+from warren.node import commands
+from warren.node.images import Images
+
+CONFIG = {
+    "Entrypoint": ["/bin/index"],
+    "Cmd": ["--all"],
+    "Env": ["PATH=/bin", "WORDS=a=b", "EMPTY="],
+    "WorkingDir": "/data",
+}
+
+
+def layout(place: Path, tag: str, files: Mapping[str, str], config: Any = CONFIG) -> None:
+    """Make or extend an OCI layout with an image of these files (OCI image spec)."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    blobs = place / "blobs" / "sha256"
+    blobs.mkdir(parents=True, exist_ok=True)
+
+    def keep(data: bytes, kind: str) -> dict[str, Any]:
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
+
+    kind = "application/vnd.oci.image"
+    whole = f"{kind}.manifest.v1+json"
+    tree = keep(layer.getvalue(), f"{kind}.layer.v1.tar")
+    described = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [tree["digest"]]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": whole,
+        "config": keep(json.dumps(described).encode(), f"{kind}.config.v1+json"),
+        "layers": [tree],
+    }
+    found = keep(json.dumps(manifest).encode(), whole)
+    found["annotations"] = {"org.opencontainers.image.ref.name": tag}
+    index = place / "index.json"
+    known = json.loads(index.read_text())["manifests"] if index.exists() else []
+    others = [each for each in known if each["annotations"] != found["annotations"]]
+    index.write_text(json.dumps({"schemaVersion": 2, "manifests": [*others, found]}))
+    (place / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Images:
+    if shutil.which("umoci") is None:
+        pytest.skip("umoci is not installed")
+    return Images(tmp_path / "own", tmp_path / "library")
+
+
+def find(images: Images, reference: str) -> Image:
+    return asyncio.run(images.find(reference))
+
+
+def test_an_image_is_unpacked_and_described(images: Images, tmp_path: Path) -> None:
+    layout(tmp_path / "library" / "site" / "index", "1", {"bin/index": "program"})
+    found = find(images, "site/index:1")
+    assert (Path(found.root) / "bin" / "index").read_text() == "program"
+    assert (found.entrypoint, found.command) == (("/bin/index",), ("--all",))
+    assert found.environment == {"PATH": "/bin", "WORDS": "a=b", "EMPTY": ""}
+    assert found.directory == "/data"
+
+
+def test_without_a_tag_it_is_the_latest(images: Images, tmp_path: Path) -> None:
+    layout(tmp_path / "library" / "index", "latest", {"it": "new"}, {})
+    found = find(images, "index")
+    assert (Path(found.root) / "it").read_text() == "new"
+    assert (found.entrypoint, found.command, found.directory) == ((), (), "")
+
+
+def test_an_image_is_unpacked_once_and_one_whose_tag_has_moved_again(
+    images: Images, tmp_path: Path
+) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "old"})
+    layout(tmp_path / "library" / "index", "2", {"it": "other"})
+    first = find(images, "index:1")
+    (Path(first.root) / "mark").touch()
+    assert find(images, "index:1") == first
+    assert (Path(first.root) / "mark").exists()
+    layout(tmp_path / "library" / "index", "1", {"it": "new"})
+    assert (Path(find(images, "index:1").root) / "it").read_text() == "new"
+    assert (Path(find(images, "index:2").root) / "it").read_text() == "other"
+
+
+def test_those_who_ask_at_a_time_get_the_same(images: Images, tmp_path: Path) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words"})
+
+    async def story() -> list[Image]:
+        return await asyncio.gather(*(images.find("index:1") for _ in range(4)))
+
+    first, *others = asyncio.run(story())
+    assert all(each == first for each in others)
+
+
+def test_what_was_left_half_unpacked_is_unpacked_anew(images: Images, tmp_path: Path) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words"})
+    found = Path(find(images, "index:1").root).parent
+    found.rename(found.parent / f".{found.name}")
+    assert (Path(find(images, "index:1").root) / "it").read_text() == "words"
+
+
+def test_a_layout_with_images_for_several_machines_is_told_what_to_do(
+    images: Images, tmp_path: Path
+) -> None:
+    place = tmp_path / "library" / "index"
+    layout(place, "1", {"it": "words"})
+    index = json.loads((place / "index.json").read_text())
+    index["manifests"][0]["mediaType"] = "application/vnd.oci.image.index.v1+json"
+    (place / "index.json").write_text(json.dumps(index))
+    with pytest.raises(NodeTrouble, match="copy the one for this machine"):
+        find(images, "index:1")
+
+
+def test_an_image_that_cannot_be_had_is_told_with_where_it_was_looked_for(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(argv: list[str], *, seconds: float) -> str:
+        assert argv[:2] == ["skopeo", "copy"]
+        assert "docker://registry.example/site/index:1" in argv
+        raise NodeTrouble("skopeo: no such host")
+
+    monkeypatch.setattr(commands, "run", refused)
+    words = f"no image registry.example/site/index:1 in {tmp_path / 'library'}, and .* no such host"
+    with pytest.raises(NodeTrouble, match=words):
+        find(images, "registry.example/site/index:1")
+
+
+def test_a_damaged_image_is_told(images: Images, tmp_path: Path) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words"})
+    for blob in (tmp_path / "library" / "index" / "blobs" / "sha256").iterdir():
+        if blob.read_bytes()[:1] == b"{":
+            blob.write_text("{")
+    with pytest.raises(NodeTrouble, match="index:1"):
+        find(images, "index:1")
+
+
+@pytest.mark.parametrize("reference", ["../etc", "a/../b", "", "/etc", "a b", "-a", "a:b:", "a\n"])
+def test_what_is_no_reference_is_refused(images: Images, reference: str) -> None:
+    with pytest.raises(NodeTrouble, match="no reference of an image") as caught:
+        find(images, reference)
+    assert caught.value.fatal
