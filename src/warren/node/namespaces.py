@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,11 +35,13 @@ _PAUSE: Final = 0.02
 _LOOKS: Final = 100
 """How often to look for the record of a holder that another process is starting."""
 
+_ROOM: Final = 'mount -t tmpfs -o mode=0711 none "$1"'
+"""What the holder of a node does first: make room for mount points."""
+
 _HOLD: Final = (
-    'mount -t tmpfs -o mode=0711 none "$1" && echo $$ > "$0.new" && mv "$0.new" "$0" && '
-    "echo held && exec sleep infinity >/dev/null 2>&1"
+    'echo $$ > "$0.new" && mv "$0.new" "$0" && echo held && exec sleep infinity >/dev/null 2>&1'
 )
-"""What a holder does: make room for mount points, write its own record, say so, and wait."""
+"""What a holder does then: write its own record, say so, and wait."""
 
 
 class Namespace:
@@ -49,6 +51,9 @@ class Namespace:
     of its own, for its mount points: a mount point shared with other namespaces
     could be pulled from under them.
     """
+
+    _kinds: Sequence[str] = ("--mount",)
+    _prepare: str = _ROOM
 
     def __init__(self, directory: Path, prefix: Path) -> None:
         self._directory = directory
@@ -92,13 +97,13 @@ class Namespace:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
         self._remember_mounts()
         record = self._directory / "holder"
-        unshare = ["unshare", *_unshared(), "--propagation", "slave"]
+        unshare = ["unshare", *_unshared(self._kinds), "--propagation", "slave"]
         # The lock is held by the holder itself, so that two agents cannot both start one;
         # the holder writes its own record, so that none is left behind unknown.
         lock = ["flock", "--nonblock", "--no-fork", f"{record}.lock"]
         said = await commands.run(
             ["setsid", "--fork", *lock, *unshare,
-             "sh", "-c", _HOLD, str(record), str(self._prefix)],
+             "sh", "-c", f"{self._prepare} && {_HOLD}", str(record), str(self._prefix)],
             merged=True,
         )  # fmt: skip
         for _ in range(_LOOKS):
@@ -320,5 +325,5 @@ async def available() -> str | None:
     return None
 
 
-def _unshared() -> list[str]:
-    return ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
+def _unshared(kinds: Sequence[str] = ("--mount",)) -> list[str]:
+    return [*kinds] if os.geteuid() == 0 else ["--user", "--map-root-user", *kinds]

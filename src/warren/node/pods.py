@@ -1,0 +1,245 @@
+"""The pods of one rabbit: each a process, and a directory that remembers it.
+
+A pod outlives the agent that has started it. Its directory has its plan before its process
+begins, and how its containers are from then on; what it is found to be after a crash, or after a
+power cut, follows from those two and from the lock that a living process holds.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import signal
+import struct
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.dws.node import NodeTrouble
+from warren.node import podprocess
+from warren.node.endings import wait_ended
+from warren.node.namespaces import Namespace
+from warren.node.podnetwork import PodNetwork, free_address
+from warren.node.threads import in_thread
+
+_BEGINNING: Final = 30.0
+"""Seconds that a pod's process may take until it says how its containers are."""
+
+_DYING: Final = 10.0
+"""Seconds that a killed process may take to be gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodState:
+    """How a pod is."""
+
+    alive: bool
+    init: tuple[Object, ...]
+    containers: tuple[Object, ...]
+    """Of each container its name and, as far as it has come, `startedAt` and `finishedAt` in
+    seconds since the epoch, `exitCode`, and the last words of one that has failed, `message`."""
+    stopped: bool = False
+    """Whether it was asked to end."""
+    error: str = ""
+    """Why it could not be."""
+
+
+class Pods:
+    """The pods of one rabbit. Everything raises NodeTrouble where it fails."""
+
+    def __init__(
+        self, directory: Path, number: int, network: PodNetwork, rabbit: Namespace | None
+    ) -> None:
+        """`number` is the rabbit's among those of this machine, from 0."""
+        self._directory = directory
+        self._number = number
+        self._network = network
+        self._rabbit = rabbit
+        self._starting = asyncio.Lock()
+
+    def known(self) -> list[str]:
+        """Return the uids of the pods that there are, alive or not."""
+        with suppress(FileNotFoundError):
+            return sorted(
+                each.name for each in self._directory.iterdir() if not each.name.startswith(".")
+            )
+        return []
+
+    def state(self, uid: str) -> PodState | None:
+        """Return how a pod is; None for one that has not begun."""
+        place = self._place(uid)
+        alive = _holds(place / "lock") is not None
+        try:
+            return _read((place / "state.json").read_text(), alive=alive)
+        except FileNotFoundError:
+            return None
+
+    def address(self, uid: str) -> str | None:
+        """Return the address of a pod that there is."""
+        address = self._plan(uid).get("address")
+        return None if address is None else str(address).partition("/")[0]
+
+    async def start(self, uid: str, make: Callable[[str], Object]) -> None:
+        """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
+        async with self._starting:
+            if self.state(uid) is not None:
+                return
+            network = await self._network.ensure()
+            rabbit = None if self._rabbit is None else await self._rabbit.ensure()
+            place = self._place(uid)
+            if not (place / "plan.json").exists():
+                taken = [str(self._plan(each).get("address")) for each in self.known()]
+                address = free_address(self._number, taken)
+                plan = {**make(address.partition("/")[0]), "address": address}
+                await in_thread(_written, place, "plan.json", plan)
+            bwrap = shutil.which("bwrap")
+            if bwrap is None:
+                raise NodeTrouble("bwrap cannot be run: it is not there")
+            machine = {"network": network, "rabbit": rabbit, "bwrap": bwrap}
+            await in_thread(_written, place, "machine.json", machine)
+            await self._begin(uid)
+
+    async def _begin(self, uid: str) -> None:
+        place = self._place(uid)
+        # By a process that ends at once: the pod is no child of an agent that it outlives.
+        program = [sys.executable, "-I", "-S", podprocess.__file__, str(place)]
+        log = os.open(place / "process.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *("setsid", "--fork", *program),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+        finally:
+            os.close(log)
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_BEGINNING):
+                await process.stdout.read()  # is closed when it has begun, or will not
+                await process.wait()
+        except TimeoutError:
+            self.stop(uid)
+            raise NodeTrouble(f"the pod has not begun within {_BEGINNING:g} s") from None
+        if self.state(uid) is None:
+            words = (place / "process.log").read_text(errors="replace")[-1000:].strip()
+            raise NodeTrouble(f"the process of the pod has ended: {words}")
+
+    async def follow(self, uid: str) -> AsyncIterator[PodState]:
+        """Return how a pod is, and again each time that it changes, until its process has ended."""
+        try:
+            reader, writer = await self._connected(uid)
+        except OSError:
+            reader = None
+        if reader is not None:
+            try:
+                with suppress(ConnectionResetError):  # it was killed
+                    async for line in reader:
+                        yield _read(line.decode(), alive=True)
+            finally:
+                writer.close()
+            # The end of the connection comes before that of the process, by a moment.
+            await self._wait_gone(uid)
+        state = self.state(uid)
+        if state is not None:
+            yield state
+
+    async def _connected(self, uid: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        # The path may be longer than a socket's name: it is found through a descriptor.
+        opened = os.open(self._place(uid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return await asyncio.open_unix_connection(f"/proc/self/fd/{opened}/socket")
+        finally:
+            os.close(opened)
+
+    def stop(self, uid: str) -> None:
+        """Ask a pod's containers to end, and have them killed when their time for that is over."""
+        process = _holds(self._place(uid) / "lock")
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+
+    async def remove(self, uid: str) -> None:
+        """End a pod at once, if it is alive, and forget it, with what it has printed."""
+        process = _holds(self._place(uid) / "lock")
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            await self._wait_gone(uid)
+        gone = self._directory / f".old-{uid}"
+        with suppress(FileNotFoundError):
+            self._place(uid).rename(gone)
+        await in_thread(shutil.rmtree, gone, ignore_errors=True)
+
+    async def _wait_gone(self, uid: str) -> None:
+        lock = self._place(uid) / "lock"
+        process = _holds(lock)
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(_DYING):
+                await wait_ended(process, lambda: _holds(lock) == process)
+        except TimeoutError:
+            raise NodeTrouble(f"the process of the pod {uid} does not end") from None
+
+    def tell_hosts(self, uid: str, text: str) -> None:
+        """Have a living pod's containers know hosts by what /etc/hosts says."""
+        process = _holds(self._place(uid) / "lock")
+        if process is None:
+            return
+        file = Path(f"/proc/{process}/root{podprocess.TOP}/hosts")
+        with suppress(OSError):  # it has just ended
+            if file.read_text() != text:
+                file.write_text(text)
+
+    def _place(self, uid: str) -> Path:
+        if not uid or "/" in uid or uid.startswith("."):
+            raise NodeTrouble(f"{uid!r} is no uid of a pod", fatal=True)
+        return self._directory / uid
+
+    def _plan(self, uid: str) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads((self._place(uid) / "plan.json").read_text())
+            return found
+        return {}
+
+
+def _written(place: Path, name: str, value: Object) -> None:
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = place / f".{name}"
+        unfinished.write_text(json.dumps(value))
+        unfinished.rename(place / name)
+    except OSError as error:
+        raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+
+def _read(text: str, *, alive: bool) -> PodState:
+    said = json.loads(text)
+    return PodState(
+        alive=alive,
+        init=tuple(said["init"]),
+        containers=tuple(said["containers"]),
+        stopped=said["stopped"],
+        error=said.get("error", ""),
+    )
+
+
+_FLOCK: Final = "hhqqi"
+"""The kernel's `struct flock`: type, whence, start, length and process."""
+
+
+def _holds(lock: Path) -> int | None:
+    """Return the process that has locked a file; None if there is none (fcntl(2), F_GETLK)."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with lock.open("rb") as file:
+            kind, *_, process = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except FileNotFoundError:
+        return None
+    return None if kind == fcntl.F_UNLCK else int(process)

@@ -1,0 +1,520 @@
+"""Pods as real processes: what their containers see, may do and leave behind."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.conftest import Nodes
+from tests.node.processes import alive, eventually
+from warren.base.objects import Object
+from warren.dws.node import NodeTrouble
+from warren.node import commands
+from warren.node.podnetwork import PodNetwork, free_address
+from warren.node.pods import Pods, PodState
+
+USERID = os.geteuid() or 4711
+GROUPID = os.getegid() or 4712
+"""Whose containers these are: root's are nobody's."""
+
+
+@dataclass
+class Machine:
+    """A machine with a rabbit that runs pods."""
+
+    nodes: Nodes
+    network: PodNetwork
+    pods: Pods
+
+    def place(self, uid: str = "a") -> Path:
+        return self.nodes.root / "pods" / uid
+
+    def log(self, container: str = "app", uid: str = "a") -> str:
+        return (self.place(uid) / f"{container}.log").read_text()
+
+    async def start(self, plan: Object, uid: str = "a") -> None:
+        def made(address: str) -> Object:
+            hosts = f"127.0.0.1 localhost\n{address} {plan['hostname']}\n"
+            return self.imaged({"hosts": hosts, **plan})
+
+        await self.pods.start(uid, made)
+
+    def imaged(self, plan: Object) -> Object:
+        """Give each container an image: empty but for the machine's own programs."""
+
+        def one(container: Object) -> Object:
+            mounts = [mount("usr", "/usr", read_only=True), *container["mounts"]]
+            return {**container, "root": str(self.image), "mounts": mounts}
+
+        return {
+            **plan,
+            "init": [one(each) for each in plan["init"]],
+            "containers": [one(each) for each in plan["containers"]],
+            "volumes": {**plan["volumes"], "usr": {"path": "/usr"}},
+        }
+
+    @property
+    def image(self) -> Path:
+        return self.nodes.root / "image"
+
+    async def ended(self, uid: str = "a") -> PodState:
+        last = [state async for state in self.pods.follow(uid)][-1]
+        assert not last.alive
+        return last
+
+    def run(self, *containers: Object, **more: Any) -> PodState:
+        """Run a pod to its end."""
+
+        async def story() -> PodState:
+            await self.start(plan(*containers, **more))
+            return await self.ended()
+
+        return asyncio.run(story())
+
+
+@pytest.fixture
+def machine(nodes: Nodes) -> Iterator[Machine]:
+    """A machine of which no process, mount or pod is left after the test."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    if not Path("/bin").is_symlink():
+        pytest.skip("this machine's programs are not all in /usr")
+    network = PodNetwork(nodes.root / "network")
+    try:
+        asyncio.run(network.ensure())
+    except NodeTrouble as trouble:
+        pytest.skip(f"no network for pods here: {trouble}")
+    before = alive()
+    machine = Machine(nodes, network, Pods(nodes.root / "pods", 0, network, nodes.namespace()))
+    for name in ("etc", "tmp", "proc", "dev"):
+        (machine.image / name).mkdir(parents=True)
+    (machine.image / "tmp").chmod(0o1777)
+    for link in ("bin", "sbin", "lib", "lib64"):
+        (machine.image / link).symlink_to(f"usr/{link}")
+    yield machine
+    asyncio.run(_removed(machine))
+    assert machine.pods.known() == []
+    holder = network.holder
+    network.end()
+    eventually(lambda: holder not in alive())
+    ours = {nodes.namespace(name).holder for name in nodes.names()}
+    eventually(lambda: not _of_us() - before - ours)
+
+
+async def _removed(machine: Machine) -> None:
+    for uid in machine.pods.known():
+        await machine.pods.remove(uid)
+
+
+def _of_us() -> set[int]:
+    """Return the processes that are pods, or run by bubblewrap."""
+    return {
+        each
+        for each in alive()
+        if any(word in _command(each) for word in (b"podprocess", b"bwrap"))
+    }
+
+
+def container(script: str, name: str = "app", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "argv": ["/bin/sh", "-c", script],
+        "environment": {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        "directory": "/",
+        "userid": USERID,
+        "groupid": GROUPID,
+        "readOnly": False,
+        "mounts": [],
+        **more,
+    }
+
+
+def mount(volume: str, path: str, below: str = "", *, read_only: bool = False) -> Object:
+    return {"volume": volume, "path": path, "below": below, "readOnly": read_only}
+
+
+def plan(*containers: Object, init: Sequence[Object] = (), **more: Any) -> dict[str, Any]:
+    return {
+        "hostname": "rabbit-0",
+        "grace": 5,
+        "ports": [],
+        "volumes": {},
+        "init": list(init),
+        "containers": list(containers),
+        **more,
+    }
+
+
+def codes(states: Sequence[Mapping[str, Any]]) -> list[int | None]:
+    return [each.get("exitCode") for each in states]
+
+
+# Who a container is
+
+
+def test_a_container_is_its_user_alone_and_has_no_powers(machine: Machine) -> None:
+    """Statement 001.23: the Workflow's uid and gid run the container."""
+    script = "id -u; id -g; hostname; grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; echo $$"
+    assert codes(machine.run(container(script)).containers) == [0]
+    assert machine.log().split() == [
+        str(USERID), str(GROUPID), "rabbit-0",
+        "CapEff:", "0000000000000000", "CapBnd:", "0000000000000000", "NoNewPrivs:", "1", "1",
+    ]  # fmt: skip
+
+
+def test_a_container_sees_no_process_but_its_own(machine: Machine) -> None:
+    machine.run(container("ls /proc | grep -c '^[0-9]'"))
+    assert int(machine.log()) <= 4
+
+
+def test_variables_are_told_to_the_container_and_to_nobody_else(machine: Machine) -> None:
+    own = {"PATH": "/usr/bin:/bin", "TOKEN": "hidden words"}
+    told = container('echo "$TOKEN"; env | sort | cut -d= -f1; sleep 30', environment=own)
+
+    async def story() -> None:
+        await machine.start(plan(told))
+        await _printed(machine, "TOKEN")
+        assert b"hidden words" not in b"".join(_commands())
+
+    asyncio.run(story())
+    assert machine.log().splitlines()[0] == "hidden words"
+
+
+def test_what_a_container_writes_into_its_image_is_its_own_and_bounded(machine: Machine) -> None:
+    script = "echo words > /tmp/it && cat /tmp/it; head -c 300M /dev/zero > /tmp/much || echo full"
+    state = machine.run(container(script), container("ls /tmp/it", "other"))
+    assert codes(state.containers)[0] == 0
+    assert machine.log().startswith("words\n")
+    assert machine.log().endswith("full\n")
+    assert codes(state.containers)[1] != 0
+
+
+def test_a_container_whose_image_may_only_be_read_cannot_write_there(machine: Machine) -> None:
+    state = machine.run(container("touch /tmp/it", readOnly=True))
+    assert codes(state.containers) != [0]
+
+
+# Its volumes
+
+
+def test_a_container_has_what_is_mounted_on_its_rabbit(machine: Machine) -> None:
+    """Statement 001.40: volumes are paths of the rabbit, with all that is mounted below."""
+    path = f"{machine.nodes.prefix}/job"
+
+    async def story() -> None:
+        enter = await machine.nodes.namespace().enter()
+        script = (f"mkdir -m 711 {path} && mkdir {path}/0 && mount -t tmpfs none {path}/0 && "
+                  f"chmod 777 {path}/0 && echo words > {path}/0/it")  # fmt: skip
+        await commands.run([*enter, "sh", "-c", script])
+        told = container("cat /data/0/it; echo more > /data/0/new", mounts=[mount("fast", "/data")])
+        await machine.start(plan(told, volumes={"fast": {"path": path}}))
+        assert codes((await machine.ended()).containers) == [0]
+        assert (await commands.run([*enter, "cat", f"{path}/0/new"])) == "more\n"
+        await commands.run([*enter, "umount", f"{path}/0"])
+
+    asyncio.run(story())
+    assert machine.log() == "words\n"
+
+
+def test_a_volume_that_is_not_on_the_rabbit_is_told(machine: Machine) -> None:
+    told = container("true", mounts=[mount("fast", "/data")])
+    state = machine.run(told, volumes={"fast": {"path": f"{machine.nodes.prefix}/nowhere"}})
+    assert "nowhere: No such file or directory" in state.error
+    assert codes(state.containers) == [None]
+
+
+def test_a_read_only_volume_cannot_be_written_to(machine: Machine) -> None:
+    told = container("touch /data/it", mounts=[mount("own", "/data", read_only=True)])
+    assert codes(machine.run(told, volumes={"own": {"size": None}}).containers) != [0]
+
+
+def test_containers_of_a_pod_share_its_directories(machine: Machine) -> None:
+    first = container("echo words > /a/it", "first", mounts=[mount("own", "/a")])
+    then = container("cat /b/it /c", mounts=[mount("own", "/b"), mount("own", "/c", "it")])
+    state = machine.run(then, init=[first], volumes={"own": {"size": None}})
+    assert (codes(state.init), codes(state.containers)) == ([0], [0])
+    assert machine.log() == "words\nwords\n"
+
+
+def test_a_directory_of_a_pod_has_the_size_that_it_asks_for(machine: Machine) -> None:
+    told = container("head -c 2M /dev/zero > /a/it", mounts=[mount("own", "/a")])
+    assert codes(machine.run(told, volumes={"own": {"size": 2**20}}).containers) != [0]
+
+
+def test_files_are_given_by_what_they_hold(machine: Machine) -> None:
+    files = {"storages": "W10=", "some/bytes": "//4="}
+    told = container("cat /etc/nnf/storages; wc -c < /etc/nnf/some/bytes",
+                     mounts=[mount("config", "/etc/nnf", read_only=True)])  # fmt: skip
+    assert codes(machine.run(told, volumes={"config": {"files": files}}).containers) == [0]
+    assert machine.log().split() == ["[]2"] or machine.log().split() == ["[]", "2"]
+
+
+def test_no_link_that_a_user_makes_leads_out_of_a_volume(machine: Machine) -> None:
+    first = container("ln -s / /a/out", "first", mounts=[mount("own", "/a")])
+    then = container("ls /b", mounts=[mount("own", "/b", "out/etc")])
+    state = machine.run(then, init=[first], volumes={"own": {"size": None}})
+    assert codes(state.containers) == [128]
+    assert "passes a link" in state.containers[0]["message"]
+
+
+# Its life
+
+
+def test_containers_that_prepare_run_one_after_the_other_before_all_others(
+    machine: Machine,
+) -> None:
+    order = [container("sleep 0.2; echo 1 >> /a/it", "one", mounts=[mount("own", "/a")]),
+             container("echo 2 >> /a/it", "two", mounts=[mount("own", "/a")])]  # fmt: skip
+    last = container("cat /a/it", mounts=[mount("own", "/a")])
+    machine.run(last, init=order, volumes={"own": {"size": None}})
+    assert machine.log().split() == ["1", "2"]
+
+
+def test_where_one_that_prepares_fails_nothing_else_runs_and_its_words_are_told(
+    machine: Machine,
+) -> None:
+    state = machine.run(container("true"), init=[container("echo no data; exit 3", "first")])
+    assert (codes(state.init), codes(state.containers)) == ([3], [None])
+    assert state.init[0]["message"] == "no data"
+
+
+def test_the_status_of_each_container_is_told(machine: Machine) -> None:
+    state = machine.run(container("exit 7"), container("true", "other"),
+                        container("", "third", argv=["/nowhere"]))  # fmt: skip
+    first, second, third = codes(state.containers)
+    assert (first, second) == (7, 0)
+    assert third not in (0, None)
+    assert "/nowhere" in state.containers[2]["message"]
+
+
+def test_what_a_container_leaves_running_ends_with_it(machine: Machine) -> None:
+    state = machine.run(container("sleep 4713 & exit 0"))
+    assert codes(state.containers) == [0]
+    assert not _running(b"4713")
+
+
+def test_of_endless_output_the_last_is_kept(machine: Machine) -> None:
+    machine.run(container("yes | head -c 40000000; echo; echo last"))
+    assert machine.log().endswith("last\n")
+    files = [each for each in machine.place().iterdir() if each.name.startswith("app.log")]
+    assert 0 < sum(each.stat().st_size for each in files) <= 2 * 8 * 2**20
+
+
+def test_a_pod_that_is_stopped_may_end_by_itself(machine: Machine) -> None:
+    async def story() -> PodState:
+        script = "trap 'echo asked; exit 0' TERM; echo on; while :; do sleep 0.05; done"
+        await machine.start(plan(container(script)))
+        await _printed(machine, "on")
+        machine.pods.stop("a")
+        return await machine.ended()
+
+    state = asyncio.run(story())
+    assert state.stopped
+    assert codes(state.containers) == [0]
+    assert machine.log() == "on\nasked\n"
+
+
+def test_a_pod_that_does_not_end_is_killed_when_its_time_is_over(machine: Machine) -> None:
+    async def story() -> PodState:
+        script = "trap '' TERM; echo on; while :; do sleep 0.05; done"
+        await machine.start(plan(container(script), grace=0.2))
+        await _printed(machine, "on")
+        machine.pods.stop("a")
+        return await machine.ended()
+
+    assert codes(asyncio.run(story()).containers) == [137]
+
+
+def test_a_pod_is_followed_by_another_agent_than_the_one_that_started_it(machine: Machine) -> None:
+    """A pod outlives its agent."""
+
+    async def begin() -> None:
+        await machine.start(plan(container("echo on; sleep 0.5; exit 5")))
+
+    asyncio.run(begin())
+    again = Pods(machine.nodes.root / "pods", 0, machine.network, machine.nodes.namespace())
+
+    async def follow() -> list[PodState]:
+        return [state async for state in again.follow("a")]
+
+    states = asyncio.run(follow())
+    assert codes(states[-1].containers) == [5]
+    assert not states[-1].alive
+
+
+def test_a_pod_that_was_begun_is_not_begun_again(machine: Machine) -> None:
+    async def story() -> None:
+        await machine.start(plan(container("echo on")))
+        await machine.ended()
+        await machine.start(plan(container("echo again")))
+
+    asyncio.run(story())
+    assert machine.log() == "on\n"
+
+
+def test_a_pod_whose_agent_died_before_its_process_began_is_begun_by_the_next(
+    machine: Machine,
+) -> None:
+    """With the plan that it had: it has been told to others."""
+    place = machine.place()
+    place.mkdir(parents=True)
+    told = machine.imaged(plan(container("echo first"), hosts="", address="10.0.1.9/8"))
+    (place / "plan.json").write_text(json.dumps(told))
+
+    async def story() -> None:
+        await machine.start(plan(container("echo second")))
+        assert machine.pods.address("a") == "10.0.1.9"
+        await machine.ended()
+
+    asyncio.run(story())
+    assert machine.log() == "first\n"
+
+
+def test_with_the_process_of_a_pod_die_its_containers_and_that_is_seen(machine: Machine) -> None:
+    async def story() -> PodState:
+        await machine.start(plan(container("echo on; sleep 4714")))
+        await _printed(machine, "on")
+        os.kill(_process_of(machine), signal.SIGKILL)
+        return await machine.ended()
+
+    state = asyncio.run(story())
+    assert codes(state.containers) == [None]
+    eventually(lambda: not _running(b"4714"))
+
+
+def test_a_pod_that_is_removed_is_gone_with_all_that_runs(machine: Machine) -> None:
+    async def story() -> None:
+        await machine.start(plan(container("echo on; sleep 4715")))
+        await _printed(machine, "on")
+        await machine.pods.remove("a")
+
+    asyncio.run(story())
+    assert machine.pods.known() == []
+    assert not machine.place().exists()
+    eventually(lambda: not _running(b"4715"))
+
+
+def _running(word: bytes) -> bool:
+    return any(word in each.split(b"\0") for each in _commands())
+
+
+def _commands() -> Iterator[bytes]:
+    yield from map(_command, alive())
+
+
+def _process_of(machine: Machine, uid: str = "a") -> int:
+    place = os.fsencode(machine.place(uid))
+    found = [each for each in _of_us() if each and place in _command(each)]
+    (process,) = found
+    assert process is not None
+    return process
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+async def _printed(machine: Machine, word: str, uid: str = "a") -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(FileNotFoundError):
+                if f"{word}\n" in machine.log(uid=uid):
+                    return
+            await asyncio.sleep(0.02)
+
+
+# The network
+
+_SERVE = (
+    "import socket; s = socket.create_server(('', 80)); print('on', flush=True)\n"
+    "while True:\n c, _ = s.accept(); c.sendall(c.recv(100).upper()); c.close()"
+)
+PYTHON = shutil.which("python3", path="/usr/bin:/bin")
+
+
+@pytest.mark.skipif(PYTHON is None, reason="the machine's own files have no python3")
+def test_each_pod_has_its_own_port_80_and_is_reached_by_name_and_by_the_port_of_its_node(
+    machine: Machine,
+) -> None:
+    """Statements 001.25 and 001.32: names resolve, and the application sees its own port."""
+
+    async def story() -> list[bytes]:
+        serving = container("", argv=[PYTHON, "-c", _SERVE])
+        for uid, host in (("a", "127.0.0.11"), ("b", "127.0.0.12")):
+            ports = [{"host": host, "port": 45671, "to": 80}]
+            await machine.start(plan(serving, ports=ports, hostname=f"rabbit-{uid}"), uid)
+        for uid in ("a", "b"):
+            await _printed(machine, "on", uid)
+        address = machine.pods.address("b")
+        machine.pods.tell_hosts("a", f"127.0.0.1 localhost\n{address} rabbit-b.wf\n")
+        answers = []
+        for host in ("127.0.0.11", "127.0.0.12"):
+            reader, writer = await asyncio.open_connection(host, 45671)
+            writer.write(b"words")
+            answers.append(await reader.read())
+            writer.close()
+        return answers
+
+    assert asyncio.run(story()) == [b"WORDS", b"WORDS"]
+
+    async def by_name() -> PodState:
+        script = (
+            "import socket; c = socket.create_connection(('rabbit-a.wf', 80)); "
+            "c.sendall(b'named'); print(c.recv(100).decode())"
+        )
+
+        def made(address: str) -> Object:
+            hosts = f"{machine.pods.address('a')} rabbit-a.wf\n"
+            return machine.imaged(plan(container("", argv=[PYTHON, "-c", script]), hosts=hosts))
+
+        await machine.pods.start("c", made)
+        return await machine.ended("c")
+
+    state = asyncio.run(by_name())
+    assert codes(state.containers) == [0], state
+    assert machine.log(uid="c") == "NAMED\n"
+    # What its pod had is free when it has gone.
+    asyncio.run(_removed(machine))
+    with socket.create_server(("127.0.0.11", 45671)):
+        pass
+
+
+@pytest.mark.skipif(PYTHON is None, reason="the machine's own files have no python3")
+def test_a_pod_reaches_nothing_of_the_machines_own_network(machine: Machine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        script = f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)"
+        state = machine.run(container("", argv=[PYTHON, "-c", script]))
+    assert codes(state.containers) == [1]
+    assert "refused" in state.containers[0]["message"]
+
+
+def test_a_port_that_is_in_use_is_told(machine: Machine) -> None:
+    with socket.create_server(("127.0.0.13", 45672)):
+        ports = [{"host": "127.0.0.13", "port": 45672, "to": 80}]
+        state = machine.run(container("true"), ports=ports)
+    assert state.error == "port 45672 of 127.0.0.13: Address already in use"
+
+
+def test_addresses_are_given_once_and_run_out_with_a_reason() -> None:
+    given: list[str] = []
+    for _ in range(253):
+        given.append(free_address(300, given))
+    assert len(set(given)) == 253
+    assert given[0] == "10.1.45.2/8"
+    with pytest.raises(NodeTrouble, match=r"all addresses of 10\.1\.45\.0/24 are in use"):
+        free_address(300, given)
+    with pytest.raises(NodeTrouble, match="too many"):
+        free_address(70000, [])
