@@ -116,6 +116,18 @@ def test_those_who_ask_at_a_time_get_the_same(images: Images, tmp_path: Path) ->
     assert all(each == first for each in others)
 
 
+def test_agents_of_several_rabbits_may_want_an_image_at_a_time(
+    images: Images, tmp_path: Path
+) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words", "bin/x": "y" * 100_000})
+    agents = [Images(tmp_path / "own", tmp_path / "library") for _ in range(4)]
+
+    async def story() -> list[Image]:
+        return await asyncio.gather(*(each.find("index:1") for each in agents))
+
+    assert len({each.root for each in asyncio.run(story())}) == 1
+
+
 def test_what_was_left_half_unpacked_is_unpacked_anew(images: Images, tmp_path: Path) -> None:
     layout(tmp_path / "library" / "index", "1", {"it": "words"})
     found = Path(find(images, "index:1").root).parent

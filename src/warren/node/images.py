@@ -7,6 +7,7 @@ that a tag that is moved is seen, and is whole or not there.
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -78,15 +79,20 @@ class Images:
         return fetched
 
     async def _unpack(self, layout: Path, tag: str, bundle: Path) -> None:
-        unfinished = bundle.parent / f".{bundle.name}"
-        await in_thread(shutil.rmtree, unfinished, ignore_errors=True)
         bundle.parent.mkdir(parents=True, exist_ok=True)
-        rootless = ["--rootless"] if os.geteuid() != 0 else []
-        await commands.run(
-            ["umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(unfinished)],
-            seconds=_UNPACK_SECONDS,
-        )
-        unfinished.rename(bundle)
+        # Agents of other rabbits may want the same one now.
+        with (bundle.parent / f".{bundle.name}.lock").open("wb") as lock:
+            await in_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+            if await in_thread(bundle.exists):
+                return
+            unfinished = bundle.parent / f".{bundle.name}"
+            await in_thread(shutil.rmtree, unfinished, ignore_errors=True)
+            rootless = ["--rootless"] if os.geteuid() != 0 else []
+            await commands.run(
+                ["umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(unfinished)],
+                seconds=_UNPACK_SECONDS,
+            )
+            unfinished.rename(bundle)
 
 
 def _split(reference: str) -> tuple[str, str]:
