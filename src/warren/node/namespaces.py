@@ -38,6 +38,9 @@ _LOOKS: Final = 100
 _ROOM: Final = 'mount -t tmpfs -o mode=0711 none "$1"'
 """What the holder of a node does first: make room for mount points."""
 
+_HOSTS: Final = '[ ! -e "$2" ] || [ ! -e /etc/hosts ] || mount --bind "$2" /etc/hosts'
+"""And: have the node's hosts known by name, where there are some."""
+
 _HOLD: Final = (
     'echo $$ > "$0.new" && mv "$0.new" "$0" && echo held && exec sleep infinity >/dev/null 2>&1'
 )
@@ -53,9 +56,11 @@ class Namespace:
     """
 
     _kinds: Sequence[str] = ("--mount",)
-    _prepare: str = _ROOM
+    _prepare: str = f"{_ROOM} && {{ {_HOSTS}; }}"
 
-    def __init__(self, directory: Path, prefix: Path) -> None:
+    def __init__(self, directory: Path, prefix: Path, hosts: Path | None = None) -> None:
+        """What /etc/hosts says there is in the file `hosts`, if it is there."""
+        self._hosts = hosts
         self._directory = directory
         self._prefix = prefix
         self._ensured = asyncio.Event()
@@ -101,11 +106,9 @@ class Namespace:
         # The lock is held by the holder itself, so that two agents cannot both start one;
         # the holder writes its own record, so that none is left behind unknown.
         lock = ["flock", "--nonblock", "--no-fork", f"{record}.lock"]
-        said = await commands.run(
-            ["setsid", "--fork", *lock, *unshare,
-             "sh", "-c", f"{self._prepare} && {_HOLD}", str(record), str(self._prefix)],
-            merged=True,
-        )  # fmt: skip
+        places = (record, self._prefix, self._hosts or "/nowhere")
+        hold = ["sh", "-c", f"{self._prepare} && {_HOLD}", *map(str, places)]
+        said = await commands.run(["setsid", "--fork", *lock, *unshare, *hold], merged=True)
         for _ in range(_LOOKS):
             holder = self.holder
             if holder is not None:
