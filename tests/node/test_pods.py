@@ -18,9 +18,11 @@ from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
+from warren.dws.pods import PodState
 from warren.node import commands
-from warren.node.podnetwork import PodNetwork, free_address
-from warren.node.pods import Pods, PodState
+from warren.node.images import Images
+from warren.node.podnetwork import PodNetwork, free_address, host_address
+from warren.node.pods import Pods
 
 USERID = os.geteuid() or 4711
 GROUPID = os.getegid() or 4712
@@ -94,7 +96,7 @@ def machine(nodes: Nodes) -> Iterator[Machine]:
     except NodeTrouble as trouble:
         pytest.skip(f"no network for pods here: {trouble}")
     before = alive()
-    machine = Machine(nodes, network, Pods(nodes.root / "pods", 0, network, nodes.namespace()))
+    machine = Machine(nodes, network, _pods(nodes, network))
     for name in ("etc", "tmp", "proc", "dev"):
         (machine.image / name).mkdir(parents=True)
     (machine.image / "tmp").chmod(0o1777)
@@ -108,6 +110,11 @@ def machine(nodes: Nodes) -> Iterator[Machine]:
     eventually(lambda: holder not in alive())
     ours = {nodes.namespace(name).holder for name in nodes.names()}
     eventually(lambda: not _of_us() - before - ours)
+
+
+def _pods(nodes: Nodes, network: PodNetwork) -> Pods:
+    images = Images(nodes.root / "own", nodes.root / "library")
+    return Pods(nodes.root / "pods", 0, network, nodes.namespace(), images)
 
 
 async def _removed(machine: Machine) -> None:
@@ -341,7 +348,7 @@ def test_a_pod_is_followed_by_another_agent_than_the_one_that_started_it(machine
         await machine.start(plan(container("echo on; sleep 0.5; exit 5")))
 
     asyncio.run(begin())
-    again = Pods(machine.nodes.root / "pods", 0, machine.network, machine.nodes.namespace())
+    again = _pods(machine.nodes, machine.network)
 
     async def follow() -> list[PodState]:
         return [state async for state in again.follow("a")]
@@ -518,3 +525,10 @@ def test_addresses_are_given_once_and_run_out_with_a_reason() -> None:
         free_address(300, given)
     with pytest.raises(NodeTrouble, match="too many"):
         free_address(70000, [])
+
+
+def test_each_rabbit_of_each_cluster_has_an_address_of_its_own() -> None:
+    given = [host_address(owner, number) for owner in ("a", "b", "c") for number in range(300)]
+    assert len(set(given)) == len(given)
+    assert all(each.startswith("127.") and not each.startswith("127.0.") for each in given)
+    assert host_address("a", 0) == given[0]

@@ -1,9 +1,12 @@
-"""Kubernetes' pods, as far as what works for batch Jobs needs them."""
+"""Kubernetes' pods, as far as what makes and runs them on one machine needs them."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
 from warren.dws.batchjobs import Condition
 from warren.dws.objects import Meta
@@ -30,11 +33,13 @@ class ContainerStatus(_Struct, frozen=True):
 
 class PodStatus(_Struct, frozen=True):
     phase: str = "Pending"
+    start_time: str | None = None
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class PodSpec(_Struct, frozen=True):
+    node_name: str = ""
     active_deadline_seconds: int | None = None
 
 
@@ -66,3 +71,35 @@ class Pod(_Struct, frozen=True):
         known = [each.finished_at for each in states if each is not None and each.finished_at]
         made = self.metadata.creation_timestamp
         return max(map(parse_rfc3339, known or ([made] if made else [])), default=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodState:
+    """How a pod is, as its node tells."""
+
+    alive: bool
+    """Whether its process is."""
+    init: tuple[Object, ...]
+    containers: tuple[Object, ...]
+    """Of each container its name and, as far as it has come, `startedAt` and `finishedAt` in
+    seconds since the epoch, `exitCode`, and the last words of one that has failed, `message`."""
+    stopped: bool = False
+    """Whether it was asked to end."""
+    error: str = ""
+    """Why it could not be."""
+
+
+NOTHING: Final = "this cluster has nothing that would start them"
+
+
+def why_none(nodes: Iterable[Object]) -> str | None:
+    """Return why no Node runs pods, in the words of one of them; None where some Node does."""
+    reason = NOTHING
+    for node in nodes:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        ready: Object = next((each for each in conditions if each.get("type") == "Ready"), {})
+        # Unknown is one that is not heard of: it may be back before the job starts.
+        if ready.get("status") != "False":
+            return None
+        reason = f"{node['metadata']['name']}: {ready.get('message') or ready.get('reason')}"
+    return reason

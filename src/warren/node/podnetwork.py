@@ -4,6 +4,7 @@ Nothing of it is in the machine's own network, and its addresses are no others'.
 user the same process holds a user namespace, in which it may be made.
 """
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -42,3 +43,15 @@ def free_address(rabbit: int, taken: Sequence[str]) -> str:
         if address not in taken:
             return address
     raise NodeTrouble(f"all addresses of {net}.0/24 are in use: pods have to end first")
+
+
+def host_address(owner: str, rabbit: int) -> str:
+    """Return the address of the machine's rabbit of this number, where its ports are.
+
+    It is one of the loopback device's, of which there are enough for each rabbit to have its own.
+    `owner` tells clusters apart, whose rabbits have others.
+    """
+    first, second, third = hashlib.sha256(owner.encode()).digest()[:3]
+    start = (first << 16 | second << 8 | third) % (2**24 - 2**17)
+    number = start + 2**16 + 1 + rabbit  # nothing of 127.0.0.0/16, where others are
+    return f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

@@ -15,17 +15,27 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
+from warren.dws.podplans import Image
+from warren.dws.pods import PodState
 from warren.node import podprocess
 from warren.node.endings import wait_ended
+from warren.node.images import Images
 from warren.node.namespaces import Namespace
 from warren.node.podnetwork import PodNetwork, free_address
 from warren.node.threads import in_thread
+
+_PROGRAMS: Final = {
+    "bwrap": "bubblewrap",
+    "umoci": "umoci",
+    "ip": "iproute2",
+    "setpriv": "util-linux",
+}
+"""What pods take, and the packages of Debian that it is in."""
 
 _BEGINNING: Final = 30.0
 """Seconds that a pod's process may take until it says how its containers are."""
@@ -34,33 +44,44 @@ _DYING: Final = 10.0
 """Seconds that a killed process may take to be gone."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodState:
-    """How a pod is."""
-
-    alive: bool
-    init: tuple[Object, ...]
-    containers: tuple[Object, ...]
-    """Of each container its name and, as far as it has come, `startedAt` and `finishedAt` in
-    seconds since the epoch, `exitCode`, and the last words of one that has failed, `message`."""
-    stopped: bool = False
-    """Whether it was asked to end."""
-    error: str = ""
-    """Why it could not be."""
-
-
 class Pods:
     """The pods of one rabbit. Everything raises NodeTrouble where it fails."""
 
     def __init__(
-        self, directory: Path, number: int, network: PodNetwork, rabbit: Namespace | None
+        self,
+        directory: Path,
+        number: int,
+        network: PodNetwork,
+        rabbit: Namespace | None,
+        images: Images,
+        host_address: str = "127.0.0.1",
     ) -> None:
-        """`number` is the rabbit's among those of this machine, from 0."""
+        """`number` is the rabbit's among those of this machine, from 0.
+
+        Ports of the node are those of `host_address`.
+        """
+        self.host_address = host_address
+        self._images = images
         self._directory = directory
         self._number = number
         self._network = network
         self._rabbit = rabbit
         self._starting = asyncio.Lock()
+
+    async def unable(self) -> str | None:
+        """Return why no pods can be run here; None if they can."""
+        for program, package in _PROGRAMS.items():
+            if shutil.which(program) is None:
+                return f"{package} is not installed"
+        try:
+            await self._network.ensure()
+        except NodeTrouble as trouble:
+            return str(trouble)
+        return None
+
+    async def image(self, reference: str) -> Image:
+        """Return an image, fetched and unpacked if it must be."""
+        return await self._images.find(reference)
 
     def known(self) -> list[str]:
         """Return the uids of the pods that there are, alive or not."""

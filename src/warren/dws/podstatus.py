@@ -1,0 +1,171 @@
+"""What is told of a pod that a node runs: its status, as a kubelet writes it, and its hosts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.base.times import rfc3339
+from warren.dws.pods import FAILED, SUCCEEDED, PodState
+
+_LOST: Final = 137
+"""The exit code of a container that was killed with its pod."""
+
+_OVERDUE: Final = "Pod was active on the node longer than the specified deadline"
+
+
+def waiting(pod: Object, now: float, reason: str, message: str) -> Object:
+    """Return the status of a pod that cannot begin yet."""
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {
+        "phase": "Pending",
+        "startTime": _start_time(pod, now),
+        "conditions": [*_conditions(initialized=False, ready=False)],
+        "containerStatuses": [_status(each, state) for each in pod["spec"]["containers"]],
+    }
+
+
+def refused(pod: Object, now: float, reason: str, message: str) -> Object:
+    """Return the status of a pod that never will begin."""
+    return {
+        "phase": FAILED,
+        "reason": reason,
+        "message": message,
+        "startTime": _start_time(pod, now),
+        "conditions": [*_conditions(initialized=False, ready=False)],
+        "containerStatuses": [],
+    }
+
+
+def told(
+    pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, overdue: bool
+) -> Object:
+    """Return the status of a pod that has begun; `addresses` are its own and its node's.
+
+    `overdue` says that its time is over, for which it was stopped.
+    """
+    prepared = all(each.get("exitCode") == 0 for each in state.init)
+    phase = _phase(state, prepared=prepared)
+    ready = phase == "Running" and all(_runs(each, state) for each in state.containers)
+    found: dict[str, Any] = {
+        "phase": phase,
+        "startTime": _start_time(pod, now),
+        "podIP": addresses[0],
+        "podIPs": [{"ip": addresses[0]}],
+        "hostIP": addresses[1],
+        "conditions": [*_conditions(initialized=prepared, ready=ready)],
+        "containerStatuses": [*_statuses(pod["spec"]["containers"], state.containers, state, now)],
+    }
+    if state.init:
+        given = pod["spec"].get("initContainers") or ()
+        found["initContainerStatuses"] = [*_statuses(given, state.init, state, now)]
+    if phase == FAILED:
+        if state.error:
+            found |= {"reason": "CannotRun", "message": state.error}
+        elif overdue and state.stopped:
+            found |= {"reason": "DeadlineExceeded", "message": _OVERDUE}
+    return found
+
+
+def _phase(state: PodState, *, prepared: bool) -> str:
+    codes = [each.get("exitCode") for each in state.containers]
+    if not state.error and prepared and all(code == 0 for code in codes):
+        return SUCCEEDED
+    failed = not prepared and any(each.get("exitCode") for each in state.init)
+    if state.error or failed or None not in codes or not state.alive:
+        return FAILED
+    return "Running" if prepared else "Pending"
+
+
+def _runs(container: Object, state: PodState) -> bool:
+    return state.alive and "startedAt" in container and "finishedAt" not in container
+
+
+def _start_time(pod: Object, now: float) -> str:
+    return (pod.get("status") or {}).get("startTime") or rfc3339(now)
+
+
+def _conditions(*, initialized: bool, ready: bool) -> Iterator[Object]:
+    for kind, holds in (
+        ("PodScheduled", True),
+        ("Initialized", initialized),
+        ("ContainersReady", ready),
+        ("Ready", ready),
+    ):
+        yield {"type": kind, "status": str(holds)}
+
+
+def _statuses(
+    given: Sequence[Object], containers: Sequence[Object], state: PodState, now: float
+) -> Iterator[Object]:
+    for container, found in zip(given, containers, strict=True):
+        yield _status(container, _state(found, state, now))
+
+
+def _status(container: Object, state: Mapping[str, Any]) -> Object:
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "restartCount": 0,
+        "ready": "running" in state,
+        "started": "running" in state,
+        "state": state,
+    }
+
+
+def _state(found: Object, state: PodState, now: float) -> Mapping[str, Any]:
+    began = found.get("startedAt")
+    if "finishedAt" in found:
+        code, ended = found["exitCode"], rfc3339(found["finishedAt"])
+        return {
+            "terminated": {
+                "exitCode": code,
+                "reason": "Error" if code else "Completed",
+                "message": found.get("message", ""),
+                "startedAt": rfc3339(began if began is not None else found["finishedAt"]),
+                "finishedAt": ended,
+            }
+        }
+    if began is None:
+        return {"waiting": {"reason": "PodInitializing"}}
+    if state.alive:
+        return {"running": {"startedAt": rfc3339(began)}}
+    return {
+        "terminated": {
+            "exitCode": _LOST,
+            "reason": "Error",
+            "message": "it was killed with the process of its pod",
+            "startedAt": rfc3339(began),
+            "finishedAt": rfc3339(now),
+        }
+    }
+
+
+def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
+    """Return what /etc/hosts says in a pod: itself, and pods of the same subdomain by their names.
+
+    They are those that a headless Service gives them (Kubernetes, "Pod's hostname and subdomain").
+    """
+    lines = ["127.0.0.1 localhost", "::1 localhost"]
+    known = {_names(pod): address}
+    for each in siblings:
+        other = (each.get("status") or {}).get("podIP")
+        if other and each["metadata"].get("uid") != pod["metadata"].get("uid"):
+            known.setdefault(_names(each), other)
+    lines += sorted(f"{where} {' '.join(names)}" for names, where in known.items() if names)
+    lines.append(f"{address} {pod['spec'].get('hostname') or pod['metadata']['name']}")
+    return "\n".join([*lines, ""])
+
+
+def subdomain_of(obj: Object) -> Sequence[str]:
+    """Index pods by the subdomain in which they are found: `namespace/subdomain`."""
+    subdomain = (obj.get("spec") or {}).get("subdomain")
+    return [f"{obj['metadata'].get('namespace', '')}/{subdomain}"] if subdomain else []
+
+
+def _names(pod: Object) -> tuple[str, ...]:
+    spec = pod["spec"]
+    if not spec.get("hostname") or not spec.get("subdomain"):
+        return ()
+    short = f"{spec['hostname']}.{spec['subdomain']}"
+    return (f"{short}.{pod['metadata'].get('namespace', '')}.svc.cluster.local", short)
