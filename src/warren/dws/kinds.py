@@ -50,6 +50,7 @@ EVENT: Final = Kind("", "v1", "Event", "events")
 JOB: Final = Kind("batch", "v1", "Job", "jobs", status=True)
 SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
 CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET: Final = Kind("", "v1", "Secret", "secrets")
 POD: Final = Kind("", "v1", "Pod", "pods", status=True)
 NODE: Final = Kind("", "v1", "Node", "nodes", namespaced=False, status=True)
 """What containers are made of, and run on. They are Kubernetes', and none of the kinds here."""

@@ -1,0 +1,263 @@
+"""Pods of one node: what a kubelet does, where the embedded cluster's rabbits have none.
+
+A pod that is run has a finalizer of ours, so that it goes when nothing of it runs any more.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from warren.base.clock import Clock
+from warren.base.objects import Change, Key, Kind, Object, key_of
+from warren.base.times import parse_rfc3339
+from warren.dws import kinds, podplans, podstatus, reports
+from warren.dws.node import NodeTrouble
+from warren.dws.objects import read
+from warren.dws.podplans import Found, Image, Missing, Unfit
+from warren.dws.pods import Pod, PodState
+from warren.kube.client import Client, NotFound
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+from warren.kube.runtime import Reconciler
+
+log = structlog.get_logger()
+
+FINALIZER: Final = "warren.cluster/pod"
+
+_LONGEST: Final = 900.0
+"""Seconds that one reconcile may take: an image is fetched in it."""
+
+
+class Item(NamedTuple):
+    """A pod, and not its namesakes."""
+
+    key: Key
+    uid: str
+
+
+class Runner(Protocol):
+    """What runs pods on one node. Everything raises NodeTrouble where it fails."""
+
+    @property
+    def host_address(self) -> str:
+        """The address of the node."""
+        ...
+
+    def known(self) -> Sequence[str]:
+        """Return the uids of the pods that there are, alive or not."""
+        ...
+
+    def state(self, uid: str) -> PodState | None:
+        """Return how a pod is; None for one that has not begun."""
+        ...
+
+    def address(self, uid: str) -> str | None:
+        """Return the address of a pod that there is."""
+        ...
+
+    async def image(self, reference: str) -> Image:
+        """Return an image, fetched and unpacked if it must be."""
+        ...
+
+    async def start(self, uid: str, make: Callable[[str], Object]) -> None:
+        """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
+        ...
+
+    def follow(self, uid: str) -> AsyncIterator[PodState]:
+        """Return how a pod is, and again each time that it changes, until its process has ended."""
+        ...
+
+    def stop(self, uid: str) -> None:
+        """Ask a pod's containers to end, and have them killed when their time for that is over."""
+        ...
+
+    async def remove(self, uid: str) -> None:
+        """End a pod at once, if it is alive, and forget it."""
+        ...
+
+    def tell_hosts(self, uid: str, text: str) -> None:
+        """Have a living pod's containers know hosts by what /etc/hosts says."""
+        ...
+
+
+class PodReconciler:
+    """Makes what runs on a node what its pods say."""
+
+    def __init__(
+        self, client: Client, informers: Informers, runner: Runner, clock: Clock, node: str
+    ) -> None:
+        """`informers` have the index `subdomain` of pods (`podstatus.subdomain_of`)."""
+        self._client = client
+        self._runner = runner
+        self._clock = clock
+        self._node = node
+        self._pods = informers.of(kinds.POD, kinds.DEFAULT_NAMESPACE)
+        self._followed: set[Item] = set()
+        self._to_follow: asyncio.Queue[Item] = asyncio.Queue()
+        self.reconciler: Reconciler[Item] = Reconciler("pods", self.reconcile, limit=_LONGEST)
+        self._pods.listen(self._changed)
+
+    async def run(self) -> None:
+        """Follow the pods that run, until cancelled. They outlive that."""
+        await self._pods.wait_synced()
+        here = {obj["metadata"]["uid"] for obj in self._pods.all()}
+        for uid in self._runner.known():
+            if uid not in here:  # it went while there was no agent
+                self.reconciler.add(Item(Key(kinds.DEFAULT_NAMESPACE, uid), uid))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                item = await self._to_follow.get()
+                tasks.create_task(self._follow(item), name=f"pod {item.key}")
+
+    async def reconcile(self, item: Item) -> float | None:
+        """Reconcile a pod."""
+        raw = self._pods.get(item.key)
+        if raw is None or raw["metadata"]["uid"] != item.uid:
+            await self._runner.remove(item.uid)
+            return None
+        pod = read(raw, Pod)
+        if pod.spec.node_name != self._node:
+            return None
+        if pod.metadata.deleting:
+            return await self._end(item, pod)
+        if pod.has_ended:
+            return None
+        if FINALIZER not in pod.metadata.finalizers:
+            await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
+            return None  # there is news of that
+        left = self._time_left(pod)
+        state = self._runner.state(item.uid)
+        if state is None:
+            if left is not None and left <= 0:
+                why = "Pod was active on the node longer than the specified deadline"
+                now = self._clock.now()
+                await self._report(pod, raw, podstatus.refused(raw, now, "DeadlineExceeded", why))
+                return None
+            state = await self._begin(item, pod, raw)
+            if state is None:
+                return left
+        overdue = left is not None and left <= 0
+        if state.alive:
+            self._want_followed(item)
+            address = self._runner.address(item.uid) or ""
+            self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._alike(raw)))
+            if overdue and not state.stopped:
+                self._runner.stop(item.uid)
+        addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
+        now = self._clock.now()
+        found = podstatus.told(raw, state, now, addresses, overdue=overdue)
+        await self._report(pod, raw, found)
+        return None if overdue else left
+
+    async def _begin(self, item: Item, pod: Pod, raw: Object) -> PodState | None:
+        """Begin a pod; None where it never will, which is told then."""
+        now = self._clock.now()
+        try:
+            images = {each: await self._runner.image(each) for each in podplans.images_of(raw)}
+        except NodeTrouble as trouble:
+            await self._report(pod, raw, podstatus.waiting(raw, now, "ErrImagePull", str(trouble)))
+            raise
+        space = pod.metadata.namespace
+        maps = await self._named(kinds.CONFIG_MAP, space, podplans.config_maps_of(raw))
+        secrets = await self._named(kinds.SECRET, space, podplans.secrets_of(raw))
+
+        def make(address: str) -> Object:
+            found = Found(
+                images=images,
+                config_maps=maps,
+                secrets=secrets,
+                address=address,
+                host_address=self._runner.host_address,
+            )
+            hosts = podstatus.hosts(raw, address, self._alike(raw))
+            return {**podplans.plan(raw, found), "hosts": hosts}
+
+        try:
+            await self._runner.start(item.uid, make)
+        except Unfit as unfit:
+            await self._report(pod, raw, podstatus.refused(raw, now, "Unfit", str(unfit)))
+            return None
+        except Missing as missing:
+            why = podstatus.waiting(raw, now, "CreateContainerConfigError", str(missing))
+            await self._report(pod, raw, why)
+            raise NodeTrouble(str(missing)) from missing
+        except NodeTrouble as trouble:
+            why = podstatus.waiting(raw, now, "CreatePodSandboxError", str(trouble))
+            await self._report(pod, raw, why)
+            raise
+        return self._runner.state(item.uid)
+
+    async def _end(self, item: Item, pod: Pod) -> float | None:
+        """End what runs of a pod that is to go, and let go of it."""
+        state = self._runner.state(item.uid)
+        if state is not None and state.alive:
+            self._want_followed(item)
+            if not state.stopped:
+                self._runner.stop(item.uid)
+            return None  # its end is news
+        await self._runner.remove(item.uid)
+        if FINALIZER in pod.metadata.finalizers:
+            others = tuple(each for each in pod.metadata.finalizers if each != FINALIZER)
+            await perform(self._client, [_finalizers(pod, others)])
+        return None
+
+    async def _named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
+        found = {}
+        for name in sorted(names):
+            try:
+                found[name] = await self._client.get(kind, Key(namespace, name))
+            except NotFound:
+                continue
+        return found
+
+    async def _report(self, pod: Pod, raw: Object, status: Object) -> None:
+        known = raw.get("status") or {}
+        if any(known.get(name) != value for name, value in status.items()):
+            await perform(self._client, [reports.status(kinds.POD, pod.metadata, status)])
+
+    def _time_left(self, pod: Pod) -> float | None:
+        limit, began = pod.spec.active_deadline_seconds, pod.status.start_time
+        if limit is None or began is None:
+            return None
+        return parse_rfc3339(began) + limit - self._clock.now()
+
+    def _alike(self, raw: Object) -> list[Object]:
+        """Return the pods that are in the subdomain of one."""
+        return [
+            each
+            for subdomain in podstatus.subdomain_of(raw)
+            for each in self._pods.by("subdomain", subdomain)
+        ]
+
+    def _changed(self, obj: Object) -> None:
+        for each in (obj, *self._alike(obj)):
+            if (each.get("spec") or {}).get("nodeName") == self._node:
+                self.reconciler.add(Item(key_of(each), each["metadata"]["uid"]))
+
+    def _want_followed(self, item: Item) -> None:
+        if item not in self._followed:
+            self._followed.add(item)
+            self._to_follow.put_nowait(item)
+
+    async def _follow(self, item: Item) -> None:
+        try:
+            async with aclosing(self._runner.follow(item.uid)) as states:  # type: ignore[type-var]
+                async for _ in states:
+                    self.reconciler.add(item)
+        except NodeTrouble as trouble:
+            log.warning("pod not followed", pod=str(item.key), reason=str(trouble))
+        finally:
+            self._followed.discard(item)
+            self.reconciler.add(item)
+
+
+def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
+    return Change(
+        kind=kinds.POD,
+        key=pod.metadata.key,
+        patch={"metadata": {"finalizers": [*finalizers] or None}},
+        resource_version=pod.metadata.resource_version,
+    )

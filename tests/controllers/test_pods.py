@@ -1,0 +1,328 @@
+"""Pods of a node: what is done about them, when, and what is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from tests.controllers.alone import Api, alone, caught_up
+from tests.dws.builders import meta
+from tests.kube.clusters import alongside
+from warren.base.objects import Key, Object
+from warren.controllers.pods import FINALIZER, PodReconciler
+from warren.controllers.registration import register
+from warren.dws import kinds, podstatus
+from warren.dws.node import NodeTrouble
+from warren.dws.podplans import Image
+from warren.dws.pods import PodState
+from warren.kube.client import Unavailable
+from warren.kube.informer import Informers
+from warren.kube.server.local import LocalClient
+
+POD = Key("default", "wf-r0")
+IDENTITY = {"runAsUser": 1, "runAsGroup": 2}
+APP = {"name": "app", "image": "index:1", "command": ["/x"], "securityContext": IDENTITY}
+
+
+class FakeRunner:
+    """A node whose containers do as they are told. What runs outlives an agent."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, Object] = {}
+        self.states: dict[str, PodState] = {}
+        self.hosts: dict[str, str] = {}
+        self.removed: list[str] = []
+        self.stopped: list[str] = []
+        self.trouble: dict[str, NodeTrouble] = {}
+        self._news = asyncio.Condition()
+
+    host_address = "127.9.0.1"
+
+    def known(self) -> Sequence[str]:
+        return [*self.plans]
+
+    def state(self, uid: str) -> PodState | None:
+        return self.states.get(uid)
+
+    def address(self, uid: str) -> str | None:
+        return "10.0.1.2" if uid in self.plans else None
+
+    async def image(self, reference: str) -> Image:
+        if "image" in self.trouble:
+            raise self.trouble["image"]
+        return Image(root=f"/images/{reference}")
+
+    async def start(self, uid: str, make: Callable[[str], Object]) -> None:
+        if "start" in self.trouble:
+            raise self.trouble["start"]
+        if uid not in self.states:
+            self.plans[uid] = make("10.0.1.2")
+            await self.become(uid, {"name": "app", "startedAt": 0.0})
+
+    async def become(self, uid: str, app: Object, *, alive: bool = True, **more: Any) -> None:
+        self.states[uid] = PodState(alive=alive, init=(), containers=(app,), **more)
+        async with self._news:
+            self._news.notify_all()
+
+    async def end(self, uid: str, code: int = 0, **more: Any) -> None:
+        app = {"name": "app", "startedAt": 0.0, "finishedAt": 1.0, "exitCode": code}
+        await self.become(uid, app, alive=False, **more)
+
+    async def follow(self, uid: str) -> AsyncIterator[PodState]:
+        while uid in self.states:
+            yield self.states[uid]
+            if not self.states[uid].alive:
+                return
+            async with self._news:
+                await self._news.wait()
+
+    def stop(self, uid: str) -> None:
+        self.stopped.append(uid)
+        self.states[uid] = PodState(
+            alive=True, init=(), containers=self.states[uid].containers, stopped=True
+        )
+
+    async def remove(self, uid: str) -> None:
+        self.removed.append(uid)
+        self.plans.pop(uid, None)
+        self.states.pop(uid, None)
+
+    def tell_hosts(self, uid: str, text: str) -> None:
+        self.hosts[uid] = text
+
+
+def pod(name: str = "wf-r0", node: str = "r0", **spec: Any) -> Object:
+    return {
+        "metadata": meta(name),
+        "spec": {
+            "nodeName": node,
+            "hostname": node,
+            "subdomain": "wf",
+            "restartPolicy": "Never",
+            "containers": [APP],
+            **spec,
+        },
+    }
+
+
+Story = Callable[[Api, FakeRunner], Awaitable[None]]
+
+
+def lived(*stories: Story) -> None:
+    """Live through stories, with a new agent for each."""
+
+    async def main(api: Api) -> None:
+        runner = FakeRunner()
+        for story in stories:
+            informers = Informers(
+                LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of}
+            )
+            pods = PodReconciler(api, informers, runner, api.clock, "r0")
+            async with alongside(informers.run()):
+                await informers.wait_synced()
+                async with alongside(pods.reconciler.run()), alongside(pods.run()):
+                    await story(api, runner)
+
+    alone(main)
+
+
+def status(api: Api, key: Key = POD) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = api.find(kinds.POD, key)["status"]
+    return found
+
+
+def uid(api: Api, key: Key = POD) -> str:
+    return str(api.find(kinds.POD, key)["metadata"]["uid"])
+
+
+def test_a_pod_is_run_to_its_end_and_told_of() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        assert api.find(kinds.POD, POD)["metadata"]["finalizers"] == [FINALIZER]
+        assert status(api)["phase"] == "Running"
+        assert (status(api)["podIP"], status(api)["hostIP"]) == ("10.0.1.2", "127.9.0.1")
+        assert runner.plans[uid(api)]["containers"][0]["root"] == "/images/index:1"
+        await runner.end(uid(api))
+        await caught_up()
+        assert status(api)["phase"] == "Succeeded"
+        assert runner.removed == []  # what it has printed is kept
+
+    lived(story)
+
+
+def test_pods_of_other_nodes_are_left_alone() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod(node="r1"))
+        await caught_up()
+        assert runner.plans == {}
+        assert api.written == []
+
+    lived(story)
+
+
+def test_a_pod_that_is_removed_goes_when_nothing_of_it_runs_any_more() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        own = uid(api)
+        await api.remove(kinds.POD, POD)
+        await caught_up()
+        assert runner.stopped == [own]
+        assert api.find(kinds.POD, POD) is not None
+        await runner.end(own, 137, stopped=True)
+        await caught_up()
+        assert api.find(kinds.POD, POD) is None
+        assert runner.known() == []
+
+    lived(story)
+
+
+def test_a_pod_goes_on_while_its_agent_is_away_and_its_end_is_told_then() -> None:
+    async def before(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        await caught_up()
+
+    async def after(api: Api, runner: FakeRunner) -> None:
+        await caught_up()
+        assert status(api)["phase"] == "Running"
+        await runner.end(uid(api), 4)
+        await caught_up()
+        assert status(api)["phase"] == "Failed"
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["terminated"]["exitCode"] == 4
+
+    lived(before, after)
+
+
+def test_what_runs_of_pods_that_went_while_the_agent_was_away_is_ended() -> None:
+    async def main(api: Api) -> None:
+        runner = FakeRunner()
+        runner.plans["gone"] = {}
+        await runner.become("gone", {"name": "app", "startedAt": 0.0})
+        informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
+        pods = PodReconciler(api, informers, runner, api.clock, "r0")
+        async with alongside(informers.run()):
+            await informers.wait_synced()
+            async with alongside(pods.reconciler.run()), alongside(pods.run()):
+                await caught_up()
+        assert runner.removed == ["gone"]
+
+    alone(main)
+
+
+def test_an_image_that_cannot_be_had_is_told_and_asked_for_again() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.trouble["image"] = NodeTrouble("there is no image index:1")
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["waiting"]["reason"] == "ErrImagePull"
+        assert container["state"]["waiting"]["message"] == "there is no image index:1"
+        del runner.trouble["image"]
+        await asyncio.sleep(60)
+        assert status(api)["phase"] == "Running"
+
+    lived(story)
+
+
+def test_a_pod_that_asks_for_what_is_not_done_fails_with_the_reason() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod(hostNetwork=True))
+        await caught_up()
+        assert (status(api)["phase"], status(api)["reason"]) == ("Failed", "Unfit")
+        assert "hostNetwork" in status(api)["message"]
+        await api.remove(kinds.POD, POD)
+        await caught_up()
+        assert api.find(kinds.POD, POD) is None
+
+    lived(story)
+
+
+def test_a_config_map_that_comes_late_is_waited_for() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        volumes = [{"name": "config", "configMap": {"name": "site"}}]
+        await api.add(kinds.POD, pod(volumes=volumes))
+        await caught_up()
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["waiting"]["message"] == "there is no ConfigMap site"
+        await api.add(kinds.CONFIG_MAP, {"metadata": meta("site"), "data": {"a": "1"}})
+        await asyncio.sleep(60)
+        assert runner.plans[uid(api)]["volumes"] == {"config": {"files": {"a": "MQ=="}}}
+
+    lived(story)
+
+
+def test_a_pod_is_stopped_when_its_time_is_over_and_kept() -> None:
+    """Statement 001.15: pods are left for inspection."""
+
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod(activeDeadlineSeconds=30))
+        await caught_up()
+        assert runner.stopped == []
+        await asyncio.sleep(31)
+        assert runner.stopped == [uid(api)]
+        await runner.end(uid(api), 137, stopped=True)
+        await caught_up()
+        assert (status(api)["phase"], status(api)["reason"]) == ("Failed", "DeadlineExceeded")
+        assert runner.removed == []
+
+    lived(story)
+
+
+def test_a_pod_that_never_begins_fails_when_its_time_is_over() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.trouble["start"] = NodeTrouble("no network")
+        await api.add(kinds.POD, pod(activeDeadlineSeconds=30))
+        await asyncio.sleep(120)
+        assert (status(api)["phase"], status(api)["reason"]) == ("Failed", "DeadlineExceeded")
+
+    lived(story)
+
+
+def test_pods_of_a_subdomain_hear_of_each_other() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        own = uid(api)
+        assert "r1.wf" not in runner.hosts[own]
+        await api.add(kinds.POD, {**pod("wf-r1", "r1"), "status": {"podIP": "10.0.2.2"}})
+        await caught_up()
+        assert "10.0.2.2 r1.wf.default.svc.cluster.local r1.wf\n" in runner.hosts[own]
+
+    lived(story)
+
+
+def test_a_namesake_of_a_pod_that_went_is_another_pod() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        first = uid(api)
+        await runner.end(first)
+        await caught_up()
+        await api.remove(kinds.POD, POD)
+        await caught_up()
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        assert first in runner.removed
+        assert runner.known() == [uid(api)]
+
+    lived(story)
+
+
+# Nodes
+
+
+def test_a_rabbit_registers_as_a_node_and_says_why_it_runs_no_pods() -> None:
+    async def main(api: Api) -> None:
+        api.refusals["create", kinds.NODE] = Unavailable("not yet")
+        for why in ("", "bubblewrap is not installed"):
+            async with alongside(register(api, api.clock, "r0", "127.9.0.1", why)):
+                await asyncio.sleep(10)
+            node = api.find(kinds.NODE, Key("", "r0"))
+            assert node["metadata"]["labels"] == {"kubernetes.io/hostname": "r0"}
+            (ready,) = node["status"]["conditions"]
+            assert ready["status"] == ("False" if why else "True")
+            assert node["status"]["addresses"][0]["address"] == "127.9.0.1"
+        assert ready["message"] == "bubblewrap is not installed"
+
+    alone(main)
