@@ -119,7 +119,7 @@ def test_a_site_may_have_persistent_storage_created_by_the_owner_alone() -> None
 @pytest.mark.parametrize(
     ("containers", "words"),
     [
-        (None, "Containers cannot run here"),
+        ("r0: bubblewrap is not installed", "cannot run here: r0: bubblewrap is not installed."),
         ({}, "There is no container profile named 'beside' here. Ask an admin to make it."),
     ],
 )

@@ -25,6 +25,7 @@ from warren.dws.objects import (
     Workflow,
     read,
 )
+from warren.dws.pods import why_none
 from warren.dws.ports import NnfPortManager
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
@@ -219,6 +220,7 @@ class WorkflowController:
             "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
             "ports": read(raw, NnfPortManager) if raw is not None else None,
             "runners": _Keys(self._informers.of(kinds.NODE)),
+            "no_containers": why_none(self._informers.of(kinds.NODE).all()),
         }
 
 

@@ -36,6 +36,7 @@ from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
+from warren.dws.pods import why_none
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
 from warren.instance import config
@@ -263,10 +264,11 @@ def _validator(
     )
 
 
-def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | None:
-    """Return the profiles of containers that jobs choose from; None where no rabbit runs any."""
-    if runners.is_empty:
-        return None
+def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:
+    """Return the profiles of containers that jobs choose from, or why no rabbit runs any."""
+    reason = why_none(runners.all())
+    if reason is not None:
+        return reason
     return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))
 
 

@@ -18,6 +18,7 @@ from warren.dws.faults import Fault
 from warren.dws.node import MAKES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
 from warren.dws.persistent import USABLE, is_same
+from warren.dws.pods import NOTHING
 from warren.dws.sharing import PRIVATE, Sharing, may_use
 
 
@@ -79,6 +80,8 @@ class Facts:
     """The types of file systems that its rabbits make."""
     containers: bool | None = False
     """Whether it runs containers."""
+    no_containers: str = NOTHING
+    """Why it does not."""
     container_profiles: Mapping[str, ContainerProfile] | None = None
     """The profiles of containers that directives choose from, by name."""
     groupid: int | None = None
@@ -522,7 +525,7 @@ def _container(directive: Directive, index: int, job: _Job, facts: Facts) -> Ite
     if facts.containers is False:
         yield directive.mistake(
             directive.command,
-            "Containers cannot run here: this cluster has nothing that would start them.",
+            f"Containers cannot run here: {facts.no_containers}.",
             "Take the directive out, and start the program in the job.",
         )
         return

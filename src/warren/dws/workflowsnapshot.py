@@ -22,6 +22,7 @@ from warren.dws.objects import (
     Workflow,
 )
 from warren.dws.persistent import Instance
+from warren.dws.pods import NOTHING
 from warren.dws.ports import NnfPortManager
 
 
@@ -58,6 +59,8 @@ class WorkflowSnapshot:
     ports: NnfPortManager | None = None
     runners: Collection[Key] = ()
     """The nodes of the Kubernetes cluster. Rabbits that are some run containers."""
+    no_containers: str | None = None
+    """Why none of them can, if that is so."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float
@@ -93,7 +96,8 @@ class WorkflowSnapshot:
             file_systems=self.file_systems,
             raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
             groupid=self.workflow.spec.group_id,
-            containers=bool(self.runners),
+            containers=bool(self.runners) and self.no_containers is None,
+            no_containers=self.no_containers or NOTHING,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())
             if self.contained
             else None,

@@ -30,6 +30,7 @@ from warren.dws import (
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.pods import NOTHING
 from warren.dws.results import Unsaved
 from warren.dws.validation import Persistent
 from warren.rfc import jobspec as jobspecs
@@ -67,7 +68,7 @@ class StorageValidator:
         maximums: Mapping[str, int] = {},
         creator: int | None = None,
         unsaved: Sequence[str] = tuple(Unsaved),
-        containers: Callable[[], Mapping[str, ContainerProfile] | None] = lambda: None,
+        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -75,7 +76,7 @@ class StorageValidator:
         a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
         may choose that becomes of what they have written. `containers` returns the profiles of
-        containers by name; None where no rabbit runs any.
+        containers by name, or why no rabbit runs any.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -126,10 +127,12 @@ class StorageValidator:
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
         before = view.awaited(spec)
-        contained = self._containers() if any("container" in text for text in texts) else None
+        contained = self._containers() if any("container" in text for text in texts) else NOTHING
+        none = contained if isinstance(contained, str) else None
         facts = validation.Facts(
-            containers=contained is not None,
-            container_profiles=contained,
+            containers=none is None,
+            no_containers=none or NOTHING,
+            container_profiles=None if isinstance(contained, str) else contained,
             userid=userid,
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),
