@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.controllers.machine import Machine
+from warren.daemons.agents import Kubelet
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
@@ -16,11 +17,14 @@ from warren.node.blocks import Blocks, Disk
 from warren.node.busy import Patience
 from warren.node.directory import Directories
 from warren.node.flash import Flash
+from warren.node.images import Images
 from warren.node.linking import LinkingMachine, own_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, processes
+from warren.node.podnetwork import PodNetwork, host_address
+from warren.node.pods import Pods
 from warren.node.threads import in_thread
 from warren.node.usage import Process, on_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
@@ -71,10 +75,42 @@ class Nodes:
             return NamespacedMachine(node, self._flash, self.namespace(node), self._patience)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
+    async def kubelet(self, rabbit: str) -> Kubelet:
+        """Return what a rabbit runs pods with."""
+        pods = self.pods(rabbit)
+        if not self._isolated:
+            return Kubelet(runner=pods, why_not="nodes have no mount namespaces")
+        return Kubelet(runner=pods, why_not=await pods.unable() or "")
+
+    def pods(self, rabbit: str) -> Pods:
+        """Return the pods of a rabbit."""
+        return Pods(
+            self._state.pods / rabbit,
+            self._rabbits.index(rabbit),
+            PodNetwork(self._state.pods / ".network"),
+            self.namespace(rabbit),
+            Images(self._state.image_cache, self._state.images),
+            self._address(rabbit),
+        )
+
+    def _address(self, rabbit: str) -> str:
+        return host_address(str(self._state.path), self._rabbits.index(rabbit))
+
+    def write_hosts(self) -> None:
+        """Write down the hosts that nodes know: the machine's, and the rabbits. Raises OSError."""
+        known = ""
+        with suppress(OSError):
+            known = Path("/etc/hosts").read_text(errors="replace")
+        lines = [f"{self._address(rabbit)} {rabbit}" for rabbit in self._rabbits]
+        self._state.hosts.write_text("\n".join([known.rstrip("\n"), *lines, ""]))
+        self._state.hosts.chmod(0o644)
+
     def namespace(self, node: str) -> Namespace:
         """Return a node's mount namespace, the same one each time."""
         if node not in self._namespaces:
-            self._namespaces[node] = Namespace(self._state.nodes / node, self._state.mounts)
+            self._namespaces[node] = Namespace(
+                self._state.nodes / node, self._state.mounts, self._state.hosts
+            )
         return self._namespaces[node]
 
     def enter(self, node: str, seconds: float = _AGENT_SECONDS) -> None:

@@ -12,9 +12,11 @@ from warren.controllers import heartbeats
 from warren.daemons.cluster import manifests
 from warren.daemons.site import Site
 from warren.daemons.users import node_user
+from warren.dws import kinds
 
 COMPUTE_ROLE: Final = "warren-compute"
 RABBIT_ROLE: Final = "warren-rabbit"
+PODS_ROLE: Final = "warren-pods"
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -28,6 +30,7 @@ def objects(site: Site) -> Iterator[Object]:
     for chassis in site.chassis():
         yield _binding(chassis.rabbit, RABBIT_ROLE)
         yield from _lease(chassis.rabbit)
+        yield from _node(chassis.rabbit)
         for host in chassis.hosts:
             yield _binding(host, COMPUTE_ROLE)
 
@@ -64,4 +67,39 @@ def _lease(rabbit: str) -> Iterator[Object]:
         "metadata": meta,
         "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": meta["name"]},
         "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": node_user(rabbit)}],
+    }
+
+
+def _node(rabbit: str) -> Iterator[Object]:
+    """Let the agent of a rabbit be that rabbit's kubelet: its Node, and where pods are."""
+    user = {"apiGroup": _RBAC, "kind": "User", "name": node_user(rabbit)}
+    meta = {"name": f"warren-node-{rabbit}"}
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": meta,
+        "rules": [
+            # A creation cannot be held to a name: the name is not known where it is authorized.
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["create"]},
+            {
+                "apiGroups": [""],
+                "resources": ["nodes/status"],
+                "resourceNames": [rabbit],
+                "verbs": ["patch"],
+            },
+        ],
+    }
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": meta["name"]},
+        "subjects": [user],
+    }
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{PODS_ROLE}-{rabbit}", "namespace": kinds.DEFAULT_NAMESPACE},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": PODS_ROLE},
+        "subjects": [user],
     }

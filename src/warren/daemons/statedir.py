@@ -98,6 +98,26 @@ class StateDir:
         return self.path / "flash"
 
     @property
+    def images(self) -> Path:
+        """Images that the owner has put there: a directory of OCI layouts."""
+        return self.path / "images"
+
+    @property
+    def image_cache(self) -> Path:
+        """Images that were fetched, and as containers have them."""
+        return self.path / "image-cache"
+
+    @property
+    def pods(self) -> Path:
+        """The pods of each rabbit, with what they have printed."""
+        return self.path / "pods"
+
+    @property
+    def hosts(self) -> Path:
+        """What /etc/hosts says on the nodes."""
+        return self.path / "hosts"
+
+    @property
     def nodes(self) -> Path:
         """What each emulated node keeps."""
         return self.path / "nodes"

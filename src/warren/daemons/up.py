@@ -152,6 +152,7 @@ async def _run(
     settings = config.load(state.config)
     state.admit(guests=settings.access.allow_guest_user)
     rundir.prepare(state, settings)
+    Nodes(state, site, isolated=isolated).write_hosts()
     cluster = Cluster(
         site=site,
         isolated=isolated,

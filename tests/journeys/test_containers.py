@@ -1,0 +1,319 @@
+"""Containers beside jobs, with real ones: what they read, write, serve and leave behind."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journeys.conftest import Cluster, running, wait_for
+from warren.base.objects import Change, Create, Key, Kind, Object, Remove
+from warren.dws import kinds
+from warren.kube import http, kubeconfig
+from warren.kube.perform import perform
+
+BUILD = Path(__file__).parents[2] / "examples" / "containers" / "busybox" / "build"
+
+WAITS = "until ls /data/*/stop >/dev/null 2>&1; do sleep 0.05; done"
+"""An application that ends when some task says so."""
+
+STOP = 'echo > "$DW_JOB_fast/stop"'
+"""A task that does."""
+
+
+def why_not() -> str | None:
+    if os.geteuid() == 0:
+        return "containers never run as root, whose jobs these would be"
+    missing = [each for each in ("bwrap", "umoci", "busybox", "ip") if shutil.which(each) is None]
+    return f"{missing[0]} is not installed" if missing else None
+
+
+pytestmark = [pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+
+
+def prepared(cluster: Cluster) -> Cluster:
+    cluster.state.prepare()
+    cluster.state.images.mkdir()
+    subprocess.run([BUILD, cluster.state.images / "busybox"], check=True)
+    return cluster
+
+
+def begun(cluster: Cluster) -> Cluster:
+    """Give a cluster ports for containers, as an admin does once."""
+    ports = {"spec": {"ports": ["5000-5009"], "portsCooldownInSeconds": 0}}
+    key = Key(kinds.DEFAULT_NAMESPACE, "default")
+    write(cluster, Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=ports))
+    wait_for(lambda: len(cluster.objects(kinds.NODE)) == len(cluster.site().chassis()))
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    one = prepared(Cluster(tmp_path_factory.mktemp("containers"), "--computes", "2"))
+    for each in running(one):
+        yield begun(each)
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    for each in running(prepared(Cluster(tmp_path, "--computes", "2"))):
+        yield begun(each)
+
+
+def write(cluster: Cluster, *writes: Create | Change | Remove) -> None:
+    async def writing() -> None:
+        async with http.connect(kubeconfig.load(cluster.state.kubeconfig)) as client:
+            await perform(client, writes)
+
+    asyncio.run(writing())
+
+
+def profile(cluster: Cluster, script: str, container: Object | None = None, **data: Any) -> str:
+    """Make a profile whose application is a script, and return its name."""
+    name = f"p{time.monotonic_ns()}"
+    app = {
+        "name": "app",
+        "image": "busybox",
+        "command": ["/bin/sh", "-c", script],
+        **(container or {}),
+    }
+    made = {
+        "metadata": {"name": name, "namespace": "nnf-system"},
+        "data": {
+            "storages": [{"name": "DW_JOB_data", "optional": True, "mountPath": "/data"}],
+            "retryLimit": 0,
+            "preRunTimeoutSeconds": 60,
+            "postRunTimeoutSeconds": 60,
+            "spec": {"containers": [app]},
+            **data,
+        },
+    }
+    write(cluster, Create(kind=kinds.CONTAINER_PROFILE, object=made))
+    return name
+
+
+def submitted(cluster: Cluster, name: str, tasks: str, *more: str, nodes: int = 2) -> str:
+    """Submit a job beside which a profile's application runs, and return its id."""
+    script = cluster.script(
+        f"{name}.sh",
+        tasks,
+        "#DW jobdw type=gfs2 capacity=64MiB name=fast",
+        f"#DW container name=beside profile={name} DW_JOB_data=fast",
+        *more,
+    )
+    found: list[str] = []
+
+    def accepted() -> bool:
+        done = cluster("submit", f"-N{nodes}", script)
+        # The instance may not have heard of the profile yet.
+        assert done.returncode == 0 or "no container profile" in done.stderr, done.stderr
+        found.append(done.stdout.strip())
+        return done.returncode == 0
+
+    wait_for(accepted)
+    return found[-1]
+
+
+def finished(cluster: Cluster, job: str) -> tuple[int, str]:
+    """Return the status of a job and all that it printed, when nothing is left of it."""
+    done = cluster("job", "attach", job)
+    cluster.wait_event(job, "clean")
+    cluster.wait_clean()
+    wait_for(lambda: _left(cluster) == [])
+    return done.returncode, done.stdout + done.stderr
+
+
+def _left(cluster: Cluster) -> list[Object]:
+    left: tuple[Kind, ...] = (kinds.JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP)
+    return [obj for kind in left for obj in cluster.objects(kind)]
+
+
+def pods(cluster: Cluster, phase: str | None = None) -> list[Object]:
+    """Return the pods that there are, of a phase."""
+    found = cluster.objects(kinds.POD)
+    return [each for each in found if phase in (None, (each.get("status") or {}).get("phase"))]
+
+
+# Data
+
+
+def test_an_application_reads_what_was_copied_in_and_writes_what_is_copied_out(
+    cluster: Cluster,
+) -> None:
+    (cluster.shared / "input").write_text("words\n")
+    name = profile(
+        cluster, 'for each in /data/*; do tr a-z A-Z < "$each/input" > "$each/out"; done'
+    )
+    job = submitted(
+        cluster,
+        name,
+        "true",
+        f"#DW copy_in source={cluster.shared}/input destination=$DW_JOB_fast/",
+        f"#DW copy_out source=$DW_JOB_fast/out destination={cluster.shared}/results/",
+    )
+    assert finished(cluster, job)[0] == 0
+    results = sorted(cluster.shared.glob("results/**/out"))
+    assert [each.read_text() for each in results] == ["WORDS\n"] * 2
+
+
+def test_an_optional_storage_that_is_not_given_is_not_there(cluster: Cluster) -> None:
+    """Statement 001.37: optional storage that is absent is not mounted."""
+    name = profile(cluster, '[ ! -e /data ] && [ -z "$DW_JOB_data" ]')
+    script = cluster.script("bare.sh", "true", f"#DW container name=beside profile={name}")
+    wait_for(lambda: "no container profile" not in cluster("check", script).stdout)
+    assert finished(cluster, cluster.submit("-N2", script))[0] == 0
+
+
+def test_the_type_of_a_mount_is_read_from_the_config_map(cluster: Cluster) -> None:
+    """Statement 001.44: the mount type is readable in the ConfigMap."""
+    script = "grep -q indexed-mount /config/storages && ls /config/computes"
+    mounts = {"volumeMounts": [{"name": "nnf-config", "mountPath": "/config"}]}
+    job = submitted(cluster, profile(cluster, script, mounts), "true")
+    assert finished(cluster, job)[0] == 0
+
+
+# Names and ports
+
+
+def test_tasks_talk_to_the_application_by_the_port_in_their_environment(cluster: Cluster) -> None:
+    """Statements 001.30 to 001.32: the port is in the tasks' environment, and leads to 80."""
+    serve = f"echo page > /tmp/index.html; httpd -p 80 -h /tmp; {WAITS}"
+    ports = {"ports": [{"name": "http", "containerPort": 80}]}
+    job = submitted(
+        cluster,
+        profile(cluster, serve, ports),
+        "for host in $(echo $NNF_CONTAINER_HOSTNAMES | tr , ' '); do "
+        'timeout 60 sh -c "until busybox wget -qO- http://$host:$NNF_CONTAINER_PORTS/; '
+        f'do sleep 0.1; done"; done; {STOP}',
+        nodes=4,
+    )
+    status, output = finished(cluster, job)
+    assert (status, output.count("page")) == (0, 8)
+
+
+def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) -> None:
+    """Statements 001.25 and 001.26: short and whole names resolve between rabbits."""
+    script = (
+        "echo $NNF_NODE_NAME > /tmp/index.html; httpd -p 80 -h /tmp; "
+        "for rabbit in $NNF_CONTAINER_NODES; do "
+        "for name in $rabbit.$NNF_CONTAINER_SUBDOMAIN "
+        "$rabbit.$NNF_CONTAINER_SUBDOMAIN.$NNF_CONTAINER_DOMAIN; do "
+        'until [ "$(wget -qO- http://$name/)" = $rabbit ]; do sleep 0.1; done; done; done; '
+        # The other one may have questions yet.
+        f"{WAITS}"
+    )
+    job = submitted(cluster, profile(cluster, script), f"sleep 2; {STOP}", nodes=4)
+    assert finished(cluster, job)[0] == 0
+
+
+# Success and failure
+
+
+def test_an_application_that_fails_is_tried_again(cluster: Cluster) -> None:
+    """Statement 001.11: failed pods are retried until one succeeds."""
+    script = (
+        "ls /data/*/tried >/dev/null 2>&1 && exit 0; "
+        "for each in /data/*; do echo > $each/tried; done; exit 1"
+    )
+    job = submitted(cluster, profile(cluster, script, retryLimit=1), "true")
+    assert finished(cluster, job)[0] == 0
+
+
+def test_an_application_that_fails_for_ever_fails_the_job(cluster: Cluster) -> None:
+    """Statement 001.42: PostRun is not Ready when a pod has failed."""
+    job = submitted(cluster, profile(cluster, "echo no data; exit 3"), "true")
+    status, output = finished(cluster, job)
+    assert status != 0
+    assert "Job has reached the specified backoff limit" in output
+
+
+def test_an_application_that_never_ends_is_ended_and_fails_the_job(cluster: Cluster) -> None:
+    """Statement 001.14: the PostRun timer ends pods, and the failure shows."""
+    name = profile(
+        cluster, "trap 'exit 0' TERM; while :; do sleep 0.1; done", postRunTimeoutSeconds=1
+    )
+    job = submitted(cluster, name, "true")
+    status, output = finished(cluster, job)
+    assert status != 0
+    assert "user container(s) failed to complete after 1 seconds" in output
+
+
+def test_an_application_that_cannot_start_fails_the_job_in_time(cluster: Cluster) -> None:
+    name = profile(cluster, "true", {"image": "localhost:1/nowhere:1"}, preRunTimeoutSeconds=2)
+    job = submitted(cluster, name, "true")
+    status, output = finished(cluster, job)
+    assert status != 0
+    assert "user container(s) failed to start after 2 seconds" in output
+
+
+def test_a_profile_of_another_user_is_refused(cluster: Cluster) -> None:
+    name = profile(cluster, "true", userID=os.geteuid() + 1)
+    script = cluster.script("theirs.sh", "true", f"#DW container name=beside profile={name}")
+    said: list[str] = []
+
+    def refused() -> bool:
+        said[:] = [cluster("submit", "-N2", script).stderr]
+        return "no container profile" not in said[0]
+
+    wait_for(refused)
+    assert "user" in said[0]
+    assert "^" in said[0]
+
+
+# Crashes, and others
+
+
+@pytest.mark.parametrize("phase", [None, "Running", "Succeeded"])
+def test_a_job_with_a_container_survives_its_agents(
+    own_cluster: Cluster, phase: str | None
+) -> None:
+    script = "true" if phase == "Succeeded" else WAITS
+    job = submitted(own_cluster, profile(own_cluster, script), f"sleep 3; {STOP}")
+    wait_for(lambda: pods(own_cluster, phase))
+    for process in own_cluster.agents().values():
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    assert finished(own_cluster, job)[0] == 0
+
+
+def test_a_job_with_a_container_survives_the_control_process(own_cluster: Cluster) -> None:
+    job = submitted(own_cluster, profile(own_cluster, WAITS), f"sleep 1; {STOP}")
+    wait_for(lambda: pods(own_cluster, "Running"))
+    own_cluster.kill()
+    own_cluster.up()
+    assert finished(own_cluster, job)[0] == 0
+
+
+def test_pods_of_others_are_left_alone(own_cluster: Cluster) -> None:
+    pod = {
+        "metadata": {"name": "theirs", "namespace": kinds.DEFAULT_NAMESPACE},
+        "spec": {
+            "nodeName": "rabbit-0",
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "app",
+                    "image": "busybox",
+                    "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
+                    "securityContext": {"runAsUser": os.geteuid(), "runAsGroup": os.getegid()},
+                }
+            ],
+        },
+    }
+    write(own_cluster, Create(kind=kinds.POD, object=pod))
+    wait_for(lambda: pods(own_cluster, "Running"))
+    job = submitted(own_cluster, profile(own_cluster, WAITS), STOP)
+    assert own_cluster("job", "attach", job).returncode == 0
+    own_cluster.wait_event(job, "clean")
+    own_cluster.wait_clean()
+    (left,) = pods(own_cluster)
+    assert (left["metadata"]["name"], left["status"]["phase"]) == ("theirs", "Running")
+    write(own_cluster, Remove(kind=kinds.POD, key=Key(kinds.DEFAULT_NAMESPACE, "theirs")))
+    wait_for(lambda: pods(own_cluster) == [])
