@@ -266,7 +266,7 @@ def _validator(
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:
     """Return the profiles of containers that jobs choose from, or why no rabbit runs any."""
-    reason = why_none(runners.all())
+    reason = why_none(runners.values())
     if reason is not None:
         return reason
     return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))

@@ -139,6 +139,10 @@ class Informer:
         """Return all objects, as of now."""
         return list(self._objects.values())
 
+    def values(self) -> Iterable[Object]:
+        """Return a view of all objects, which changes with them: for those who look at a few."""
+        return self._objects.values()
+
     @property
     def is_empty(self) -> bool:
         """Whether there are no objects."""
