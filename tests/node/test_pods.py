@@ -499,6 +499,14 @@ def test_each_pod_has_its_own_port_80_and_is_reached_by_name_and_by_the_port_of_
 
 
 @pytest.mark.skipif(PYTHON is None, reason="the machine's own files have no python3")
+def test_a_container_sees_the_interfaces_of_its_pod_and_changes_nothing_there(
+    machine: Machine,
+) -> None:
+    script = "ls /sys/class/net; ! mount -o remount,rw /sys && ! echo 1 > /sys/class/net/lo/mtu"
+    assert codes(machine.run(container(script)).containers) == [0]
+    assert machine.log().split()[:2] == ["eth0", "lo"]
+
+
 def test_a_pod_reaches_nothing_of_the_machines_own_network(machine: Machine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

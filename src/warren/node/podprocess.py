@@ -45,7 +45,7 @@ _TOLD = 2000
 """Bytes of its last words that are told of a container that has failed."""
 
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
-_MS_NODEV, _MS_NOSUID, _MS_PRIVATE, _MS_REC = 4, 2, 1 << 18, 1 << 14
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_PRIVATE, _MS_REC = 1, 2, 4, 1 << 18, 1 << 14
 _OPEN_TREE, _MOVE_MOUNT = 428, 429
 _OPEN_TREE_CLONE, _AT_RECURSIVE, _AT_EMPTY_PATH, _AT_FDCWD = 1, 0x8000, 0x1000, -100
 _MOVE_MOUNT_F_EMPTY_PATH = 4
@@ -198,6 +198,10 @@ def _prepare(plan: dict[str, Any], trees: list[int]) -> None:
                 _mount("none", place, "tmpfs", _MS_NODEV | _MS_NOSUID, f"size={volume['size']}")
             os.chmod(place, 0o777)
     _write(f"{TOP}/hosts", plan["hosts"].encode())
+    # Libraries of MPI look there for the interfaces of the pod's network. A kernel may refuse.
+    with suppress(Trouble):
+        os.mkdir(f"{TOP}/sys")
+        _mount("none", f"{TOP}/sys", "sysfs", _MS_NODEV | _MS_NOSUID | _MS_RDONLY)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -388,7 +392,7 @@ class _Container:
     def _command(self) -> tuple[list[str], list[str]]:
         """Return the command that makes the container, and bubblewrap's options."""
         container, plan = self._container, self._pod.plan
-        binds = [(f"{TOP}/hosts", "/etc/hosts", True)]
+        binds = [(f"{TOP}/hosts", "/etc/hosts", True), (f"{TOP}/sys", "/sys", True)]
         for index, mount in enumerate(container["mounts"]):
             source = _source(self._number, index, mount, plan["volumes"])
             binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
