@@ -129,10 +129,13 @@ def test_a_pod_knows_itself_and_those_of_its_subdomain() -> None:
     assert podstatus.hosts(pod("a"), "10.0.1.2", others).splitlines() == [
         "127.0.0.1 localhost",
         "::1 localhost",
-        "10.0.1.2 a.wf.default.svc.cluster.local a.wf",
-        "10.0.2.2 b.wf.default.svc.cluster.local b.wf",
+        "10.0.1.2 a.wf.default.svc.cluster.local a.wf.default.svc a.wf.default a.wf",
+        "10.0.2.2 b.wf.default.svc.cluster.local b.wf.default.svc b.wf.default b.wf",
         "10.0.1.2 a",
     ]
+    searching = pod("a")
+    searching["spec"]["dnsConfig"] = {"searches": ["wf.default.svc.cluster.local"]}
+    assert podstatus.hosts(searching, "10.0.1.2", others).splitlines()[3].endswith(" b.wf b")
     assert podstatus.subdomain_of(pod()) == ["default/wf"]
     assert podstatus.subdomain_of({"metadata": meta("x"), "spec": {}}) == []
 

@@ -1,6 +1,6 @@
 """What is told of a pod that a node runs: its status, as a kubelet writes it, and its hosts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Object
@@ -9,6 +9,8 @@ from warren.dws.pods import FAILED, SUCCEEDED, PodState
 
 _LOST: Final = 137
 """The exit code of a container that was killed with its pod."""
+
+_CLUSTER: Final = "svc.cluster.local"
 
 _OVERDUE: Final = "Pod was active on the node longer than the specified deadline"
 
@@ -144,14 +146,16 @@ def _state(found: Object, state: PodState, now: float) -> Mapping[str, Any]:
 def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
     """Return what /etc/hosts says in a pod: itself, and pods of the same subdomain by their names.
 
-    They are those that a headless Service gives them (Kubernetes, "Pod's hostname and subdomain").
+    They are those that a headless Service gives them, with what Kubernetes and the pod itself have
+    looked for (Kubernetes, "DNS for Services and Pods").
     """
     lines = ["127.0.0.1 localhost", "::1 localhost"]
-    known = {_names(pod): address}
+    searches = (pod["spec"].get("dnsConfig") or {}).get("searches") or ()
+    known = {_names(pod, searches): address}
     for each in siblings:
         other = (each.get("status") or {}).get("podIP")
         if other and each["metadata"].get("uid") != pod["metadata"].get("uid"):
-            known.setdefault(_names(each), other)
+            known.setdefault(_names(each, searches), other)
     lines += sorted(f"{where} {' '.join(names)}" for names, where in known.items() if names)
     lines.append(f"{address} {pod['spec'].get('hostname') or pod['metadata']['name']}")
     return "\n".join([*lines, ""])
@@ -163,9 +167,12 @@ def subdomain_of(obj: Object) -> Sequence[str]:
     return [f"{obj['metadata'].get('namespace', '')}/{subdomain}"] if subdomain else []
 
 
-def _names(pod: Object) -> tuple[str, ...]:
-    spec = pod["spec"]
+def _names(pod: Object, searches: Collection[str]) -> tuple[str, ...]:
+    """Return the names of a pod, the longest first."""
+    spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
     if not spec.get("hostname") or not spec.get("subdomain"):
         return ()
-    short = f"{spec['hostname']}.{spec['subdomain']}"
-    return (f"{short}.{pod['metadata'].get('namespace', '')}.svc.cluster.local", short)
+    name = f"{spec['hostname']}.{spec['subdomain']}.{namespace}.{_CLUSTER}"
+    domains = (f"{namespace}.{_CLUSTER}", _CLUSTER, "cluster.local", *searches)
+    found = (name.removesuffix(f".{domain}") for domain in domains if name.endswith(f".{domain}"))
+    return (name, *sorted(found, key=len, reverse=True))
