@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.journeys.conftest import Cluster, running, wait_for
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
@@ -19,7 +20,7 @@ from warren.dws import kinds
 from warren.kube import http, kubeconfig
 from warren.kube.perform import perform
 
-BUILD = Path(__file__).parents[2] / "examples" / "containers" / "busybox" / "build"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "containers"
 
 WAITS = "until ls /data/*/stop >/dev/null 2>&1; do sleep 0.05; done"
 """An application that ends when some task says so."""
@@ -41,8 +42,13 @@ pytestmark = [pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 def prepared(cluster: Cluster) -> Cluster:
     cluster.state.prepare()
     cluster.state.images.mkdir()
-    subprocess.run([BUILD, cluster.state.images / "busybox"], check=True)
+    image(cluster, "busybox")
     return cluster
+
+
+def image(cluster: Cluster, name: str) -> None:
+    """Make an example's image."""
+    subprocess.run([EXAMPLES / name / "build", cluster.state.images / name], check=True)
 
 
 def begun(cluster: Cluster) -> Cluster:
@@ -211,6 +217,31 @@ def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) ->
     )
     job = submitted(cluster, profile(cluster, script), f"sleep 2; {STOP}", nodes=4)
     assert finished(cluster, job)[0] == 0
+
+
+# MPI
+
+
+def test_an_mpi_application_runs_over_two_rabbits(cluster: Cluster) -> None:
+    """Statement 001.18: the launcher is on the first rabbit, and workers are on each.
+
+    Statement 001.29: its variables are those of other containers.
+    """
+    image(cluster, "mpi")
+    (example,) = yaml.safe_load_all((EXAMPLES / "mpi" / "profile.yaml").read_text())
+    command = example["data"]["mpiSpec"]["launcher"]["containers"][0]["command"]
+    command[-1] += '; test "$NNF_CONTAINER_SUBDOMAIN" && hostname && echo $NNF_CONTAINER_HOSTNAMES'
+    write(cluster, Create(kind=kinds.CONTAINER_PROFILE, object=example))
+    # The launcher's rabbit is that of the first compute node.
+    tasks = (
+        '[ "$FLUX_TASK_RANK" = 0 ] || exit 0; '
+        'until [ -e "$DW_JOB_fast/ring" ]; do sleep 0.1; done; cat "$DW_JOB_fast/ring"'
+    )
+    job = submitted(cluster, "ring", tasks, nodes=4)
+    status, output = finished(cluster, job)
+    assert status == 0, output
+    assert "2 ranks, sum 1" in output
+    assert {"rank 0 on", "rank 1 on"} <= {line.rpartition(" ")[0] for line in output.splitlines()}
 
 
 # Success and failure

@@ -10,6 +10,7 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.persistent import Instances
+from warren.controllers.sshkeys import new_ssh_key
 from warren.dws import containerlife, driver, kinds, labels, nodelocal, persistent, ports, reports
 from warren.dws.batchjobs import BatchJob
 from warren.dws.objects import (
@@ -220,7 +221,8 @@ class WorkflowController:
             "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
             "ports": read(raw, NnfPortManager) if raw is not None else None,
             "runners": _Keys(self._informers.of(kinds.NODE)),
-            "no_containers": why_none(self._informers.of(kinds.NODE).all()),
+            "new_ssh_key": new_ssh_key,
+            "no_containers": why_none(self._informers.of(kinds.NODE).values()),
         }
 
 

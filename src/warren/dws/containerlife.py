@@ -11,7 +11,7 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive
-from warren.dws import children, containerprofiles, containers, kinds, ports, staging
+from warren.dws import children, containerprofiles, containers, kinds, mpi, ports, staging
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import GLOBAL, ContainerProfile
 from warren.dws.containers import Application, Volume
@@ -172,33 +172,34 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     """
     application = _application(snapshot, index, directive)
     _raise_for_failed(snapshot, application.profile)
-    made = list(application.jobs())
+    made = list(mpi.jobs(application) if application.is_mpi else application.jobs())
     missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
-    late = next((job for job in _own(snapshot, application) if not job.has_started), None)
+    own = [snapshot.jobs.get(job["metadata"]["name"]) for job in made]
+    late = next((job for job in own if job is not None and not job.has_started), None)
     if missing or late is not None:
         limit = application.profile.data.pre_run_timeout_seconds
         if limit and _elapsed(snapshot) >= limit:
             raise Fault(f"user container(s) failed to start after {limit} seconds")
         name = missing[0]["metadata"]["name"] if missing else late and late.metadata.name
         waiting = f"pending container start for job '{name}'"
-        return Outcome(writes=_made(application, missing), waiting=waiting)
+        return Outcome(writes=_made(snapshot, application, missing), waiting=waiting)
     return Outcome(env=application.variables())
 
 
-def _made(application: Application, missing: Sequence[Object]) -> list[Write]:
+def _made(
+    snapshot: WorkflowSnapshot, application: Application, missing: Sequence[Object]
+) -> list[Write]:
     if not missing:
         return []
+    made: list[Write] = [Create(kind=kinds.SERVICE, object=application.service())]
     config = application.config()
-    return [
-        Create(kind=kinds.SERVICE, object=application.service()),
-        *([Create(kind=kinds.CONFIG_MAP, object=config)] if config is not None else []),
-        *(Create(kind=kinds.JOB, object=job) for job in missing),
-    ]
-
-
-def _own(snapshot: WorkflowSnapshot, application: Application) -> list[BatchJob]:
-    names = [application.job_name(rabbit) for rabbit in application.rabbits]
-    return [snapshot.jobs[name] for name in names if name in snapshot.jobs]
+    if config is not None:
+        made.append(Create(kind=kinds.CONFIG_MAP, object=config))
+    if application.is_mpi:
+        # One that is there stays: pods may have its keys already.
+        keys = mpi.keys(application, snapshot.new_ssh_key())
+        made.append(Create(kind=kinds.SECRET, object=keys))
+    return [*made, *(Create(kind=kinds.JOB, object=job) for job in missing)]
 
 
 def _elapsed(snapshot: WorkflowSnapshot) -> float:
@@ -226,7 +227,7 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     profile = _profile(snapshot, index)
     limit = profile.data.post_run_timeout_seconds
     _raise_for_failed(snapshot, profile)
-    left = [job for job in snapshot.jobs.values() if not job.is_complete]
+    left = [job for job in _awaited(snapshot) if not job.is_complete]
     if not left or not limit:
         return DONE
     return Outcome(
@@ -239,7 +240,14 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     )
 
 
+def _awaited(snapshot: WorkflowSnapshot) -> list[BatchJob]:
+    """Return the Jobs that come to an end by themselves: workers serve as long as they may."""
+    return [job for job in snapshot.jobs.values() if not mpi.is_worker(job.metadata)]
+
+
 def _raise_for_failed(snapshot: WorkflowSnapshot, profile: ContainerProfile) -> None:
+    if snapshot.jobs and all(job.is_complete for job in _awaited(snapshot)):
+        return  # what has become of workers since then has no meaning
     for job in snapshot.jobs.values():
         failure = job.failure
         if failure is not None and failure.reason == "DeadlineExceeded":

@@ -31,7 +31,9 @@ CONFIG: Final = "nnf-config"
 PASSWD: Final = "passwd"
 SHADOW: Final = "shadow"
 HOST_PASSWD: Final = "host-passwd"
-_RESERVED: Final = (PASSWD, SHADOW, HOST_PASSWD)
+SSH: Final = "ssh-auth"
+MPI: Final = "mpi-config"
+_RESERVED: Final = (PASSWD, SHADOW, HOST_PASSWD, SSH, MPI)
 
 
 def argument(name: str) -> str:
@@ -116,9 +118,13 @@ class ContainerProfile(_Struct, frozen=True, dict=True):
     @property
     def containers(self) -> Sequence[Mapping[str, Any]]:
         """The containers that have ports: all of a pod, the launcher's of MPI."""
+        return tuple(self.pods[0].get("containers") or ())
+
+    @property
+    def pods(self) -> Sequence[Mapping[str, Any]]:
+        """What it says of its pods: of the one of each rabbit, or of launcher and worker."""
         mpi, spec = self.data.mpi_spec, self.data.spec
-        pod = mpi.launcher if mpi is not None else spec or {}
-        return tuple(pod.get("containers") or ())
+        return (mpi.launcher, mpi.worker) if mpi is not None else (spec or {},)
 
     @property
     def ports(self) -> int:

@@ -1,7 +1,8 @@
 """What an application beside a job is made of: a Service, a ConfigMap, and a batch Job per rabbit.
 
 The profile's pod, with the storage, variables, ports and identity that it has for one Workflow
-(dws-spec section 12.3; the ConfigMap is the container RFC's).
+(dws-spec section 12.3; the ConfigMap is the container RFC's). What an MPI application has besides
+is in `dws.mpi`.
 """
 
 import json
@@ -38,11 +39,18 @@ done < /host/passwd
     while IFS=: read -r entry word uid rest; do
         [ "$uid" = "{userid}" ] || [ "$entry" = "$name" ] || echo "$entry:$word:$uid:$rest"
     done < /etc/passwd
-    echo "$name:x:{userid}:{groupid}::/home/user:/bin/sh"
+    echo "$name:x:{userid}:{groupid}::{home}:/bin/sh"
 }} > /config/passwd
 echo "$name:*:::::::" > /config-shadow/shadow
 """
 """Gives the job's user a name in the container: the one that the rabbit knows, or `user`."""
+
+
+NAMES: Final = (
+    {"name": PASSWD, "mountPath": "/etc/passwd", "subPath": "passwd"},
+    {"name": SHADOW, "mountPath": "/etc/shadow", "subPath": "shadow"},
+)
+"""The mounts by which the user has a name in a container."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +99,26 @@ class Application:
     def rabbits(self) -> list[str]:
         return sorted(self.nodes)
 
+    @property
+    def is_mpi(self) -> bool:
+        """Whether it is a launcher and workers, and not the same on each rabbit."""
+        return self.profile.data.mpi_spec is not None
+
+    @property
+    def launcher_name(self) -> str:
+        """Return the name of the launcher of an MPI application, and of its Job."""
+        return f"{self.workflow.metadata.name}-launcher"
+
+    @property
+    def worker_names(self) -> list[str]:
+        """Return the names of the workers of an MPI application, in the order of the rabbits."""
+        return [f"{self.workflow.metadata.name}-worker-{n}" for n, _ in enumerate(self.rabbits)]
+
+    @property
+    def hostnames(self) -> list[str]:
+        """Return the names of its pods in the subdomain."""
+        return [self.launcher_name, *self.worker_names] if self.is_mpi else self.rabbits
+
     def job_name(self, rabbit: str) -> str:
         """Return the name of the Job on a rabbit."""
         return f"{self.workflow.metadata.name}-{rabbit}"
@@ -101,7 +129,7 @@ class Application:
             **port_variables(self.profile, self.ports),
             "NNF_CONTAINER_SUBDOMAIN": self.workflow.metadata.name,
             "NNF_CONTAINER_DOMAIN": self._domain,
-            "NNF_CONTAINER_HOSTNAMES": ",".join(self.rabbits),
+            "NNF_CONTAINER_HOSTNAMES": ",".join(self.hostnames),
             # As the container RFC calls it.
             "NNF_CONTAINER_NODES": " ".join(self.rabbits),
         }
@@ -129,9 +157,9 @@ class Application:
 
     def config(self) -> Object | None:
         """Make the ConfigMap of the container RFC, if the profile mounts it."""
-        pod = self.profile.data.spec or {}
         mounted = {
             mount.get("name")
+            for pod in self.profile.pods
             for container in pod.get("containers") or ()
             for mount in container.get("volumeMounts") or ()
         }
@@ -158,20 +186,22 @@ class Application:
     def jobs(self) -> Iterator[Object]:
         """Make the Job of each rabbit."""
         for rabbit in self.rabbits:
-            meta = children.metadata(self.workflow, self.job_name(rabbit), self.index, FOREGROUND)
-            meta["labels"] |= self._labels
-            yield {
-                "metadata": meta,
-                "spec": {
-                    "backoffLimit": self.profile.data.retry_limit,
-                    "completions": 1,
-                    "parallelism": 1,
-                    "template": {
-                        "metadata": {"labels": meta["labels"]},
-                        "spec": self._pod(rabbit),
-                    },
-                },
-            }
+            pod = self.pod(self.profile.data.spec or {}, rabbit, rabbit, self.ports)
+            yield self.job(self.job_name(rabbit), pod)
+
+    def job(self, name: str, pod: Object, more: Mapping[str, str] = {}) -> Object:
+        """Make a Job of one pod, with `more` labels than those of all."""
+        meta = children.metadata(self.workflow, name, self.index, FOREGROUND)
+        meta["labels"] |= {**self._labels, **more}
+        return {
+            "metadata": meta,
+            "spec": {
+                "backoffLimit": self.profile.data.retry_limit,
+                "completions": 1,
+                "parallelism": 1,
+                "template": {"metadata": {"labels": meta["labels"]}, "spec": pod},
+            },
+        }
 
     @property
     def _labels(self) -> dict[str, str]:
@@ -182,18 +212,25 @@ class Application:
             labels.PINNED_CONTAINER_PROFILE_NAMESPACE: meta.namespace,
         }
 
-    def _pod(self, rabbit: str) -> Object:
-        given = dict(self.profile.data.spec or {})
+    def pod(
+        self,
+        given: Mapping[str, Any],
+        rabbit: str,
+        hostname: str,
+        ports: Sequence[int] = (),
+        home: str = "/home/user",
+    ) -> Any:
+        """Make a pod of what a profile says of it, with the ports that its containers have."""
         prepared = [
-            {**each, "securityContext": self._identity} for each in given.get("initContainers", ())
+            {**each, "securityContext": self.identity} for each in given.get("initContainers", ())
         ]
         return {
             "automountServiceAccountToken": False,
             **given,
-            "initContainers": [*prepared, self._naming()],
-            "containers": list(self._containers()),
+            "initContainers": [*prepared, self._naming(given["containers"][0]["image"], home)],
+            "containers": list(self._containers(given["containers"], ports)),
             "volumes": [*given.get("volumes", ()), *self._sources()],
-            "hostname": rabbit,
+            "hostname": hostname,
             "subdomain": self.workflow.metadata.name,
             "restartPolicy": "Never",
             "nodeSelector": {"kubernetes.io/hostname": rabbit},
@@ -218,7 +255,8 @@ class Application:
             yield {"name": CONFIG, "configMap": {"name": self.config_name}}
 
     @property
-    def _identity(self) -> Object:
+    def identity(self) -> Object:
+        """Return the security context of all containers: the job's user, without powers."""
         spec = self.workflow.spec
         return {
             "runAsUser": spec.user_id,
@@ -228,15 +266,15 @@ class Application:
             "capabilities": {"drop": ["ALL"]},
         }
 
-    def _naming(self) -> Object:
+    def _naming(self, image: str, home: str) -> Object:
         """Make the init container that gives the user a name."""
         spec = self.workflow.spec
-        script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id)
+        script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id, home=home)
         return {
             "name": _INIT,
-            "image": self.profile.containers[0]["image"],
+            "image": image,
             "command": ["/bin/sh", "-c", script],
-            "securityContext": self._identity,
+            "securityContext": self.identity,
             "volumeMounts": [
                 {"name": PASSWD, "mountPath": "/config"},
                 {"name": SHADOW, "mountPath": "/config-shadow"},
@@ -244,19 +282,21 @@ class Application:
             ],
         }
 
-    def _containers(self) -> Iterator[Object]:
-        dealt = iter(self.ports)
-        for container in self.profile.containers:
+    def _containers(
+        self, given: Sequence[Mapping[str, Any]], ports: Sequence[int]
+    ) -> Iterator[Object]:
+        dealt = iter(ports)
+        for container in given:
             count = ports_of(container, self.profile.data.num_ports)
             own = list(islice(dealt, count))
             made = {
                 **container,
                 "env": [*container.get("env", ()), *self._environment(container)],
-                "securityContext": self._identity,
+                "securityContext": self.identity,
                 "volumeMounts": list(self._mounts(container)),
             }
-            ports = list(_ports(container, own))
-            yield {**made, "ports": ports} if ports else made
+            mapped = list(_ports(container, own))
+            yield {**made, "ports": mapped} if mapped else made
 
     def _environment(self, container: Mapping[str, Any]) -> Iterator[Object]:
         meta = self.workflow.metadata
@@ -277,8 +317,7 @@ class Application:
         there = {each.name for each in self.volumes}
         optional = {volume_name(each.name) for each in self.profile.data.storages} - there
         yield from (each for each in own if each["name"] not in optional)
-        yield {"name": PASSWD, "mountPath": "/etc/passwd", "subPath": "passwd"}
-        yield {"name": SHADOW, "mountPath": "/etc/shadow", "subPath": "shadow"}
+        yield from NAMES
         for each in self.volumes:
             if each.name not in named:
                 yield {"name": each.name, "mountPath": each.place}

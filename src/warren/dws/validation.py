@@ -571,10 +571,14 @@ def _profiled(directive: Directive, named: Token, job: _Job, facts: Facts) -> It
         yield directive.mistake(
             named, f"The container profile {named.text!r} is for {whose} alone."
         )
-    if facts.containers and profile.data.mpi_spec is not None:
+    if (
+        facts.containers
+        and profile.data.mpi_spec is not None
+        and profile.data.mpi_spec.copy_offload
+    ):
         yield directive.mistake(
             named,
-            f"The container profile {named.text!r} is of an MPI application, and no such one runs "
+            f"The container profile {named.text!r} is for copy offload, which there is none of "
             "here.",
         )
     if facts.containers and not profile.data.create_container:

@@ -1,6 +1,6 @@
 """A Workflow with all that decisions look at, and what a piece of its work comes to."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -10,6 +10,7 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, containerprofiles, rabbits, tolerance, validation
 from warren.dws.batchjobs import BatchJob
+from warren.dws.mpi import SshKey
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -61,6 +62,8 @@ class WorkflowSnapshot:
     """The nodes of the Kubernetes cluster. Rabbits that are some run containers."""
     no_containers: str | None = None
     """Why none of them can, if that is so."""
+    new_ssh_key: Callable[[], SshKey] = SshKey
+    """Makes a key pair for an MPI application."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float

@@ -1,0 +1,201 @@
+"""An MPI application beside a job: a launcher on the first rabbit, and a worker on each.
+
+The launcher's `mpirun` reaches the workers by ssh, all of them as the job's user: workers run an
+sshd that needs no privileges, with keys that are made for one Workflow. Names, variables and
+places are those of the mpi-operator (dws-spec section 12.3), which is not needed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.base.objects import Object
+from warren.dws import children
+from warren.dws.containerprofiles import MPI, SSH, Mpi
+from warren.dws.containers import NAMES, Application
+from warren.dws.objects import Meta
+
+_HOME: Final = "/home/mpiuser"
+_SSH_DIRECTORY: Final = f"{_HOME}/.ssh"
+_CONFIG_DIRECTORY: Final = "/etc/mpi"
+_PORT: Final = 2222
+"""Where workers listen: one that users may have everywhere."""
+
+_ROLE: Final = "training.kubeflow.org/job-role"
+_WORKER: Final = "worker"
+
+_SSHD: Final = ["/usr/sbin/sshd", "-D", "-e", "-f", f"{_SSH_DIRECTORY}/sshd_config"]
+
+_ALIAS: Final = "worker"
+"""The name under which all workers have the same host key."""
+
+_SSH_CONFIG: Final = f"""\
+Host *
+    Port {_PORT}
+    BatchMode yes
+    ConnectTimeout 10
+    LogLevel ERROR
+    HostKeyAlias {_ALIAS}
+    StrictHostKeyChecking yes
+    UserKnownHostsFile {_SSH_DIRECTORY}/known_hosts
+    IdentityFile {_SSH_DIRECTORY}/id_rsa
+"""
+
+_SSHD_CONFIG: Final = f"""\
+Port {_PORT}
+HostKey {_SSH_DIRECTORY}/id_rsa
+AuthorizedKeysFile {_SSH_DIRECTORY}/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PidFile none
+StrictModes no
+UsePAM no
+"""
+
+_KEYS: Final = ["id_rsa", "id_rsa.pub", "authorized_keys", "known_hosts", "config", "sshd_config"]
+"""What is in a user's directory of ssh. Programs look for a key of any type in id_rsa."""
+
+_HOSTS: Final = ["hostfile", "hydra_hostfile"]
+
+_COPY: Final = "umask 077 && cp /ssh-keys/* /ssh/"
+"""ssh refuses keys that others may read, which those of a volume may be."""
+
+_WAIT: Final = "for host; do until ssh $host true; do sleep 0.2; done; done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshKey:
+    """A key pair, as OpenSSH writes it."""
+
+    private: str = ""
+    public: str = ""
+
+
+def _spec(application: Application) -> Mpi:
+    return application.profile.data.mpi_spec or Mpi()
+
+
+def _domain(application: Application) -> str:
+    meta = application.workflow.metadata
+    return f"{meta.name}.{meta.namespace}.svc.cluster.local"
+
+
+def _keys_name(application: Application) -> str:
+    return f"{application.workflow.metadata.name}-mpi"
+
+
+def keys(application: Application, key: SshKey) -> Object:
+    """Make the Secret by which the launcher and its workers know each other."""
+    slots = _spec(application).slots_per_worker or 1
+    hosts = [f"{worker}.{_domain(application)}" for worker in application.worker_names]
+    name = _keys_name(application)
+    return {
+        "metadata": children.metadata(application.workflow, name, application.index),
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": {
+            "id_rsa": key.private,
+            "id_rsa.pub": key.public,
+            "authorized_keys": f"{key.public}\n",
+            "known_hosts": f"{_ALIAS} {key.public}\n",
+            "config": _SSH_CONFIG,
+            "sshd_config": _SSHD_CONFIG,
+            # As Open MPI reads it, and as MPICH does.
+            "hostfile": "".join(f"{host} slots={slots}\n" for host in hosts),
+            "hydra_hostfile": "".join(f"{host}:{slots}\n" for host in hosts),
+        },
+    }
+
+
+def jobs(application: Application) -> Iterator[Object]:
+    """Make the Jobs of the launcher, and of the worker of each rabbit."""
+    mpi = _spec(application)
+    first = application.rabbits[0]
+    name = application.launcher_name
+    pod = application.pod(mpi.launcher, first, name, application.ports, _HOME)
+    launcher = _launching(_connected(application, pod), application)
+    yield application.job(name, launcher, {_ROLE: "launcher"})
+    for rabbit, name in zip(application.rabbits, application.worker_names, strict=True):
+        pod = _connected(application, application.pod(mpi.worker, rabbit, name, home=_HOME))
+        pod["containers"][0] = _serving(pod["containers"][0])
+        yield application.job(name, pod, {_ROLE: _WORKER})
+
+
+def _connected(application: Application, pod: Any) -> Any:
+    """Let the containers of a pod reach the others by ssh."""
+    secret = _keys_name(application)
+    copying = {
+        "name": "mpi-init-ssh",
+        "image": pod["containers"][0]["image"],
+        "command": ["/bin/sh", "-c", _COPY],
+        "securityContext": application.identity,
+        "volumeMounts": [
+            {"name": f"{SSH}-keys", "mountPath": "/ssh-keys", "readOnly": True},
+            {"name": SSH, "mountPath": "/ssh"},
+        ],
+    }
+    return {
+        **pod,
+        # Process managers name hosts as these name themselves, without the subdomain.
+        "dnsConfig": {"searches": [_domain(application)]},
+        "initContainers": [*pod["initContainers"], copying],
+        "containers": [
+            {**each, "volumeMounts": [*each["volumeMounts"], *_mounts()]}
+            for each in pod["containers"]
+        ],
+        "volumes": [
+            *pod["volumes"],
+            {"name": SSH, "emptyDir": {}},
+            {"name": f"{SSH}-keys", "secret": _files(secret, _KEYS)},
+            {"name": MPI, "secret": _files(secret, _HOSTS)},
+        ],
+    }
+
+
+def _files(secret: str, names: list[str]) -> Object:
+    return {"secretName": secret, "items": [{"key": name, "path": name} for name in names]}
+
+
+def _mounts() -> Iterator[Object]:
+    yield {"name": SSH, "mountPath": _SSH_DIRECTORY}
+    yield {"name": MPI, "mountPath": _CONFIG_DIRECTORY, "readOnly": True}
+
+
+def _launching(pod: Any, application: Application) -> Any:
+    """Have a pod begin when all workers answer, and know them."""
+    meta = application.workflow.metadata
+    hosts = [f"{worker}.{meta.name}" for worker in application.worker_names]
+    waiting = {
+        "name": f"mpi-wait-for-{len(hosts)}-workers",
+        "image": pod["containers"][0]["image"],
+        "command": ["/bin/sh", "-c", _WAIT, "sh", *hosts],
+        "securityContext": application.identity,
+        "volumeMounts": [*NAMES, *_mounts()],
+    }
+    told = {
+        "OMPI_MCA_orte_default_hostfile": f"{_CONFIG_DIRECTORY}/hostfile",
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "HYDRA_HOST_FILE": f"{_CONFIG_DIRECTORY}/hydra_hostfile",
+    }
+    variables = [{"name": name, "value": value} for name, value in told.items()]
+    return {
+        **pod,
+        "initContainers": [*pod["initContainers"], waiting],
+        "containers": [
+            # What the profile says of a variable, counts.
+            {**each, "env": [*variables, *each["env"]]}
+            for each in pod["containers"]
+        ],
+    }
+
+
+def _serving(container: Mapping[str, Any]) -> Object:
+    """Have a worker wait for the launcher, unless its profile says what it does."""
+    if container.get("command") or container.get("args"):
+        return container
+    return {**container, "command": [*_SSHD]}
+
+
+def is_worker(job: Meta) -> bool:
+    """Return whether a Job is a worker's: it ends when it is removed."""
+    return job.labels.get(_ROLE) == _WORKER
