@@ -21,7 +21,7 @@ from warren.kube.perform import perform
 
 BUILD = Path(__file__).parents[2] / "examples" / "containers" / "busybox" / "build"
 
-WAITS = "until ls /data/*/stop >/dev/null 2>&1; do sleep 0.05; done"
+WAITS = "until ls /data/node-*/stop >/dev/null 2>&1; do sleep 0.05; done"
 """An application that ends when some task says so."""
 
 STOP = 'echo > "$DW_JOB_fast/stop"'
@@ -149,7 +149,7 @@ def test_an_application_reads_what_was_copied_in_and_writes_what_is_copied_out(
 ) -> None:
     (cluster.shared / "input").write_text("words\n")
     name = profile(
-        cluster, 'for each in /data/*; do tr a-z A-Z < "$each/input" > "$each/out"; done'
+        cluster, 'for each in /data/node-*; do tr a-z A-Z < "$each/input" > "$each/out"; done'
     )
     job = submitted(
         cluster,
@@ -177,6 +177,37 @@ def test_the_type_of_a_mount_is_read_from_the_config_map(cluster: Cluster) -> No
     mounts = {"volumeMounts": [{"name": "nnf-config", "mountPath": "/config"}]}
     job = submitted(cluster, profile(cluster, script, mounts), "true")
     assert finished(cluster, job)[0] == 0
+
+
+def test_each_container_finds_its_rabbits_compute_nodes_by_position_and_by_name(
+    cluster: Cluster,
+) -> None:
+    """Statements 001.43, 001.45, 001.46 and 001.47: three nodes, of which one rabbit has two."""
+    script = (
+        "cd /data; for each in node-*; do until [ -e $each/stop ]; do sleep 0.05; done; done; "
+        "for each in compute-*; do "
+        'echo "$(cat $each/rank) $each $(ls -d node-* | wc -l)" > $(readlink $each)/found; done; '
+        "! touch beside"
+    )
+    job = submitted(
+        cluster,
+        profile(cluster, script),
+        f'echo $FLUX_TASK_RANK > "$DW_JOB_fast/rank"; {STOP}',
+        f"#DW copy_out source=$DW_JOB_fast/found destination={cluster.shared}/found/",
+        nodes=3,
+    )
+    names: list[str] = []
+
+    def known() -> bool:
+        names[:] = [each["name"] for obj in cluster.objects(kinds.COMPUTES) for each in obj["data"]]
+        return len(names) == 3
+
+    wait_for(known)
+    status, output = finished(cluster, job)
+    assert status == 0, output
+    said = sorted(each.read_text().split() for each in cluster.shared.glob("found/**/found"))
+    assert [each[:2] for each in said] == [[str(rank), name] for rank, name in enumerate(names)]
+    assert sorted(count for _, _, count in said) == ["1", "2", "2"]
 
 
 # Names and ports
@@ -219,8 +250,8 @@ def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) ->
 def test_an_application_that_fails_is_tried_again(cluster: Cluster) -> None:
     """Statement 001.11: failed pods are retried until one succeeds."""
     script = (
-        "ls /data/*/tried >/dev/null 2>&1 && exit 0; "
-        "for each in /data/*; do echo > $each/tried; done; exit 1"
+        "ls /data/node-*/tried >/dev/null 2>&1 && exit 0; "
+        "for each in /data/node-*; do echo > $each/tried; done; exit 1"
     )
     job = submitted(cluster, profile(cluster, script, retryLimit=1), "true")
     assert finished(cluster, job)[0] == 0

@@ -11,7 +11,15 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive
-from warren.dws import children, containerprofiles, containers, kinds, ports, staging
+from warren.dws import (
+    children,
+    containerprofiles,
+    containers,
+    kinds,
+    nodelocal,
+    ports,
+    staging,
+)
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import GLOBAL, ContainerProfile
 from warren.dws.containers import Application, Volume
@@ -113,9 +121,10 @@ def _volumes(
     }
     for name, need in profile.storages.items():
         if name in places:
-            indexed = _type_of(snapshot, places[name]) != "lustre"
+            kind = _type_of(snapshot, places[name])
             path = snapshot.mount_path(places[name])
-            yield Volume(need=need, path=path, is_indexed=indexed)
+            numbers = _numbers(snapshot, places[name]) if kind != "lustre" else None
+            yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
         elif name.startswith(GLOBAL) and name in given:
             found = staging.file_system_of(given[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
@@ -126,6 +135,14 @@ def _volumes(
             meta = found.metadata
             claim = f"{meta.name}-{meta.namespace}-{mode}-pvc"
             yield Volume(need=need, path=found.spec.mount_root, claim=claim)
+
+
+def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
+    """Return which allocation of its rabbit is each compute node's, as `dws.access` mounts it."""
+    if snapshot.directives[index].command.text == "persistentdw":
+        return snapshot.places
+    nodes = snapshot.computes.data if snapshot.computes is not None else ()
+    return nodelocal.in_order((node.name for node in nodes), snapshot.wiring or {})
 
 
 def _type_of(snapshot: WorkflowSnapshot, index: int) -> str:

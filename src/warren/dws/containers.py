@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import children, labels
+from warren.dws import children, indexmounts, labels
 from warren.dws.containerprofiles import (
     CONFIG,
     HOST_PASSWD,
@@ -22,6 +22,7 @@ from warren.dws.containerprofiles import (
     ports_of,
     volume_name,
 )
+from warren.dws.indexmounts import Index
 from warren.dws.objects import Workflow
 
 FOREGROUND: Final = "foregroundDeletion"
@@ -54,8 +55,10 @@ class Volume:
     """Where rabbits have it mounted."""
     claim: str | None = None
     """The volume claim of a global file system."""
-    is_indexed: bool = False
-    """Whether it has a directory for each compute node."""
+    numbers: Mapping[str, int] | None = None
+    """Which allocation of its rabbit is each compute node's; None for storage without such."""
+    is_raw: bool = False
+    """Whether these are devices, and no directories."""
 
     @property
     def name(self) -> str:
@@ -65,6 +68,12 @@ class Volume:
     def place(self) -> str:
         """Where it is in containers."""
         return self.need.place or self.path
+
+    def index(self, rabbit: str, nodes: Sequence[str]) -> Index | None:
+        """Return what these nodes of a rabbit have of it; None for storage that is whole."""
+        if self.numbers is None:
+            return None
+        return indexmounts.of(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
 
     def source(self) -> Object:
         """Write it as a volume of a pod."""
@@ -141,7 +150,7 @@ class Application:
             {
                 "name": each.need.name,
                 "mountPath": each.place,
-                "mountType": "indexed-mount" if each.is_indexed else "mount",
+                "mountType": "mount" if each.numbers is None else "indexed-mount",
             }
             for each in self.volumes
         ]
@@ -190,8 +199,8 @@ class Application:
         return {
             "automountServiceAccountToken": False,
             **given,
-            "initContainers": [*prepared, self._naming()],
-            "containers": list(self._containers()),
+            "initContainers": [*prepared, self._preparing(rabbit)],
+            "containers": list(self._containers(rabbit)),
             "volumes": [*given.get("volumes", ()), *self._sources()],
             "hostname": rabbit,
             "subdomain": self.workflow.metadata.name,
@@ -214,6 +223,8 @@ class Application:
         yield {"name": HOST_PASSWD, "hostPath": {"path": "/etc/passwd", "type": "File"}}
         for each in self.volumes:
             yield each.source()
+        if any(each.numbers is not None for each in self.volumes):
+            yield indexmounts.source()
         if self.config() is not None:
             yield {"name": CONFIG, "configMap": {"name": self.config_name}}
 
@@ -228,23 +239,31 @@ class Application:
             "capabilities": {"drop": ["ALL"]},
         }
 
-    def _naming(self) -> Object:
-        """Make the init container that gives the user a name."""
+    def _indexes(self, rabbit: str) -> dict[str, Index]:
+        """Return what is in the place of each indexed storage on a rabbit, by its volume."""
+        nodes = self.nodes[rabbit]
+        found = [each.index(rabbit, nodes) for each in self.volumes]
+        return {each.volume: each for each in found if each is not None}
+
+    def _preparing(self, rabbit: str) -> Object:
+        """Make the init container that gives the user a name, and storage its links."""
         spec = self.workflow.spec
         script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id)
+        indexes = self._indexes(rabbit).values()
         return {
             "name": _INIT,
             "image": self.profile.containers[0]["image"],
-            "command": ["/bin/sh", "-c", script],
+            "command": ["/bin/sh", "-c", "".join([script, *(each.script() for each in indexes)])],
             "securityContext": self._identity,
             "volumeMounts": [
                 {"name": PASSWD, "mountPath": "/config"},
                 {"name": SHADOW, "mountPath": "/config-shadow"},
                 {"name": HOST_PASSWD, "mountPath": "/host/passwd", "readOnly": True},
+                *([indexmounts.mount()] if indexes else []),
             ],
         }
 
-    def _containers(self) -> Iterator[Object]:
+    def _containers(self, rabbit: str) -> Iterator[Object]:
         dealt = iter(self.ports)
         for container in self.profile.containers:
             count = ports_of(container, self.profile.data.num_ports)
@@ -253,7 +272,7 @@ class Application:
                 **container,
                 "env": [*container.get("env", ()), *self._environment(container)],
                 "securityContext": self._identity,
-                "volumeMounts": list(self._mounts(container)),
+                "volumeMounts": list(self._mounts(container, rabbit)),
             }
             ports = list(_ports(container, own))
             yield {**made, "ports": ports} if ports else made
@@ -271,7 +290,18 @@ class Application:
         where = {"fieldRef": {"fieldPath": "spec.nodeName"}}
         yield {"name": "NNF_NODE_NAME", "valueFrom": where}
 
-    def _mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+    def _mounts(self, container: Mapping[str, Any], rabbit: str) -> Iterator[Object]:
+        indexes = self._indexes(rabbit)
+        for each in self._whole_mounts(container):
+            index = indexes.get(each["name"])
+            # A mount that names a part of a storage is of what rabbits have there.
+            if index is None or each.get("subPath") or each.get("subPathExpr"):
+                yield each
+            else:
+                yield from index.mounts(each)
+
+    def _whole_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        """Return what a container mounts, before storage is divided among compute nodes."""
         own = container.get("volumeMounts", ())
         named = {each["name"] for each in own}
         there = {each.name for each in self.volumes}
