@@ -752,6 +752,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     containers |= {(verb, "jobs") for verb in ("create", "delete", "patch")}
     containers |= {(verb, "nnfcontainerprofiles") for verb in ("create", "delete")}
     containers |= {("create", "services"), ("create", "configmaps")}
+    containers |= {("create", "nnfcontainerdata")}
     known = actions - single | watching(*informers._informers) | again | containers
     assert needed("warren-controllers") == known
     assert single <= granted("warren-controllers")

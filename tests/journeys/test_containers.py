@@ -131,7 +131,13 @@ def finished(cluster: Cluster, job: str) -> tuple[int, str]:
 
 
 def _left(cluster: Cluster) -> list[Object]:
-    left: tuple[Kind, ...] = (kinds.JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP)
+    left: tuple[Kind, ...] = (
+        kinds.JOB,
+        kinds.POD,
+        kinds.SERVICE,
+        kinds.CONFIG_MAP,
+        kinds.CONTAINER_DATA,
+    )
     return [obj for kind in left for obj in cluster.objects(kind)]
 
 
@@ -208,6 +214,17 @@ def test_each_container_finds_its_rabbits_compute_nodes_by_position_and_by_name(
     said = sorted(each.read_text().split() for each in cluster.shared.glob("found/**/found"))
     assert [each[:2] for each in said] == [[str(rank), name] for rank, name in enumerate(names)]
     assert sorted(count for _, _, count in said) == ["1", "2", "2"]
+
+
+def test_an_application_that_others_start_is_left_to_them(cluster: Cluster) -> None:
+    name = profile(cluster, "true", createContainer=False)
+    job = submitted(cluster, name, "sleep 2")
+    wait_for(lambda: cluster.objects(kinds.CONTAINER_DATA))
+    (data,) = cluster.objects(kinds.CONTAINER_DATA)
+    (volume,) = data["data"]["volumes"]
+    assert (volume["name"], volume["command"], volume["directiveIndex"]) == ("data", "jobdw", 0)
+    assert pods(cluster) == []
+    assert finished(cluster, job)[0] == 0
 
 
 # Names and ports

@@ -4,7 +4,7 @@ The rabbits of the job's compute nodes run one batch Job each, from PreRun on; P
 them, and Teardown removes them before anything is unmounted (dws-spec section 12).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -13,6 +13,7 @@ from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive
 from warren.dws import (
     children,
+    containerdata,
     containerprofiles,
     containers,
     kinds,
@@ -84,13 +85,16 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     profile = _profile(snapshot, index)
     manager, workflow = snapshot.ports, snapshot.workflow
     given = ports.assigned(manager, workflow, profile.ports) if profile.ports else ()
+    nodes = _nodes(snapshot)
+    if profile.data.create_container:
+        _demand_runners(snapshot, nodes)
     return Application(
         workflow=workflow,
         index=index,
         name=directive.values["name"],
         profile=profile,
         volumes=list(_volumes(snapshot, directive, profile)),
-        nodes=_nodes(snapshot),
+        nodes=nodes,
         ports=given,
     )
 
@@ -104,10 +108,13 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
             found.setdefault(wiring[node.name], []).append(node.name)
     if not found:
         raise Fault("the job's compute nodes have no rabbit that could run its containers")
-    unable = sorted(each for each in found if Key("", each) not in snapshot.runners)
+    return found
+
+
+def _demand_runners(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> None:
+    unable = sorted(each for each in rabbits if Key("", each) not in snapshot.runners)
     if unable:
         raise Fault(f"no containers run on {', '.join(unable)}: no nodes of the cluster")
-    return found
 
 
 def _volumes(
@@ -188,6 +195,8 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     Raises Fault where one has failed: the job's tasks would not find it.
     """
     application = _application(snapshot, index, directive)
+    if not application.profile.data.create_container:
+        return _left_to_others(snapshot, application, directive)
     _raise_for_failed(snapshot, application.profile)
     made = list(application.jobs())
     missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
@@ -202,15 +211,27 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     return Outcome(env=application.variables())
 
 
+def _left_to_others(
+    snapshot: WorkflowSnapshot, application: Application, directive: Directive
+) -> Outcome:
+    """Say where the storage is for those who start the application, and wait for nothing."""
+    data = containerdata.of(application, _targets(snapshot, directive), snapshot.directives)
+    # Written before the Workflow is told of it, and made once: no news of it would come here.
+    writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
+    return Outcome(writes=writes, env=application.variables())
+
+
 def _made(application: Application, missing: Sequence[Object]) -> list[Write]:
     if not missing:
         return []
+    return [*_beside(application), *(Create(kind=kinds.JOB, object=job) for job in missing)]
+
+
+def _beside(application: Application) -> Iterator[Write]:
+    yield Create(kind=kinds.SERVICE, object=application.service())
     config = application.config()
-    return [
-        Create(kind=kinds.SERVICE, object=application.service()),
-        *([Create(kind=kinds.CONFIG_MAP, object=config)] if config is not None else []),
-        *(Create(kind=kinds.JOB, object=job) for job in missing),
-    ]
+    if config is not None:
+        yield Create(kind=kinds.CONFIG_MAP, object=config)
 
 
 def _own(snapshot: WorkflowSnapshot, application: Application) -> list[BatchJob]:
