@@ -161,6 +161,15 @@ def test_storage_is_where_the_profile_says_and_what_is_absent_is_nowhere() -> No
     assert "DW_PERSISTENT_kept" not in environment(main)
 
 
+def test_what_a_profile_prepares_with_mounts_no_storage_that_is_absent() -> None:
+    """Statement 001.37. A pod with a mount of a volume that it has not is never started."""
+    mounts = [{"name": "foo-fast", "mountPath": "/own"}, {"name": "kept", "mountPath": "/kept"}]
+    init = {"name": "first", "image": "foo:latest", "volumeMounts": mounts}
+    data = {**FOO["data"], "spec": {**FOO["data"]["spec"], "initContainers": [init]}}
+    first, _ = pod(application({**FOO, "data": data}))["initContainers"]
+    assert first["volumeMounts"] == [{"name": "foo-fast", "mountPath": "/own"}]
+
+
 def test_a_port_of_the_rabbit_leads_to_the_one_that_the_application_knows() -> None:
     """Statement 001.32: it sees its own containerPort."""
     (main,) = pod(application())["containers"]

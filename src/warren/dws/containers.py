@@ -194,7 +194,13 @@ class Application:
     def _pod(self, rabbit: str) -> Object:
         given = dict(self.profile.data.spec or {})
         prepared = [
-            {**each, "securityContext": self._identity} for each in given.get("initContainers", ())
+            {
+                **each,
+                "securityContext": self._identity,
+                # Whole: as with NNF these run before what makes the links.
+                "volumeMounts": list(self._own_mounts(each)),
+            }
+            for each in given.get("initContainers", ())
         ]
         return {
             "automountServiceAccountToken": False,
@@ -300,13 +306,17 @@ class Application:
             else:
                 yield from index.mounts(each)
 
-    def _whole_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
-        """Return what a container mounts, before storage is divided among compute nodes."""
-        own = container.get("volumeMounts", ())
-        named = {each["name"] for each in own}
+    def _own_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        """Return what a container's profile mounts there, without storage that is not given."""
         there = {each.name for each in self.volumes}
         optional = {volume_name(each.name) for each in self.profile.data.storages} - there
+        own = container.get("volumeMounts", ())
         yield from (each for each in own if each["name"] not in optional)
+
+    def _whole_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        """Return what a container mounts, before storage is divided among compute nodes."""
+        named = {each["name"] for each in container.get("volumeMounts", ())}
+        yield from self._own_mounts(container)
         yield {"name": PASSWD, "mountPath": "/etc/passwd", "subPath": "passwd"}
         yield {"name": SHADOW, "mountPath": "/etc/shadow", "subPath": "shadow"}
         for each in self.volumes:
