@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.journeys.conftest import Cluster, running, wait_for
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
@@ -19,7 +20,7 @@ from warren.dws import kinds
 from warren.kube import http, kubeconfig
 from warren.kube.perform import perform
 
-BUILD = Path(__file__).parents[2] / "examples" / "containers" / "busybox" / "build"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "containers" / "busybox"
 
 WAITS = "until ls /data/node-*/stop >/dev/null 2>&1; do sleep 0.05; done"
 """An application that ends when some task says so."""
@@ -41,7 +42,7 @@ pytestmark = [pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 def prepared(cluster: Cluster) -> Cluster:
     cluster.state.prepare()
     cluster.state.images.mkdir()
-    subprocess.run([BUILD, cluster.state.images / "busybox"], check=True)
+    subprocess.run([EXAMPLE / "build", cluster.state.images / "busybox"], check=True)
     return cluster
 
 
@@ -99,13 +100,20 @@ def profile(cluster: Cluster, script: str, container: Object | None = None, **da
     return name
 
 
-def submitted(cluster: Cluster, name: str, tasks: str, *more: str, nodes: int = 2) -> str:
+def submitted(
+    cluster: Cluster,
+    name: str,
+    tasks: str,
+    *more: str,
+    nodes: int = 2,
+    storage: str = "DW_JOB_data",
+) -> str:
     """Submit a job beside which a profile's application runs, and return its id."""
     script = cluster.script(
         f"{name}.sh",
         tasks,
         "#DW jobdw type=gfs2 capacity=64MiB name=fast",
-        f"#DW container name=beside profile={name} DW_JOB_data=fast",
+        f"#DW container name=beside profile={name} {storage}=fast",
         *more,
     )
     found: list[str] = []
@@ -244,6 +252,22 @@ def test_tasks_talk_to_the_application_by_the_port_in_their_environment(cluster:
     )
     status, output = finished(cluster, job)
     assert (status, output.count("page")) == (0, 8)
+
+
+def test_the_example_serves_what_each_compute_node_writes(cluster: Cluster) -> None:
+    made = yaml.safe_load((EXAMPLE / "profile.yaml").read_text())
+    write(cluster, Create(kind=kinds.CONTAINER_PROFILE, object=made))
+    job = submitted(
+        cluster,
+        made["metadata"]["name"],
+        'echo page > "$DW_JOB_fast/page"; '
+        "url=http://$NNF_CONTAINER_HOSTNAMES:$NNF_CONTAINER_PORTS/node-0/page; "
+        f'timeout 60 sh -c "until busybox wget -qO- $url; do sleep 0.1; done"; {STOP}',
+        storage="DW_JOB_pages",
+        nodes=1,
+    )
+    status, output = finished(cluster, job)
+    assert (status, output.count("page")) == (0, 1), output
 
 
 def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) -> None:
