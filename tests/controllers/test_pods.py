@@ -287,7 +287,7 @@ def test_pods_of_a_subdomain_hear_of_each_other() -> None:
         assert "r1.wf" not in runner.hosts[own]
         await api.add(kinds.POD, {**pod("wf-r1", "r1"), "status": {"podIP": "10.0.2.2"}})
         await caught_up()
-        assert "10.0.2.2 r1.wf.default.svc.cluster.local r1.wf\n" in runner.hosts[own]
+        assert "10.0.2.2 r1.wf.default.svc.cluster.local " in runner.hosts[own]
 
     lived(story)
 

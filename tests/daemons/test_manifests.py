@@ -751,7 +751,8 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     containers = {("patch", "nnfportmanagers"), ("patch", "nnfportmanagers/status")}
     containers |= {(verb, "jobs") for verb in ("create", "delete", "patch")}
     containers |= {(verb, "nnfcontainerprofiles") for verb in ("create", "delete")}
-    containers |= {("create", "services"), ("create", "configmaps")}
+    containers |= {("create", each) for each in ("services", "configmaps", "secrets")}
+    containers |= {("create", "nnfcontainerdata")}
     known = actions - single | watching(*informers._informers) | again | containers
     assert needed("warren-controllers") == known
     assert single <= granted("warren-controllers")
@@ -851,13 +852,21 @@ def test_the_controllers_make_leases_and_each_rabbits_agent_renews_its_own_alone
 
 def test_every_node_has_the_role_of_its_sort_in_its_own_namespace() -> None:
     site = Site(rabbits=2, computes_per_rabbit=1)
-    nodes = {
-        obj["metadata"]["namespace"]: (obj["roleRef"]["name"], obj["subjects"][0]["name"])
+    bound = [
+        (
+            obj["metadata"]["namespace"],
+            (obj["roleRef"]["name"], obj["subjects"][0]["name"]),
+        )
         for obj in roles.objects(site)
         if obj["kind"] == "RoleBinding" and obj["roleRef"]["kind"] == "ClusterRole"
-    }
+    ]
 
-    assert nodes == {
+    # Pods are where Workflows are: rabbits run them.
+    assert [each for space, each in bound if space == kinds.DEFAULT_NAMESPACE] == [
+        ("warren-pods", "system:warren:node:rabbit-0"),
+        ("warren-pods", "system:warren:node:rabbit-1"),
+    ]
+    assert {space: each for space, each in bound if space != kinds.DEFAULT_NAMESPACE} == {
         "rabbit-0": ("warren-rabbit", "system:warren:node:rabbit-0"),
         "rabbit-1": ("warren-rabbit", "system:warren:node:rabbit-1"),
         "compute-00": ("warren-compute", "system:warren:node:compute-00"),
@@ -890,8 +899,9 @@ def test_roles_are_about_what_is_served() -> None:
         for part in ("", "/status", "/finalizers")
         if part != "/status" or "status" in crd["spec"]["versions"][0].get("subresources", {})
     }
-    builtin = (kinds.NAMESPACE, kinds.EVENT, kinds.JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.NODE)
-    served |= {(kind.group, kind.plural) for kind in builtin}
+    containers = (kinds.JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.SECRET, kinds.POD)
+    builtin = (kinds.NAMESPACE, kinds.EVENT, kinds.NODE, *containers)
+    served |= {(kind.group, kind.plural) for kind in builtin} | {("", "pods/status")}
     for obj in manifests("rbac"):
         if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] != "warren-admin":
             for rule in obj["rules"]:

@@ -1,7 +1,7 @@
 """Containers beside a job: what they are made of, and what is done for them in each state."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from tests.dws.test_ports import configuration, request
 from tests.dws.test_ports import raw as raw_manager
 from tests.rfc.vectors import vector
 from warren.base.objects import Key, Object, Write
-from warren.dws import containerlife, containerprofiles, kinds, labels
+from warren.dws import containerlife, containerprofiles, indexmounts, kinds, labels
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containers import Application, Volume
 from warren.dws.driver import decide
@@ -72,7 +72,7 @@ BARE_PROFILE: dict[str, Any] = {
 
 def application(profile: Object = FOO, **more: Any) -> Application:
     volumes = [
-        Volume(need=need, path=f"/mnt/nnf/uid-wf-{index}", is_indexed=True)
+        Volume(need=need, path=f"/mnt/nnf/uid-wf-{index}", numbers={"n0": 0, "n1": 1, "n2": 0})
         for index, need in enumerate(containerprofiles.of(profile).storages.values())
         if not need.optional
     ]
@@ -114,7 +114,8 @@ def test_there_is_a_job_for_each_rabbit_of_the_compute_nodes() -> None:
         {"kubernetes.io/hostname": "r0"},
         {"kubernetes.io/hostname": "r1"},
     ]
-    assert pods[0]["containers"] == pods[1]["containers"]
+    applications = [[{**each, "volumeMounts": ()} for each in pod["containers"]] for pod in pods]
+    assert applications[0] == applications[1]
 
 
 def test_they_are_the_users_and_can_become_nothing_else() -> None:
@@ -151,13 +152,22 @@ def test_storage_is_where_the_profile_says_and_what_is_absent_is_nowhere() -> No
     found = pod(application())
     (main,) = found["containers"]
     assert environment(main)["DW_JOB_foo_fast"] == "/foo/fast"
-    places = {each["name"]: each["mountPath"] for each in main["volumeMounts"]}
-    assert places["foo-fast"] == "/foo/fast"
-    assert "kept" not in places
+    places = [each["mountPath"] for each in main["volumeMounts"] if each["name"] == "foo-fast"]
+    assert places == ["/foo/fast/r0-0", "/foo/fast/r0-1"]
+    assert "/kept" not in {each["mountPath"] for each in main["volumeMounts"]}
     volumes = {each["name"]: each for each in found["volumes"]}
     host = {"path": "/mnt/nnf/uid-wf-0", "type": "Directory"}
     assert volumes["foo-fast"] == {"name": "foo-fast", "hostPath": host}
     assert "DW_PERSISTENT_kept" not in environment(main)
+
+
+def test_what_a_profile_prepares_with_mounts_no_storage_that_is_absent() -> None:
+    """Statement 001.37. A pod with a mount of a volume that it has not is never started."""
+    mounts = [{"name": "foo-fast", "mountPath": "/own"}, {"name": "kept", "mountPath": "/kept"}]
+    init = {"name": "first", "image": "foo:latest", "volumeMounts": mounts}
+    data = {**FOO["data"], "spec": {**FOO["data"]["spec"], "initContainers": [init]}}
+    first, _ = pod(application({**FOO, "data": data}))["initContainers"]
+    assert first["volumeMounts"] == [{"name": "foo-fast", "mountPath": "/own"}]
 
 
 def test_a_port_of_the_rabbit_leads_to_the_one_that_the_application_knows() -> None:
@@ -212,6 +222,16 @@ def _without_mock(found: Sequence[Object]) -> list[Object]:
     return [each for each in found if not each["name"].startswith("kind-device")]
 
 
+def _whole(mounts: Sequence[Object]) -> Iterator[Object]:
+    """Return mounts as NNF's pods have them, which mount a storage whole, without links."""
+    places = {each["mountPath"] for each in mounts if each["name"] == indexmounts.VOLUME}
+    for each in mounts:
+        if each["name"] == indexmounts.VOLUME:
+            yield {"name": each["subPath"], "mountPath": each["mountPath"]}
+        elif each["mountPath"].rpartition("/")[0] not in places:
+            yield each
+
+
 @pytest.mark.parametrize("case", ["08a-container-gfs2", "08b-container-ports"])
 def test_they_say_what_the_real_ones_say(case: str) -> None:
     """Statement 001.9: the pod of the profile, with volumes.
@@ -230,8 +250,8 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
         source[named],
         workflow=wf,
         name="con",
-        volumes=[Volume(need=profile.data.storages[0], path="/mnt/nnf/uid-0", is_indexed=True)],
-        nodes={rabbit: [] for rabbit in rabbits},
+        volumes=[Volume(need=profile.data.storages[0], path="/mnt/nnf/uid-0", numbers={"n": 0})],
+        nodes={rabbit: ["n"] for rabbit in rabbits},
         ports=range(5000, 5000 + profile.ports),
     )
     for real, own in zip(theirs, ours.jobs(), strict=True):
@@ -243,7 +263,8 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
         for name in ("hostname", "subdomain", "nodeSelector", "tolerations", "restartPolicy"):
             assert one[name] == other[name]
         assert one["securityContext"] == other["securityContext"]
-        assert list(one["volumes"]) == _without_mock(other["volumes"])
+        volumes = [each for each in one["volumes"] if each["name"] != indexmounts.VOLUME]
+        assert volumes == _without_mock(other["volumes"])
         inits = [[each["name"] for each in pod["initContainers"]] for pod in (one, other)]
         assert inits[0] == inits[1]
         for mine, its in zip(one["containers"], other["containers"], strict=True):
@@ -252,7 +273,7 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
             assert expected.items() <= environment(mine).items()
             assert set(environment(its)["NNF_CONTAINER_HOSTNAMES"].split(",")) == set(rabbits)
             assert its["securityContext"].items() <= mine["securityContext"].items()
-            assert mine["volumeMounts"] == _without_mock(its["volumeMounts"])
+            assert list(_whole(mine["volumeMounts"])) == _without_mock(its["volumeMounts"])
             assert mine.get("ports") == its.get("ports")
             assert (mine["command"], mine["image"]) == (its["command"], its["image"])
 
@@ -278,6 +299,7 @@ def view(wf: Workflow, **more: Any) -> WorkflowSnapshot:
         "ports": manager(),
         "runners": {Key("", "r0"), Key("", "r1")},
         "wiring": WIRING,
+        "places": {"n0": 0, "n1": 1, "n2": 0},
         **more,
     }
     nodes = known.pop("nodes", ["n0", "n1", "n2"])
@@ -544,8 +566,8 @@ def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
 def test_a_profile_may_mount_a_storage_itself() -> None:
     (found,) = made(started("gfs2", ""), kinds.JOB)
     (main,) = found["spec"]["template"]["spec"]["containers"]
-    places = [each["mountPath"] for each in main["volumeMounts"] if each["name"] == "fast"]
-    assert places == ["/own"]
+    places = [each["mountPath"] for each in main["volumeMounts"] if "/own" in each["mountPath"]]
+    assert places == ["/own", "/own/r1-0"]
     assert environment(main)["DW_JOB_fast"] == "/own"
 
 

@@ -143,3 +143,9 @@ def test_each_node_has_a_part_of_its_own_whichever_nodes_are_asked_for(
 def test_a_node_that_is_wired_to_no_rabbit_has_no_part(wiring: dict[str, str]) -> None:
     with pytest.raises(Fault, match="compute node n0 is wired to no rabbit"):
         nodelocal.parts(["n0"], wiring, {})
+
+
+def test_a_rabbits_allocations_are_those_of_its_nodes_in_the_order_of_the_job() -> None:
+    wiring = {"n0": "r0", "n1": "r0", "n2": "r1", "external": ""}
+    nodes = ["n1", "n2", "external", "unknown", "n0"]
+    assert nodelocal.in_order(nodes, wiring) == {"n1": 0, "n2": 0, "n0": 1}

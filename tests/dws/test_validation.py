@@ -420,6 +420,16 @@ def test_a_container_profile_may_be_for_one_user_or_group(data: dict[str, int], 
     assert words in said
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_an_application_that_others_start_needs_nothing_that_runs_it(runs: bool) -> None:
+    good = "#DW container name=ab profile=beside DW_JOB_foo_fast=fast"
+    assert told(SHARED, good, known=replace(profiled(createContainer=False), containers=runs)) == []
+    # Its directive is judged as others are.
+    known = replace(profiled(createContainer=False, userID=1234), containers=runs)
+    ((_, place, _),) = told(SHARED, good, known=known)
+    assert place == "beside"
+
+
 def test_no_container_runs_as_root() -> None:
     good = "#DW container name=ab profile=beside DW_JOB_foo_fast=fast"
     ((_, place, said),) = told(SHARED, good, known=replace(profiled(), userid=0))

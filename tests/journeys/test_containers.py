@@ -22,7 +22,7 @@ from warren.kube.perform import perform
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "containers"
 
-WAITS = "until ls /data/*/stop >/dev/null 2>&1; do sleep 0.05; done"
+WAITS = "until ls /data/node-*/stop >/dev/null 2>&1; do sleep 0.05; done"
 """An application that ends when some task says so."""
 
 STOP = 'echo > "$DW_JOB_fast/stop"'
@@ -105,13 +105,20 @@ def profile(cluster: Cluster, script: str, container: Object | None = None, **da
     return name
 
 
-def submitted(cluster: Cluster, name: str, tasks: str, *more: str, nodes: int = 2) -> str:
+def submitted(
+    cluster: Cluster,
+    name: str,
+    tasks: str,
+    *more: str,
+    nodes: int = 2,
+    storage: str = "DW_JOB_data",
+) -> str:
     """Submit a job beside which a profile's application runs, and return its id."""
     script = cluster.script(
         f"{name}.sh",
         tasks,
         "#DW jobdw type=gfs2 capacity=64MiB name=fast",
-        f"#DW container name=beside profile={name} DW_JOB_data=fast",
+        f"#DW container name=beside profile={name} {storage}=fast",
         *more,
     )
     found: list[str] = []
@@ -137,7 +144,13 @@ def finished(cluster: Cluster, job: str) -> tuple[int, str]:
 
 
 def _left(cluster: Cluster) -> list[Object]:
-    left: tuple[Kind, ...] = (kinds.JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP)
+    left: tuple[Kind, ...] = (
+        kinds.JOB,
+        kinds.POD,
+        kinds.SERVICE,
+        kinds.CONFIG_MAP,
+        kinds.CONTAINER_DATA,
+    )
     return [obj for kind in left for obj in cluster.objects(kind)]
 
 
@@ -155,7 +168,7 @@ def test_an_application_reads_what_was_copied_in_and_writes_what_is_copied_out(
 ) -> None:
     (cluster.shared / "input").write_text("words\n")
     name = profile(
-        cluster, 'for each in /data/*; do tr a-z A-Z < "$each/input" > "$each/out"; done'
+        cluster, 'for each in /data/node-*; do tr a-z A-Z < "$each/input" > "$each/out"; done'
     )
     job = submitted(
         cluster,
@@ -185,6 +198,48 @@ def test_the_type_of_a_mount_is_read_from_the_config_map(cluster: Cluster) -> No
     assert finished(cluster, job)[0] == 0
 
 
+def test_each_container_finds_its_rabbits_compute_nodes_by_position_and_by_name(
+    cluster: Cluster,
+) -> None:
+    """Statements 001.43, 001.45, 001.46 and 001.47: three nodes, of which one rabbit has two."""
+    script = (
+        "cd /data; for each in node-*; do until [ -e $each/stop ]; do sleep 0.05; done; done; "
+        "for each in compute-*; do "
+        'echo "$(cat $each/rank) $each $(ls -d node-* | wc -l)" > $(readlink $each)/found; done; '
+        "! touch beside"
+    )
+    job = submitted(
+        cluster,
+        profile(cluster, script),
+        f'echo $FLUX_TASK_RANK > "$DW_JOB_fast/rank"; {STOP}',
+        f"#DW copy_out source=$DW_JOB_fast/found destination={cluster.shared}/found/",
+        nodes=3,
+    )
+    names: list[str] = []
+
+    def known() -> bool:
+        names[:] = [each["name"] for obj in cluster.objects(kinds.COMPUTES) for each in obj["data"]]
+        return len(names) == 3
+
+    wait_for(known)
+    status, output = finished(cluster, job)
+    assert status == 0, output
+    said = sorted(each.read_text().split() for each in cluster.shared.glob("found/**/found"))
+    assert [each[:2] for each in said] == [[str(rank), name] for rank, name in enumerate(names)]
+    assert sorted(count for _, _, count in said) == ["1", "2", "2"]
+
+
+def test_an_application_that_others_start_is_left_to_them(cluster: Cluster) -> None:
+    name = profile(cluster, "true", createContainer=False)
+    job = submitted(cluster, name, "sleep 2")
+    wait_for(lambda: cluster.objects(kinds.CONTAINER_DATA))
+    (data,) = cluster.objects(kinds.CONTAINER_DATA)
+    (volume,) = data["data"]["volumes"]
+    assert (volume["name"], volume["command"], volume["directiveIndex"]) == ("data", "jobdw", 0)
+    assert pods(cluster) == []
+    assert finished(cluster, job)[0] == 0
+
+
 # Names and ports
 
 
@@ -202,6 +257,22 @@ def test_tasks_talk_to_the_application_by_the_port_in_their_environment(cluster:
     )
     status, output = finished(cluster, job)
     assert (status, output.count("page")) == (0, 8)
+
+
+def test_the_example_serves_what_each_compute_node_writes(cluster: Cluster) -> None:
+    made = yaml.safe_load((EXAMPLES / "busybox" / "profile.yaml").read_text())
+    write(cluster, Create(kind=kinds.CONTAINER_PROFILE, object=made))
+    job = submitted(
+        cluster,
+        made["metadata"]["name"],
+        'echo page > "$DW_JOB_fast/page"; '
+        "url=http://$NNF_CONTAINER_HOSTNAMES:$NNF_CONTAINER_PORTS/node-0/page; "
+        f'timeout 60 sh -c "until busybox wget -qO- $url; do sleep 0.1; done"; {STOP}',
+        storage="DW_JOB_pages",
+        nodes=1,
+    )
+    status, output = finished(cluster, job)
+    assert (status, output.count("page")) == (0, 1), output
 
 
 def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) -> None:
@@ -250,8 +321,8 @@ def test_an_mpi_application_runs_over_two_rabbits(cluster: Cluster) -> None:
 def test_an_application_that_fails_is_tried_again(cluster: Cluster) -> None:
     """Statement 001.11: failed pods are retried until one succeeds."""
     script = (
-        "ls /data/*/tried >/dev/null 2>&1 && exit 0; "
-        "for each in /data/*; do echo > $each/tried; done; exit 1"
+        "ls /data/node-*/tried >/dev/null 2>&1 && exit 0; "
+        "for each in /data/node-*; do echo > $each/tried; done; exit 1"
     )
     job = submitted(cluster, profile(cluster, script, retryLimit=1), "true")
     assert finished(cluster, job)[0] == 0

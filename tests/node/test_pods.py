@@ -232,6 +232,47 @@ def test_a_container_has_what_is_mounted_on_its_rabbit(machine: Machine) -> None
     assert machine.log() == "words\n"
 
 
+def test_allocations_are_found_by_links_in_a_directory_that_cannot_be_written_to(
+    machine: Machine,
+) -> None:
+    """Statements 001.43, 001.45 and 001.46, as pods of Kubernetes have them."""
+    path = f"{machine.nodes.prefix}/job"
+    first = container(
+        "mkdir -p /nnf-index/fast/rabbit-0-1 && cd /nnf-index/fast && "
+        "ln -s rabbit-0-1 node-0 && ln -s node-0 compute-01",
+        "first",
+        mounts=[mount("nnf-index", "/nnf-index")],
+    )
+    told = container(
+        "cat /data/compute-01/it; echo more > /data/node-0/new; ls /data; "
+        "echo lost > /data/beside || echo told",
+        mounts=[
+            # Containers mount what is below another mount after it, whatever the order here.
+            mount("fast", "/data/rabbit-0-1", "rabbit-0-1"),
+            mount("nnf-index", "/data", "fast", read_only=True),
+        ],
+    )
+    volumes = {"fast": {"path": path}, "nnf-index": {"size": None}}
+
+    async def story() -> None:
+        enter = await machine.nodes.namespace().enter()
+        own = f"{path}/rabbit-0-1"
+        script = (
+            f"mkdir -m 711 {path} && mkdir {path}/rabbit-0-0 {own} && "
+            f"mount -t tmpfs none {own} && chmod 777 {own} && echo words > {own}/it"
+        )
+        await commands.run([*enter, "sh", "-c", script])
+        await machine.start(plan(told, init=[first], volumes=volumes))
+        state = await machine.ended()
+        assert (codes(state.init), codes(state.containers)) == ([0], [0])
+        assert (await commands.run([*enter, "cat", f"{own}/new"])) == "more\n"
+        await commands.run([*enter, "umount", own])
+
+    asyncio.run(story())
+    said = [each for each in machine.log().splitlines() if "lost" not in each and ":" not in each]
+    assert said == ["words", "compute-01", "node-0", "rabbit-0-1", "told"]
+
+
 def test_a_volume_that_is_not_on_the_rabbit_is_told(machine: Machine) -> None:
     told = container("true", mounts=[mount("fast", "/data")])
     state = machine.run(told, volumes={"fast": {"path": f"{machine.nodes.prefix}/nowhere"}})

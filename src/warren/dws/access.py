@@ -451,18 +451,16 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     allocations = _allocations(snapshot.node_storages)
     rabbits = snapshot.configuration.rabbits_of_computes()
     # Of storage that outlives jobs, others mount the rest: each allocation is one node's.
-    fixed = nodelocal.positions(snapshot.configuration) if _outlives(snapshot.storage) else None
-    taken: dict[str, int] = {}
+    if _outlives(snapshot.storage):
+        numbers = nodelocal.positions(snapshot.configuration)
+    else:
+        numbers = nodelocal.in_order((each.name for each in snapshot.computes.data), rabbits)
     found: dict[str, list[Object]] = {}
     for compute in snapshot.computes.data:
         rabbit = rabbits.get(compute.name)
         if rabbit is None:
             raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
-        if snapshot.access.spec.target == "shared":
-            number = 0
-        else:
-            number = taken.get(rabbit, 0) if fixed is None else fixed[compute.name]
-        taken[rabbit] = number + 1
+        number = 0 if snapshot.access.spec.target == "shared" else numbers[compute.name]
         node_storage, index = _allocation(allocations, rabbit, number, compute.name)
         found[compute.name] = [
             _mount(snapshot.access, snapshot.access.spec.mount_path, node_storage, index, "lvm")

@@ -4,14 +4,24 @@ The rabbits of the job's compute nodes run one batch Job each, from PreRun on; P
 them, and Teardown removes them before anything is unmounted (dws-spec section 12).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive
-from warren.dws import children, containerprofiles, containers, kinds, mpi, ports, staging
+from warren.dws import (
+    children,
+    containerdata,
+    containerprofiles,
+    containers,
+    kinds,
+    mpi,
+    nodelocal,
+    ports,
+    staging,
+)
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import GLOBAL, ContainerProfile
 from warren.dws.containers import Application, Volume
@@ -76,13 +86,16 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     profile = _profile(snapshot, index)
     manager, workflow = snapshot.ports, snapshot.workflow
     given = ports.assigned(manager, workflow, profile.ports) if profile.ports else ()
+    nodes = _nodes(snapshot)
+    if profile.data.create_container:
+        _demand_runners(snapshot, nodes)
     return Application(
         workflow=workflow,
         index=index,
         name=directive.values["name"],
         profile=profile,
         volumes=list(_volumes(snapshot, directive, profile)),
-        nodes=_nodes(snapshot),
+        nodes=nodes,
         ports=given,
     )
 
@@ -96,10 +109,13 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
             found.setdefault(wiring[node.name], []).append(node.name)
     if not found:
         raise Fault("the job's compute nodes have no rabbit that could run its containers")
-    unable = sorted(each for each in found if Key("", each) not in snapshot.runners)
+    return found
+
+
+def _demand_runners(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> None:
+    unable = sorted(each for each in rabbits if Key("", each) not in snapshot.runners)
     if unable:
         raise Fault(f"no containers run on {', '.join(unable)}: no nodes of the cluster")
-    return found
 
 
 def _volumes(
@@ -113,9 +129,10 @@ def _volumes(
     }
     for name, need in profile.storages.items():
         if name in places:
-            indexed = _type_of(snapshot, places[name]) != "lustre"
+            kind = _type_of(snapshot, places[name])
             path = snapshot.mount_path(places[name])
-            yield Volume(need=need, path=path, is_indexed=indexed)
+            numbers = _numbers(snapshot, places[name]) if kind != "lustre" else None
+            yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
         elif name.startswith(GLOBAL) and name in given:
             found = staging.file_system_of(given[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
@@ -126,6 +143,14 @@ def _volumes(
             meta = found.metadata
             claim = f"{meta.name}-{meta.namespace}-{mode}-pvc"
             yield Volume(need=need, path=found.spec.mount_root, claim=claim)
+
+
+def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
+    """Return which allocation of its rabbit is each compute node's, as `dws.access` mounts it."""
+    if snapshot.directives[index].command.text == "persistentdw":
+        return snapshot.places
+    nodes = snapshot.computes.data if snapshot.computes is not None else ()
+    return nodelocal.in_order((node.name for node in nodes), snapshot.wiring or {})
 
 
 def _type_of(snapshot: WorkflowSnapshot, index: int) -> str:
@@ -171,6 +196,8 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     Raises Fault where one has failed: the job's tasks would not find it.
     """
     application = _application(snapshot, index, directive)
+    if not application.profile.data.create_container:
+        return _left_to_others(snapshot, application, directive)
     _raise_for_failed(snapshot, application.profile)
     made = list(mpi.jobs(application) if application.is_mpi else application.jobs())
     missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
@@ -191,15 +218,29 @@ def _made(
 ) -> list[Write]:
     if not missing:
         return []
-    made: list[Write] = [Create(kind=kinds.SERVICE, object=application.service())]
-    config = application.config()
-    if config is not None:
-        made.append(Create(kind=kinds.CONFIG_MAP, object=config))
+    made: list[Write] = [*_beside(application)]
     if application.is_mpi:
         # One that is there stays: pods may have its keys already.
         keys = mpi.keys(application, snapshot.new_ssh_key())
         made.append(Create(kind=kinds.SECRET, object=keys))
     return [*made, *(Create(kind=kinds.JOB, object=job) for job in missing)]
+
+
+def _left_to_others(
+    snapshot: WorkflowSnapshot, application: Application, directive: Directive
+) -> Outcome:
+    """Say where the storage is for those who start the application, and wait for nothing."""
+    data = containerdata.of(application, _targets(snapshot, directive), snapshot.directives)
+    # Written before the Workflow is told of it, and made once: no news of it would come here.
+    writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
+    return Outcome(writes=writes, env=application.variables())
+
+
+def _beside(application: Application) -> Iterator[Write]:
+    yield Create(kind=kinds.SERVICE, object=application.service())
+    config = application.config()
+    if config is not None:
+        yield Create(kind=kinds.CONFIG_MAP, object=config)
 
 
 def _elapsed(snapshot: WorkflowSnapshot) -> float:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import children, labels
+from warren.dws import children, indexmounts, labels
 from warren.dws.containerprofiles import (
     CONFIG,
     HOST_PASSWD,
@@ -23,6 +23,7 @@ from warren.dws.containerprofiles import (
     ports_of,
     volume_name,
 )
+from warren.dws.indexmounts import Index
 from warren.dws.objects import Workflow
 
 FOREGROUND: Final = "foregroundDeletion"
@@ -62,8 +63,10 @@ class Volume:
     """Where rabbits have it mounted."""
     claim: str | None = None
     """The volume claim of a global file system."""
-    is_indexed: bool = False
-    """Whether it has a directory for each compute node."""
+    numbers: Mapping[str, int] | None = None
+    """Which allocation of its rabbit is each compute node's; None for storage without such."""
+    is_raw: bool = False
+    """Whether these are devices, and no directories."""
 
     @property
     def name(self) -> str:
@@ -73,6 +76,12 @@ class Volume:
     def place(self) -> str:
         """Where it is in containers."""
         return self.need.place or self.path
+
+    def index(self, rabbit: str, nodes: Sequence[str]) -> Index | None:
+        """Return what these nodes of a rabbit have of it; None for storage that is whole."""
+        if self.numbers is None:
+            return None
+        return indexmounts.of(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
 
     def source(self) -> Object:
         """Write it as a volume of a pod."""
@@ -169,7 +178,7 @@ class Application:
             {
                 "name": each.need.name,
                 "mountPath": each.place,
-                "mountType": "indexed-mount" if each.is_indexed else "mount",
+                "mountType": "mount" if each.numbers is None else "indexed-mount",
             }
             for each in self.volumes
         ]
@@ -222,13 +231,20 @@ class Application:
     ) -> Any:
         """Make a pod of what a profile says of it, with the ports that its containers have."""
         prepared = [
-            {**each, "securityContext": self.identity} for each in given.get("initContainers", ())
+            {
+                **each,
+                "securityContext": self.identity,
+                # Whole: as with NNF these run before what makes the links.
+                "volumeMounts": list(self._own_mounts(each)),
+            }
+            for each in given.get("initContainers", ())
         ]
+        image = given["containers"][0]["image"]
         return {
             "automountServiceAccountToken": False,
             **given,
-            "initContainers": [*prepared, self._naming(given["containers"][0]["image"], home)],
-            "containers": list(self._containers(given["containers"], ports)),
+            "initContainers": [*prepared, self._preparing(rabbit, image, home)],
+            "containers": list(self._containers(given["containers"], rabbit, ports)),
             "volumes": [*given.get("volumes", ()), *self._sources()],
             "hostname": hostname,
             "subdomain": self.workflow.metadata.name,
@@ -251,6 +267,8 @@ class Application:
         yield {"name": HOST_PASSWD, "hostPath": {"path": "/etc/passwd", "type": "File"}}
         for each in self.volumes:
             yield each.source()
+        if any(each.numbers is not None for each in self.volumes):
+            yield indexmounts.source()
         if self.config() is not None:
             yield {"name": CONFIG, "configMap": {"name": self.config_name}}
 
@@ -266,24 +284,32 @@ class Application:
             "capabilities": {"drop": ["ALL"]},
         }
 
-    def _naming(self, image: str, home: str) -> Object:
-        """Make the init container that gives the user a name."""
+    def _indexes(self, rabbit: str) -> dict[str, Index]:
+        """Return what is in the place of each indexed storage on a rabbit, by its volume."""
+        nodes = self.nodes[rabbit]
+        found = [each.index(rabbit, nodes) for each in self.volumes]
+        return {each.volume: each for each in found if each is not None}
+
+    def _preparing(self, rabbit: str, image: str, home: str) -> Object:
+        """Make the init container that gives the user a name, and storage its links."""
         spec = self.workflow.spec
         script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id, home=home)
+        indexes = self._indexes(rabbit).values()
         return {
             "name": _INIT,
             "image": image,
-            "command": ["/bin/sh", "-c", script],
+            "command": ["/bin/sh", "-c", "".join([script, *(each.script() for each in indexes)])],
             "securityContext": self.identity,
             "volumeMounts": [
                 {"name": PASSWD, "mountPath": "/config"},
                 {"name": SHADOW, "mountPath": "/config-shadow"},
                 {"name": HOST_PASSWD, "mountPath": "/host/passwd", "readOnly": True},
+                *([indexmounts.mount()] if indexes else []),
             ],
         }
 
     def _containers(
-        self, given: Sequence[Mapping[str, Any]], ports: Sequence[int]
+        self, given: Sequence[Mapping[str, Any]], rabbit: str, ports: Sequence[int]
     ) -> Iterator[Object]:
         dealt = iter(ports)
         for container in given:
@@ -293,7 +319,7 @@ class Application:
                 **container,
                 "env": [*container.get("env", ()), *self._environment(container)],
                 "securityContext": self.identity,
-                "volumeMounts": list(self._mounts(container)),
+                "volumeMounts": list(self._mounts(container, rabbit)),
             }
             mapped = list(_ports(container, own))
             yield {**made, "ports": mapped} if mapped else made
@@ -311,12 +337,27 @@ class Application:
         where = {"fieldRef": {"fieldPath": "spec.nodeName"}}
         yield {"name": "NNF_NODE_NAME", "valueFrom": where}
 
-    def _mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
-        own = container.get("volumeMounts", ())
-        named = {each["name"] for each in own}
+    def _mounts(self, container: Mapping[str, Any], rabbit: str) -> Iterator[Object]:
+        indexes = self._indexes(rabbit)
+        for each in self._whole_mounts(container):
+            index = indexes.get(each["name"])
+            # A mount that names a part of a storage is of what rabbits have there.
+            if index is None or each.get("subPath") or each.get("subPathExpr"):
+                yield each
+            else:
+                yield from index.mounts(each)
+
+    def _own_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        """Return what a container's profile mounts there, without storage that is not given."""
         there = {each.name for each in self.volumes}
         optional = {volume_name(each.name) for each in self.profile.data.storages} - there
+        own = container.get("volumeMounts", ())
         yield from (each for each in own if each["name"] not in optional)
+
+    def _whole_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
+        """Return what a container mounts, before storage is divided among compute nodes."""
+        named = {each["name"] for each in container.get("volumeMounts", ())}
+        yield from self._own_mounts(container)
         yield from NAMES
         for each in self.volumes:
             if each.name not in named:

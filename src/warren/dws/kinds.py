@@ -33,6 +33,7 @@ NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
 NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
 NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
 CONTAINER_PROFILE: Final = Kind(*_NNF, "NnfContainerProfile", "nnfcontainerprofiles")
+CONTAINER_DATA: Final = Kind(*_NNF, "NnfContainerData", "nnfcontainerdata")
 PORT_MANAGER: Final = Kind(*_NNF, "NnfPortManager", "nnfportmanagers", status=True)
 SYSTEM_STORAGE: Final = Kind(*_NNF, "NnfSystemStorage", "nnfsystemstorages", status=True)
 
@@ -73,6 +74,7 @@ ALL: Final = (
     NNF_DATA_MOVEMENT,
     NNF_STORAGE_PROFILE,
     CONTAINER_PROFILE,
+    CONTAINER_DATA,
     PORT_MANAGER,
     SYSTEM_STORAGE,
     LUSTRE,

@@ -30,6 +30,21 @@ def positions(configuration: SystemConfiguration) -> dict[str, int]:
     }
 
 
+def in_order(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[str, int]:
+    """Return the numbers of the allocations of a job's own storage that are its nodes', by node.
+
+    The n-th of a rabbit is for the n-th of the job's nodes there. Nodes that are wired to none have
+    no number.
+    """
+    counts: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for node in nodes:
+        if rabbit := wiring.get(node):
+            found[node] = counts.get(rabbit, 0)
+            counts[rabbit] = found[node] + 1
+    return found
+
+
 def parts(
     nodes: Iterable[str], wiring: Mapping[str, str], places: Mapping[str, int]
 ) -> dict[str, list[int]]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from warren.base.objects import Change
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, nodelocal
 from warren.dws.objects import Computes, Meta, Servers, Workflow
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
@@ -75,15 +75,11 @@ def kept(
 ) -> dict[str, list[int]]:
     """Return the allocations that are left, by rabbit: those of nodes that are not lost.
 
-    They are numbered as nodes mount them: the n-th of a rabbit is for the n-th of its nodes.
     Another node may still mount one that is not among them, and would damage it.
     """
-    counts: dict[str, int] = {}
+    nodes = [node.name for node in computes.data] if computes is not None else []
     found: dict[str, list[int]] = {}
-    for node in computes.data if computes is not None else ():
-        rabbit = wiring.get(node.name)
-        if rabbit:
-            number = counts[rabbit] = counts.get(rabbit, -1) + 1
-            if node.name not in lost:
-                found.setdefault(rabbit, []).append(number)
+    for node, number in nodelocal.in_order(nodes, wiring).items():
+        if node not in lost:
+            found.setdefault(wiring[node], []).append(number)
     return found

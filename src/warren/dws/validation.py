@@ -522,7 +522,7 @@ _NOT_FOR_CONTAINERS: Final = ("xfs", "ext4")
 
 
 def _container(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
-    if facts.containers is False:
+    if facts.containers is False and not _is_started_by_others(directive, facts):
         yield directive.mistake(
             directive.command,
             f"Containers cannot run here: {facts.no_containers}.",
@@ -554,6 +554,12 @@ def _container(directive: Directive, index: int, job: _Job, facts: Facts) -> Ite
             yield from _global(directive, argument, argument.value.text, facts)
 
 
+def _is_started_by_others(directive: Directive, facts: Facts) -> bool:
+    """Return whether the containers of a directive are none that run by our doing."""
+    found = (facts.container_profiles or {}).get(directive.values.get("profile", ""))
+    return found is not None and not found.data.create_container
+
+
 def _profiled(directive: Directive, named: Token, job: _Job, facts: Facts) -> Iterator[Mistake]:
     """Find what a container's profile says against its directive."""
     available = facts.container_profiles or {}
@@ -571,19 +577,12 @@ def _profiled(directive: Directive, named: Token, job: _Job, facts: Facts) -> It
         yield directive.mistake(
             named, f"The container profile {named.text!r} is for {whose} alone."
         )
-    if (
-        facts.containers
-        and profile.data.mpi_spec is not None
-        and profile.data.mpi_spec.copy_offload
-    ):
+    mpi = profile.data.mpi_spec
+    if facts.containers and profile.data.create_container and mpi and mpi.copy_offload:
         yield directive.mistake(
             named,
             f"The container profile {named.text!r} is for copy offload, which there is none of "
             "here.",
-        )
-    if facts.containers and not profile.data.create_container:
-        yield directive.mistake(
-            named, f"The container profile {named.text!r} is for containers that others start."
         )
     given: dict[str, Argument] = {}
     for argument in directive.arguments:

@@ -1,0 +1,36 @@
+"""NnfContainerData: where the storage is of an application that others start.
+
+A profile that says `createContainer: false` is of such a one (dws-spec section 12.3). The object
+is its Workflow's, and goes with it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from warren.base.objects import Object
+from warren.directives.parse import Directive
+from warren.dws import children
+from warren.dws.containers import Application
+
+
+def of(
+    application: Application, targets: Mapping[str, int], directives: Sequence[Directive]
+) -> Object:
+    """Make the object. Global file systems, which are where they always are, are not in it.
+
+    `targets` are the indexes of the directives that make the storages, by argument.
+    """
+    workflow = application.workflow
+    volumes = [
+        {
+            "name": each.name,
+            "command": directives[targets[each.need.argument]].command.text,
+            "directiveIndex": targets[each.need.argument],
+            "mountPath": each.path,
+        }
+        for each in application.volumes
+        if each.need.argument in targets
+    ]
+    return {
+        "metadata": children.metadata(workflow, children.name(workflow, application.index)),
+        "data": {"volumes": volumes},
+    }

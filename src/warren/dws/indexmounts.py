@@ -1,0 +1,74 @@
+"""Index mounts: storage that has a directory for each compute node, as applications find it.
+
+Rabbits mount their n-th allocation at `RABBIT-n`. An application finds there those of its job's
+compute nodes, each also as `node-i`, by the order of the nodes on its rabbit, and by the node's
+name (container RFC, "Indexed-Mount Type"). The place of a storage is a directory of the pod, with
+these links, below which the allocations are mounted one by one: another job's are not there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+from warren.base.objects import Object
+
+VOLUME: Final = "nnf-index"
+"""The volume of the pod that has a directory for each storage, by the name of its volume."""
+
+_PLACE: Final = "/nnf-index"
+"""Where the init container has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """What an application finds in the place of one storage, on one rabbit."""
+
+    volume: str
+    """The volume of all that the rabbit has mounted of the storage."""
+    allocations: Sequence[str]
+    """The names of what is mounted there, by the position of the compute node."""
+    links: Mapping[str, str]
+    is_raw: bool = False
+    """Whether allocations are devices, and no directories."""
+
+    def mounts(self, mount: Object) -> Iterator[Object]:
+        """Write a container's mount of the storage as mounts of its parts."""
+        place = mount["mountPath"].rstrip("/")
+        # What is written beside the allocations would be on no flash: a mistake is to be told.
+        yield {"name": VOLUME, "mountPath": place, "subPath": self.volume, "readOnly": True}
+        for each in self.allocations:
+            yield {**mount, "mountPath": f"{place}/{each}", "subPath": each}
+
+    def script(self) -> str:
+        """Return what makes the links, and what is mounted at, which later is read-only."""
+        own = quote(f"{_PLACE}/{self.volume}")
+        names = " ".join(map(quote, self.allocations))
+        made = f"touch {names}" if self.is_raw else f"mkdir -p {names}"
+        links = [f"ln -sfn {quote(to)} {quote(name)}" for name, to in self.links.items()]
+        return "\n".join(["set -e", f"mkdir -p {own}", f"cd {own}", made, *links, ""])
+
+
+def of(
+    volume: str, rabbit: str, nodes: Sequence[str], numbers: Mapping[str, int], *, is_raw: bool
+) -> Index:
+    """Return what is in the place of a storage on a rabbit, for these compute nodes.
+
+    `numbers` says which allocation of their rabbit is theirs.
+    """
+    allocations = [f"{rabbit}-{numbers[node]}" for node in nodes]
+    positions = {f"node-{place}": name for place, name in enumerate(allocations)}
+    named = {node: f"node-{place}" for place, node in enumerate(nodes)}
+    # Where a node has the name of a position, that is what an application means by it.
+    links = {name: to for name, to in {**named, **positions}.items() if name not in allocations}
+    return Index(volume=volume, allocations=allocations, links=links, is_raw=is_raw)
+
+
+def source() -> Object:
+    """Write the volume of the pod."""
+    return {"name": VOLUME, "emptyDir": {}}
+
+
+def mount() -> Object:
+    """Write the mount of the init container that makes the links."""
+    return {"name": VOLUME, "mountPath": _PLACE}
