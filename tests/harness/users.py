@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from warren.cli.cluster import munged
+
 NAMES = ("daemon", "games")
 """Whom every Debian has, and who owns nothing."""
 
@@ -22,6 +24,11 @@ def why_not() -> str | None:
     known = {each.pw_name for each in pwd.getpwall()}
     missing = [name for name in NAMES if name not in known]
     return f"there is no user {missing[0]} here" if missing else None
+
+
+def without_munge() -> str | None:
+    """Say why no munged can be run here; None if one can."""
+    return None if munged.program() else "munged is not installed: tools/packages installs it"
 
 
 def userids() -> tuple[int, int]:

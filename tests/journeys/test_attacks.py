@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import munged, users
+from tests.harness import users
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_users import User, user
 from tests.node import rings
+from warren.cli.cluster import munged
 from warren.daemons.sweep import leftovers
 from warren.node import loops
 
 pytestmark = [
     pytest.mark.skipif(why is not None, reason=str(why))
-    for why in (users.why_not(), munged.WHY_NOT, loops.available())
+    for why in (users.why_not(), users.without_munge(), loops.available())
 ]
 
 SCRATCH = "#DW jobdw type=xfs capacity=64MiB name=scratch"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import munged, users
+from tests.harness import users
+from warren.cli.cluster import munged
 from warren.rfc import signed_request
 from warren.rfc.errors import BadFormat
 from warren.rfc.signed_request import NotProven
@@ -62,8 +63,9 @@ def library() -> FakeLibrary:
 
 @pytest.fixture(scope="module")
 def munge_socket() -> Iterator[Path]:
-    if munged.WHY_NOT is not None:
-        pytest.skip(munged.WHY_NOT)
+    why = users.without_munge()
+    if why is not None:
+        pytest.skip(why)
     with users.common_ground() as ground, munged.running(ground / "munge") as socket:
         yield socket
 

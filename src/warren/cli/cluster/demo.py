@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ import warren
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.words import plural
+from warren.cli.cluster import guest as guests
 from warren.cli.cluster.story import JOB_STATE, MEANING, Step, Story
 from warren.cli.common import ask_instance, f58
 from warren.cli.job.specs import make_jobspec
@@ -74,16 +75,21 @@ def demo(
     directory = Path(tempfile.gettempdir()) / f"warren-demo-{secrets.token_hex(6)}"
     shared = (Path(global_) if global_ else directory / "global").absolute()
     rabbits = max(2, -(-nodes // 4))
+    config = directory / "config.toml"
     options = ["--rabbits", str(rabbits), "--global", str(shared)]
+    if tour:
+        options += ["--config", str(config)]
     if separate:
         options.append("--separate")
-    with temporary(directory, options, keep=keep) as cluster:
+    with temporary(directory, options, keep=keep) as cluster, ExitStack() as stack:
         directory.mkdir(mode=0o700)
+        guest = stack.enter_context(guests.guest(directory)) if tour else None
+        config.write_text(guest.config if guest else "")
         if global_ is None:
             shutil.copytree(_examples() / "data", shared)
         demonstration = _Demonstration(console, cluster, nodes, rabbits)
         try:
-            faults = demonstration.tour(shared) if tour else demonstration.run(
+            faults = demonstration.tour(shared, guest) if tour else demonstration.run(
                 Path(script) if script else _examples() / _EXAMPLE,
                 shared,
                 check=_right_means if script is None else None,
@@ -157,13 +163,21 @@ class _Demonstration:
             left = leftovers(self.state)
         return faults + self._left(left)
 
-    def tour(self, shared: Path) -> list[str]:
+    def tour(self, shared: Path, guest: "guests.Guest | None") -> list[str]:
         """Run the jobs of the tour, which have their files below `shared`."""
         from warren.cli.cluster.tour import Tour
         from warren.daemons.sweep import leftovers
 
         with self._running():
-            faults = Tour(self.console, self.state, self.nodes, shared.resolve()).run()
+            tour = Tour(
+                self.console,
+                self.state,
+                self.nodes,
+                shared.resolve(),
+                containers=_examples() / "containers",
+                guest=guest,
+            )
+            faults = tour.run()
             left = leftovers(self.state)
         return faults + self._left(left)
 

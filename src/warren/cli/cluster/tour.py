@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from warren.base.objects import Object
+    from warren.cli.cluster.guest import Guest
+    from warren.kube.client import Client
     from warren.kube.informer import Informer
     from warren.rpc.message import Handle
 
@@ -33,12 +35,29 @@ _SECONDS: Final = 300.0
 
 _LOOK: Final = 0.05
 
+_PORTS: Final = "5000-5009"
+
 _INPUT: Final = "near the nodes"
 _WRITE: Final = 'hostname > "$DW_JOB_fast/it" && grep -q . "$DW_JOB_fast/it"'
 _WRITE_RAW: Final = (
     'printf warren | dd of="$DW_JOB_fast" bs=4096 count=1 conv=sync,notrunc,fsync 2>&1 '
     '&& head -c 6 "$DW_JOB_fast" | grep -q warren'
 )
+
+
+_FETCH: Final = """\
+echo near > "$DW_JOB_fast/page"
+fetched() {
+    for rabbit in $NNF_CONTAINER_NODES; do
+        busybox wget -qO- "http://$rabbit:$NNF_CONTAINER_PORTS/$(hostname)/page" 2>/dev/null
+    done | grep -q near
+}
+tries=0
+until fetched || [ "$tries" = 100 ]; do tries=$((tries + 1)); sleep 0.1; done
+echo > "$DW_JOB_fast/stop"
+[ "$tries" != 100 ]
+"""
+"""What its task writes into its node's storage comes back from a web server on the rabbit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +71,8 @@ class Case:
     """How many nodes it has; None is as many as the demo's option says."""
     check: Callable[[Path, int], str | None] = lambda shared, nodes: None
     """Returns what is wrong with what the job has left in that directory."""
+    container: str = ""
+    """The example of a container, whose profile the job takes."""
 
 
 def _of_type(kind: str, script: str = _WRITE) -> Case:
@@ -121,8 +142,10 @@ CASES: Final[Sequence[Case]] = (
         title="a container beside the job",
         directives=(
             "#DW jobdw type=gfs2 capacity=64MiB name=fast",
-            "#DW container name=beside profile=tour DW_JOB_fast=fast",
+            "#DW container name=beside profile=web DW_JOB_pages=fast",
         ),
+        script=_FETCH,
+        container="busybox",
     ),
 )
 
@@ -137,6 +160,10 @@ class Tour:
     shared: Path
     """A global file system. Jobs have their files in a directory of the tour's there."""
     cases: Sequence[Case] = CASES
+    containers: Path = Path()
+    """The examples of containers."""
+    guest: "Guest | None" = None
+    """A user whose jobs have containers, where those of the cluster's owner may not."""
     _story: Story = field(default_factory=Story)
     _place: Path = Path()
     _done: int = 0
@@ -170,6 +197,8 @@ class Tour:
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(informers.run())
                 await informers.wait_synced()
+                for each in {case.container for case in self.cases if case.container}:
+                    await self._offer(client, each)
                 for case in self.cases:
                     fault = await self._tried(handle, case, workflows)
                     if fault is not None:
@@ -177,6 +206,33 @@ class Tour:
                         faults.append(f"{case.title}: {fault}")
                 watching.cancel()
         return faults
+
+    async def _offer(self, client: "Client", example: str) -> None:
+        """Offer an example of a container to jobs, as an admin does."""
+        import yaml
+
+        from warren.base.objects import Change, Create, Key
+        from warren.dws import kinds
+        from warren.kube.perform import perform
+
+        place = self.containers / example
+        build = await asyncio.create_subprocess_exec(
+            place / "build",
+            self.state.images / example,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        if await build.wait():
+            return  # it lacks what the rabbits lack, too, which is told by them
+        profile = yaml.safe_load((place / "profile.yaml").read_text())
+        key = Key(kinds.DEFAULT_NAMESPACE, "default")
+        ports = {"spec": {"ports": [_PORTS], "portsCooldownInSeconds": 0}}
+        writes = (
+            Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=ports),
+            Create(kind=kinds.CONTAINER_PROFILE, object=profile),
+        )
+        await perform(client, writes)
 
     def _changed(self, workflow: "Object") -> None:
         # Those of others than the present job are gone, or not there yet.
@@ -196,7 +252,7 @@ class Tour:
         self._story = Story()
         try:
             async with asyncio.timeout(_SECONDS):
-                job = await submitting(self.state, spec)(handle)
+                job = await self._submit(handle, case, spec)
                 await self._follow(handle, job)
                 while workflows.keys():  # noqa: ASYNC110 - the last news of it is that it is gone
                     await asyncio.sleep(_LOOK)
@@ -216,6 +272,11 @@ class Tour:
             took = (self._story.ended or 0.0) - self._story.submitted
             self.console.print(f"  [green]done[/green] in {took:.3f} s")
         return wrong
+
+    async def _submit(self, handle: "Handle", case: Case, spec: dict[str, Any]) -> int:
+        if case.container and self.guest is not None:
+            return await asyncio.to_thread(self.guest.submit, self.state, spec)
+        return await submitting(self.state, spec)(handle)
 
     async def _follow(self, handle: "Handle", job: int) -> None:
         watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
