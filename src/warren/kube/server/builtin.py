@@ -32,6 +32,7 @@ def _of(
     columns: tuple[Column, ...] = (AGE,),
     selectable: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
+    logs: bool = False,
 ) -> Resource:
     return Resource(
         group=kind.group,
@@ -42,6 +43,7 @@ def _of(
         status=kind.status,
         short_names=short_names,
         categories=categories,
+        logs=logs,
         columns={kind.version: columns},
         selectable=selectable,
     )
@@ -69,6 +71,7 @@ def _resources() -> Iterator[Resource]:
         selectable=("spec.nodeName", "status.phase"),
         columns=(phase, AGE),
         categories=_ALL,
+        logs=True,
     )
     secret = (_text("Type", ".type"), DATA, AGE)
     yield _of(core("Secret", "secrets"), selectable=("type",), columns=secret)

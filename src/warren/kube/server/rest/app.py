@@ -23,8 +23,8 @@ from warren.kube.server.access.authorization import Attributes, Authorizer, forb
 from warren.kube.server.access.impersonation import acting
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
 from warren.kube.server.refusals import NoRoom
-from warren.kube.server.resources import Resource
-from warren.kube.server.rest import discovery, freshness, openapi, tables
+from warren.kube.server.resources import LOG, Resource
+from warren.kube.server.rest import discovery, freshness, openapi, podlogs, tables
 from warren.kube.server.rest.bodies import Bodies
 from warren.kube.server.rest.requests import RequestError, WriteRequest, flag, number, spelled_as
 from warren.kube.server.rest.selection import Selection
@@ -108,11 +108,14 @@ class ApiServer:
         components: Collection[str] = (),
         bodies: Bodies | None = None,
         quiet: float = QUIET,
+        logs: podlogs.Logs | None = None,
     ) -> None:
         """`components` are users whose work is under way, and for which room is set aside.
 
-        A watch that is silent for `quiet` seconds is told how far it is.
+        A watch that is silent for `quiet` seconds is told how far it is. What pods print is in
+        `logs`.
         """
+        self._logs = logs
         self._components = components
         self._store = store
         self._clock = clock
@@ -255,9 +258,9 @@ class ApiServer:
         plural, name, subresource = (*rest, "", "")[:3]
         resource = self._store.resource(group, plural)
         unknown = resource is None or version not in resource.versions
-        if resource is None or unknown or subresource not in ("", "status") or len(rest) > 3:
+        if resource is None or unknown or len(rest) > 3:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
-        if subresource == "status" and not resource.status:
+        if subresource and subresource not in resource.subresources:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
         return _Target(resource, resource.kind(version), namespace, name, subresource)
 
@@ -265,9 +268,13 @@ class ApiServer:
         verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
         watches = verb == "list" and flag(request, "watch")
         self._allow_target(request, target, "watch" if watches else verb)
+        if target.subresource == LOG and request.method != "GET":
+            raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         if verb in _ADDING:
             self._demand_room(request[_USER])
         match request.method, bool(target.name):
+            case "GET", True if target.subresource == LOG:
+                return await self._log(request, target)
             case "GET", True:
                 self._store.reach(int(number(request, "resourceVersion") or 0))
                 found = self._store.get(target.kind, target.key)
@@ -468,6 +475,25 @@ class ApiServer:
             bookmarks=bookmarks,
         )
         return response
+
+    async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
+        pod = self._store.get(target.kind, target.key)
+        asked = podlogs.asked(request, pod)
+        podlogs.demand_begun(pod, asked.container)
+        if self._logs is None:
+            raise NotFound("what pods print is not kept by this cluster")
+
+        def ended() -> bool:
+            try:
+                now = self._store.get(target.kind, target.key)
+            except NotFound:
+                return True
+            # One that has taken its name prints elsewhere.
+            same = now["metadata"]["uid"] == pod["metadata"]["uid"]
+            return not (same and asked.follow) or podlogs.has_ended(now, asked.container)
+
+        opened = self._logs.open(pod, asked.container, asked.lines)
+        return await podlogs.answer(request, opened, asked.most, ended)
 
     async def _review(
         self, request: web.Request, group: str, plural: str, namespace: str
