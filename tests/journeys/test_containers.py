@@ -270,24 +270,27 @@ def test_a_profile_of_another_user_is_refused(cluster: Cluster) -> None:
 # Logs
 
 
+@pytest.fixture(params=[(), ("--separate",)], ids=["together", "separate"])
+def logging_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    for each in running(prepared(Cluster(tmp_path, "--computes", "2", *request.param))):
+        yield begun(each)
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-@pytest.mark.parametrize("options", [(), ("--separate",)])
-def test_what_an_application_prints_is_read_while_it_runs(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    one = prepared(Cluster(tmp_path, "--computes", "2", *options))
-    for cluster in running(one):
-        begun(cluster)
-        script = f"echo begun; {WAITS}; echo done"
-        job = submitted(cluster, profile(cluster, script), f"sleep 3; {STOP}")
-        wait_for(lambda: pods(cluster, "Running"))
-        (pod,) = pods(cluster, "Running")
-        argv = ["kubectl", "--kubeconfig", str(cluster.state.kubeconfig), "logs", "-f"]
-        followed = subprocess.run(
-            [*argv, pod["metadata"]["name"]], capture_output=True, text=True, timeout=120
-        )
-        assert followed.stdout == "begun\ndone\n", followed.stderr
-        assert finished(cluster, job)[0] == 0
+def test_what_an_application_prints_is_read_while_it_runs(logging_cluster: Cluster) -> None:
+    name = profile(logging_cluster, f"echo begun; {WAITS}; echo done")
+    job = submitted(logging_cluster, name, f"sleep 3; {STOP}")
+    wait_for(lambda: pods(logging_cluster, "Running"))
+    (pod,) = pods(logging_cluster, "Running")
+    config = str(logging_cluster.state.kubeconfig)
+    followed = subprocess.run(
+        ["kubectl", "--kubeconfig", config, "logs", "-f", pod["metadata"]["name"]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert followed.stdout == "begun\ndone\n", followed.stderr
+    assert finished(logging_cluster, job)[0] == 0
 
 
 # Crashes, and others

@@ -37,8 +37,8 @@ from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.history import History
 from warren.kube.server.local import LocalClient
+from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
-from warren.kube.server.rest.podlogs import Logs
 from warren.kube.server.rest.watches import QUIET
 from warren.kube.server.store import Store
 
@@ -142,7 +142,7 @@ async def served(
 
     authorizer = Authorizer(roles)
     store.listen(lambda _: authorizer.changed())
-    server = ApiServer(store, SystemClock(), users, authorizer, quiet=quiet, logs=logs)
+    server = ApiServer(store, SystemClock(), users, authorizer, quiet=quiet, printed=logs)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     context = tls.ensure(pki)
     async with alongside(server.run(listener, context)):

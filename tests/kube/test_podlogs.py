@@ -18,8 +18,11 @@ from tests.kube.test_kubectl import KUBECTLS
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Object, Remove
 from warren.dws.kinds import POD
-from warren.kube.client import NotFound, Unavailable
-from warren.kube.server.rest.podlogs import Log
+from warren.kube import http
+from warren.kube.client import LogReader, NotFound, Refused, Unavailable
+from warren.kube.kubeconfig import Access
+from warren.kube.server.local import LocalClient
+from warren.kube.server.logs import Log
 from warren.kube.server.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -246,6 +249,54 @@ async def test_logs_are_found_by_discovery(caller: Caller) -> None:
     async with caller.session.get(f"{caller.url}/api/v1") as response:
         found = orjson.loads(await response.read())["resources"]
     assert [each["verbs"] for each in found if each["name"] == "pods/log"] == [["get"]]
+
+
+# Our own clients
+
+
+@pytest.mark.parametrize("over", ["local", "https"])
+def test_our_clients_read_the_last_lines_of_a_container(over: str, pki: Path) -> None:
+    @asynccontextmanager
+    async def client(caller: Caller, access: Access) -> AsyncIterator[LogReader]:
+        if over == "local":
+            yield LocalClient(caller.store, caller.machine)
+        else:
+            async with http.connect(access) as found:
+                yield found
+
+    async def life() -> None:
+        async with (
+            embedded(clock=SystemClock()) as store,
+            served(store, pki, logs=(machine := Machine())) as access,
+            aiohttp.ClientSession() as session,
+        ):
+            caller = Caller(session, access.server, store)
+            caller.machine = machine
+            key = Key("default", "p")
+            async with client(caller, access) as reader:
+
+                async def read(container: str, lines: int) -> bytes:
+                    return b"".join([each async for each in reader.log(key, container, lines)])
+
+                with pytest.raises(NotFound):
+                    await read("app", 5)
+                await caller.pod("app")
+                with pytest.raises(Refused, match="is waiting to start"):
+                    await read("app", 5)
+                await caller.status("Running", app={"running": {}})
+                with pytest.raises(Refused, match="container other is not valid for pod p"):
+                    await read("other", 5)
+                with pytest.raises(NotFound, match="nothing is here"):
+                    await read("app", 5)
+                machine.printed["p", "app"] = [b"one\n", b"two\n", b"three\n"]
+                assert await read("app", 2) == b"two\nthree\n"
+                assert await read("app", 9) == b"one\ntwo\nthree\n"
+                machine.printed["p", "app"] = [b"broken"]
+                with pytest.raises(Unavailable):
+                    await read("app", 9)
+            assert all(each.closed for each in machine.opened)
+
+    really(life)()
 
 
 @pytest.mark.parametrize("program", KUBECTLS)

@@ -36,8 +36,8 @@ from warren.kube.server.access.authorization import MASTERS
 from warren.kube.server.builtin import NAMESPACE
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.local import LocalClient
+from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
-from warren.kube.server.rest.podlogs import Logs
 from warren.node.podlogs import PodLogs
 
 HOST: Final = "127.0.0.1"
@@ -67,7 +67,7 @@ class Endpoint:
             Authenticator(users),
             embedded.authorizer,
             self.components,
-            logs=self.logs,
+            printed=self.logs,
         )
         await server.run(self.listener, self.tls)
 

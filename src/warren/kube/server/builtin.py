@@ -13,6 +13,7 @@ from warren.kube.server.printing import AGE, BINDING, CREATED, DATA, EVENT, JOB,
 from warren.kube.server.resources import Column, Resource
 
 NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, status=True)
+POD: Final = Kind("", "v1", "Pod", "pods", status=True)
 CRD: Final = Kind(
     "apiextensions.k8s.io",
     "v1",
@@ -66,7 +67,7 @@ def _resources() -> Iterator[Resource]:
     node = core("Node", "nodes", namespaced=False, status=True)
     yield _of(node, "no", selectable=("spec.unschedulable",), columns=NODE)
     yield _of(
-        core("Pod", "pods", status=True),
+        POD,
         "po",
         selectable=("spec.nodeName", "status.phase"),
         columns=(phase, AGE),

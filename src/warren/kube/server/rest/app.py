@@ -17,6 +17,7 @@ from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, Remove, key_of, merged
 from warren.kube.admission import User
 from warren.kube.client import NotFound
+from warren.kube.server import logs
 from warren.kube.server.access import reviews
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden
@@ -108,14 +109,14 @@ class ApiServer:
         components: Collection[str] = (),
         bodies: Bodies | None = None,
         quiet: float = QUIET,
-        logs: podlogs.Logs | None = None,
+        printed: logs.Logs | None = None,
     ) -> None:
         """`components` are users whose work is under way, and for which room is set aside.
 
-        A watch that is silent for `quiet` seconds is told how far it is. What pods print is in
-        `logs`.
+        A watch that is silent for `quiet` seconds is told how far it is. What pods print is
+        `printed`.
         """
-        self._logs = logs
+        self._printed = printed
         self._components = components
         self._store = store
         self._clock = clock
@@ -479,8 +480,8 @@ class ApiServer:
     async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
         pod = self._store.get(target.kind, target.key)
         asked = podlogs.asked(request, pod)
-        podlogs.demand_begun(pod, asked.container)
-        if self._logs is None:
+        logs.demand_begun(pod, asked.container)
+        if self._printed is None:
             raise NotFound("what pods print is not kept by this cluster")
 
         def ended() -> bool:
@@ -490,9 +491,9 @@ class ApiServer:
                 return True
             # One that has taken its name prints elsewhere.
             same = now["metadata"]["uid"] == pod["metadata"]["uid"]
-            return not (same and asked.follow) or podlogs.has_ended(now, asked.container)
+            return not (same and asked.follow) or logs.has_ended(now, asked.container)
 
-        opened = self._logs.open(pod, asked.container, asked.lines)
+        opened = self._printed.open(pod, asked.container, asked.lines)
         return await podlogs.answer(request, opened, asked.most, ended)
 
     async def _review(
