@@ -64,6 +64,19 @@ def test_a_job_that_waits_is_shown_with_its_reason(capsys: pytest.CaptureFixture
     assert "scratch:r0-0/" in shown
 
 
+def test_the_containers_beside_a_job_are_shown_by_their_rabbits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = {"pod": "wf-r0-x", "phase": "Failed", "tries": 3, "exit": 2, "words": "a\nno\x1b data"}
+    runs = {"pod": "wf-r1-y", "phase": "Running", "tries": 1, "exit": None, "words": ""}
+    _print("f7", told(containers=[{"rabbit": "r0", **failed}, {"rabbit": "r1", **runs}]))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    assert ["RABBIT", "POD", "PHASE", "TRIES", "EXIT", "LAST", "WORDS"] in lines
+    assert ["r0", "wf-r0-x", "Failed", "3", "2", "no\\x1b", "data"] in lines
+    assert ["r1", "wf-r1-y", "Running", "1"] in lines
+
+
 def test_a_job_that_is_over_is_shown_as_its_record_has_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -232,6 +232,10 @@ def test_an_application_that_fails_for_ever_fails_the_job(cluster: Cluster) -> N
     status, output = finished(cluster, job)
     assert status != 0
     assert "Job has reached the specified backoff limit" in output
+    shown = cluster("job", "storage", job).stdout.splitlines()
+    (line,) = [each.split() for each in shown if each.startswith("rabbit-0") and "Failed" in each]
+    assert line[2:] == ["Failed", "1", "3", "no", "data"]
+    assert cluster("job", "info", job, "rabbit_container_log").stdout.strip() == '"no data\\n"'
 
 
 def test_an_application_that_never_ends_is_ended_and_fails_the_job(cluster: Cluster) -> None:
@@ -290,6 +294,8 @@ def test_what_an_application_prints_is_read_while_it_runs(logging_cluster: Clust
         timeout=120,
     )
     assert followed.stdout == "begun\ndone\n", followed.stderr
+    told = logging_cluster("job", "storage", job).stdout
+    assert pod["metadata"]["name"] in told
     assert finished(logging_cluster, job)[0] == 0
 
 

@@ -119,10 +119,12 @@ class Transport:
 
     async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """Return an answer line by line, as `pieces` does."""
-        async with aclosing(self.pieces(path, query)) as pieces:  # type: ignore[type-var]
-            async with aclosing(_split(pieces)) as lines:  # type: ignore[type-var]
-                async for line in lines:
-                    yield line
+        async with (
+            aclosing(self.pieces(path, query)) as pieces,  # type: ignore[type-var]
+            aclosing(_split(pieces)) as lines,  # type: ignore[type-var]
+        ):
+            async for line in lines:
+                yield line
 
     async def pieces(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """Return an answer as it comes, until the API ends it. Raises every error of the port.
