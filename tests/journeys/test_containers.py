@@ -297,6 +297,8 @@ def test_what_an_application_prints_is_read_while_it_runs(logging_cluster: Clust
     told = logging_cluster("job", "storage", job).stdout
     assert pod["metadata"]["name"] in told
     assert finished(logging_cluster, job)[0] == 0
+    kept = logging_cluster("job", "info", job, "rabbit_container_log").stdout.strip()
+    assert kept == '"begun\\ndone\\n"'
 
 
 # Crashes, and others

@@ -44,7 +44,7 @@ _SECONDS: Final = 2.0
 @json_option
 @click.argument("id_", metavar="JOBID")
 def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
-    """Show a job's storage: where it is, its states, copies, lost nodes and trouble.
+    """Show a job's storage: where it is, its states, copies, containers, lost nodes and trouble.
 
     When the job is over, it is what there was when its Teardown began.
     """
