@@ -1,10 +1,14 @@
 """What `warren job storage` prints."""
 
-from typing import Any
+import asyncio
+import errno
+from typing import Any, cast
 
+import orjson
 import pytest
 
-from warren.cli.job.storage import _print, _short
+from warren.cli.job.storage import _print, _short, _storage
+from warren.rpc.message import Handle, RpcError
 
 UID = "2afeb638-a25f-456a-bb24-a84acc7cf015"
 DIRECTIVES = (
@@ -64,6 +68,19 @@ def test_a_job_that_waits_is_shown_with_its_reason(capsys: pytest.CaptureFixture
     assert "scratch:r0-0/" in shown
 
 
+def test_the_containers_beside_a_job_are_shown_by_their_rabbits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = {"pod": "wf-r0-x", "phase": "Failed", "tries": 3, "exit": 2, "words": "a\nno\x1b data"}
+    runs = {"pod": "wf-r1-y", "phase": "Running", "tries": 1, "exit": None, "words": ""}
+    _print("f7", told(containers=[{"rabbit": "r0", **failed}, {"rabbit": "r1", **runs}]))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    assert ["RABBIT", "POD", "PHASE", "TRIES", "EXIT", "LAST", "WORDS"] in lines
+    assert ["r0", "wf-r0-x", "Failed", "3", "2", "no\\x1b", "data"] in lines
+    assert ["r1", "wf-r1-y", "Running", "1"] in lines
+
+
 def test_a_job_that_is_over_is_shown_as_its_record_has_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -86,3 +103,30 @@ def test_a_job_without_a_summary_is_shown_with_its_trouble(
     assert "Setup" in shown
     assert shown.startswith("f7  Workflow fluxjob-7, of which the conductor does not tell now\n")
     assert "\x1b" not in shown
+
+
+class Instance:
+    """Answers what is asked of a job in Teardown: its pods are gone, its record has them."""
+
+    def __init__(self, kept: dict[str, Any] | None) -> None:
+        self.kept = kept
+
+    async def rpc(self, topic: str, payload: Any = None) -> Any:
+        if topic == "dws.storage":
+            return {**told(), "containers": []}
+        (name,) = payload["keys"]
+        if name == "eventlog":
+            return {name: ""}
+        if name == "rabbit_storage" and self.kept is not None:
+            return {name: orjson.dumps(self.kept).decode()}
+        raise RpcError(errno.ENOENT)
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"), [({"containers": ["pod"]}, ["pod"]), ({}, []), (None, [])]
+)
+def test_containers_are_shown_from_the_record_once_teardown_has_taken_them_away(
+    kept: dict[str, Any] | None, shown: list[str]
+) -> None:
+    found = asyncio.run(_storage(cast(Handle, Instance(kept)), 7, "f7"))
+    assert (found["live"], found["containers"]) == (True, shown)

@@ -726,6 +726,22 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     assert granted("nnf-workload-manager") == told.actions["nnf-workload-manager"] | disables
 
 
+def test_the_conductor_reads_what_containers_print_where_workflows_are_and_nowhere_else() -> None:
+    (own,) = [
+        obj
+        for obj in manifests("rbac")
+        if obj["kind"] == "Role" and obj["metadata"]["name"] == "warren-container-logs"
+    ]
+
+    assert own["metadata"]["namespace"] == kinds.DEFAULT_NAMESPACE
+    assert {
+        (verb, resource)
+        for rule in own["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    } == {("list", "pods"), ("get", "pods/log")}
+
+
 def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     nothing: Any = None
     informers = Informers(nothing)

@@ -334,6 +334,10 @@ def test_an_application_that_fails_for_ever_fails_the_job(cluster: Cluster) -> N
     status, output = finished(cluster, job)
     assert status != 0
     assert "Job has reached the specified backoff limit" in output
+    shown = cluster("job", "storage", job).stdout.splitlines()
+    (line,) = [each.split() for each in shown if each.startswith("rabbit-0") and "Failed" in each]
+    assert line[2:] == ["Failed", "1", "3", "no", "data"]
+    assert cluster("job", "info", job, "rabbit_container_log").stdout.strip() == '"no data\\n"'
 
 
 def test_an_application_that_never_ends_is_ended_and_fails_the_job(cluster: Cluster) -> None:
@@ -367,6 +371,36 @@ def test_a_profile_of_another_user_is_refused(cluster: Cluster) -> None:
     wait_for(refused)
     assert "user" in said[0]
     assert "^" in said[0]
+
+
+# Logs
+
+
+@pytest.fixture(params=[(), ("--separate",)], ids=["together", "separate"])
+def logging_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    for each in running(prepared(Cluster(tmp_path, "--computes", "2", *request.param))):
+        yield begun(each)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_what_an_application_prints_is_read_while_it_runs(logging_cluster: Cluster) -> None:
+    name = profile(logging_cluster, f"echo begun; {WAITS}; echo done")
+    job = submitted(logging_cluster, name, f"sleep 3; {STOP}")
+    wait_for(lambda: pods(logging_cluster, "Running"))
+    (pod,) = pods(logging_cluster, "Running")
+    config = str(logging_cluster.state.kubeconfig)
+    followed = subprocess.run(
+        ["kubectl", "--kubeconfig", config, "logs", "-f", pod["metadata"]["name"]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert followed.stdout == "begun\ndone\n", followed.stderr
+    told = logging_cluster("job", "storage", job).stdout
+    assert pod["metadata"]["name"] in told
+    assert finished(logging_cluster, job)[0] == 0
+    kept = logging_cluster("job", "info", job, "rabbit_container_log").stdout.strip()
+    assert kept == '"begun\\ndone\\n"'
 
 
 # Crashes, and others

@@ -37,6 +37,7 @@ from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.history import History
 from warren.kube.server.local import LocalClient
+from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
 from warren.kube.server.rest.watches import QUIET
 from warren.kube.server.store import Store
@@ -127,7 +128,7 @@ async def _define(store: Store) -> None:
 
 @asynccontextmanager
 async def served(
-    store: Store, pki: Path, port: int = 0, quiet: float = QUIET
+    store: Store, pki: Path, port: int = 0, quiet: float = QUIET, logs: Logs | None = None
 ) -> AsyncIterator[Access]:
     """An API server for the length of a block, on a port of its own or one that it had before."""
     listener = socket.socket()
@@ -141,7 +142,7 @@ async def served(
 
     authorizer = Authorizer(roles)
     store.listen(lambda _: authorizer.changed())
-    server = ApiServer(store, SystemClock(), users, authorizer, quiet=quiet)
+    server = ApiServer(store, SystemClock(), users, authorizer, quiet=quiet, printed=logs)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     context = tls.ensure(pki)
     async with alongside(server.run(listener, context)):
@@ -154,6 +155,7 @@ def beside(
     directory: Path,
     having: Callable[..., AbstractAsyncContextManager[Store]] = embedded,
     quiet: float = QUIET,
+    logs: Logs | None = None,
 ) -> Iterator[Path]:
     """Serve a cluster from a thread, for clients that block; gives its kubeconfig."""
     started: Future[Path] = Future()
@@ -163,7 +165,7 @@ def beside(
     async def serve() -> None:
         async with (
             having(clock=SystemClock()) as store,
-            served(store, pki, quiet=quiet) as access,
+            served(store, pki, quiet=quiet, logs=logs) as access,
         ):
             path = directory / "kubeconfig"
             kubeconfig.write(path, access)

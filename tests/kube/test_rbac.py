@@ -25,6 +25,7 @@ from warren.kube.server.embedded import Embedded
 from warren.kube.server.rest.app import ApiServer
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
+POD = Kind("", "v1", "Pod", "pods", status=True)
 SECRET = Kind("", "v1", "Secret", "secrets")
 RBAC = "rbac.authorization.k8s.io"
 
@@ -119,6 +120,28 @@ async def test_the_admins_token_opens_everything(made: Cluster) -> None:
     async with http.connect(made.admin()) as client:
         await client.create(MAP, a_map("a"))
         assert (await client.get(CLUSTER_ROLE, Key("", "cluster-admin")))["rules"]
+
+
+@told
+async def test_who_may_see_pods_may_not_read_what_they_print(made: Cluster) -> None:
+    pod = {"containers": [{"name": "app"}], "nodeName": "r"}
+    metadata = {"name": "p", "namespace": "default"}
+    status = {"phase": "Succeeded"}
+    await made.store.create(POD, {"metadata": metadata, "spec": pod, "status": status})
+    await made.store.patch(
+        Change(kind=POD, key=Key("default", "p"), patch={"status": status}, status=True)
+    )
+    await made.allow("jo", ["get", "list"], "pods")
+    await made.allow("al", ["get"], "pods/log")
+    for user, code, words in (
+        ("jo", 403, 'cannot get resource "pods/log"'),
+        ("al", 404, "what pods print is not kept by this cluster"),
+    ):
+        async with made.session(user) as session:
+            path = "/api/v1/namespaces/default/pods/p/log"
+            async with session.get(path) as response:
+                assert response.status == code
+                assert words in (await response.json())["message"]
 
 
 @told

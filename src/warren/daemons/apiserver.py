@@ -36,7 +36,9 @@ from warren.kube.server.access.authorization import MASTERS
 from warren.kube.server.builtin import NAMESPACE
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.local import LocalClient
+from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
+from warren.node.podlogs import PodLogs
 
 HOST: Final = "127.0.0.1"
 ADMIN: Final = "admin"
@@ -53,12 +55,19 @@ class Endpoint:
     """The users that are parts of the cluster."""
     admin: Access
     """The access of the owner of the state directory; `STATEDIR/kubeconfig` says the same."""
+    logs: Logs
+    """What the pods of this machine print."""
 
     async def serve(self, embedded: Embedded, clock: Clock) -> None:
         """Serve until cancelled."""
         users = {self.admin.token: User(ADMIN, frozenset({MASTERS}))}
         server = ApiServer(
-            embedded.store, clock, Authenticator(users), embedded.authorizer, self.components
+            embedded.store,
+            clock,
+            Authenticator(users),
+            embedded.authorizer,
+            self.components,
+            printed=self.logs,
         )
         await server.run(self.listener, self.tls)
 
@@ -179,7 +188,13 @@ def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> En
         kubeconfig.write(state.user(name), access, user=name)
     # Last: a process that finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
-    return Endpoint(listener=listener, tls=context, components=frozenset(names), admin=admin)
+    return Endpoint(
+        listener=listener,
+        tls=context,
+        components=frozenset(names),
+        admin=admin,
+        logs=PodLogs(state.pods),
+    )
 
 
 def _token(state: StateDir) -> str:

@@ -43,11 +43,12 @@ from warren.instance import config
 from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
 from warren.journal import Journal
-from warren.kube.client import Client
+from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informer, Informers
 from warren.kube.runtime import Reconciler
 from warren.kube.server.embedded import Embedded
 from warren.kube.server.local import LocalClient
+from warren.kube.server.logs import Logs
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle, RpcError
@@ -85,6 +86,8 @@ class Ports:
     mount_prefix: str
     client: Wrap = lambda client: client
     """Wraps the client of each component."""
+    printed: Logs | None = None
+    """What the pods of this machine print, if it runs any."""
     counted: "Counted | None" = None
     """Where what it does is counted, if anywhere."""
 
@@ -305,13 +308,14 @@ def conductor(
     settings: config.Config,
     owner: int,
     observe: Callable[[Conductor], None] = lambda conductor: None,
+    reader: LogReader | None = None,
 ) -> tuple[Methods, dict[str, Part]]:
     """Build the conductor of an owner's instance, and the service that it is to offer as `dws`.
 
-    `observe` may have it counted.
+    `observe` may have it counted. What containers have printed is read by `reader`.
     """
     jobs = EmbeddedJobs(handle, owner)
-    leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings))
+    leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings), reader)
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting, leading.storage)}
     nodes = SystemStatus(client, OnlineNodes(handle))
@@ -371,6 +375,7 @@ def control(site: Site, ports: Ports) -> Control:
         ports.instance.config,
         ports.instance.owner,
         ports.counted.conductor if ports.counted is not None else lambda conductor: None,
+        LocalClient(embedded.store, ports.printed),
     )
     flux.bus.register("dws", methods)
 

@@ -166,7 +166,7 @@ class _Leading:
         client, observe = self._counted(speaking)
         informers = Informers(client, indexes=INDEXES)
         methods, parts = compose.conductor(
-            client, informers, SystemClock(), handle, settings, os.geteuid(), observe
+            client, informers, SystemClock(), handle, settings, os.geteuid(), observe, self.client
         )
         bus.register("dws", methods)
 

@@ -200,7 +200,12 @@ async def _live_together(
         # long again as to read it.
         gc.disable()
         foundation = foundation_of(state, jobs)
-        ports = Ports(objects=objects, instance=foundation, mount_prefix=str(state.mounts))
+        ports = Ports(
+            objects=objects,
+            instance=foundation,
+            mount_prefix=str(state.mounts),
+            printed=endpoint.logs,
+        )
         counted = None
         if exposed is not None:
             # Loaded by those alone who want metrics.

@@ -12,6 +12,7 @@ from warren.base.objects import Change, Create, Key, Object, Remove
 from warren.dws import (
     abort,
     alerts,
+    containerlife,
     daemons,
     expiry,
     kinds,
@@ -89,6 +90,18 @@ def asks_for_abort(snapshot: JobSnapshot) -> bool:
         and not workflow.metadata.deleting
         and not abort.is_marked(workflow)
         and not is_complete(workflow, State.TEARDOWN)
+    )
+
+
+def needs_pods(snapshot: JobSnapshot) -> bool:
+    """Return whether `decide` may keep a record of the job's containers."""
+    workflow = snapshot.workflow
+    return (
+        workflow is not None
+        and not workflow.metadata.deleting
+        and workflow.spec.desired_state is not State.TEARDOWN
+        and snapshot.job.phase is Phase.ENDING
+        and containerlife.is_wanted(workflow.spec.dw_directives)
     )
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren.base.objects import Change, Object, Write
-from warren.dws import kinds, labels, reports, summary
+from warren.dws import kinds, labels, podsummary, reports, summary
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects import State, Workflow
+from warren.dws.podsummary import Printing
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ class Note:
 
 
 @dataclass(frozen=True)
+class KeepPrinted:
+    """Keep with the job's record what containers have printed."""
+
+    logs: tuple[Printing, ...]
+
+
+@dataclass(frozen=True)
 class Memo:
     """Show something in listings of the job."""
 
@@ -90,11 +98,27 @@ class Later:
     seconds: float
 
 
-Action = Write | Release | Start | Finish | FreeNodes | Drain | Undrain | Fail | Note | Memo | Later
+Action = (
+    Write
+    | Release
+    | Start
+    | Finish
+    | FreeNodes
+    | Drain
+    | Undrain
+    | Fail
+    | Note
+    | KeepPrinted
+    | Memo
+    | Later
+)
 
 
 SUMMARY: Final = "rabbit_storage"
 """The key of what there is to say of a job's storage (`dws.summary`)."""
+
+PRINTED: Final = "rabbit_container_log"
+"""The key of what containers beside a job have printed; flux-coral2's."""
 
 TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
 """The keys of notes that say how long a state took."""
@@ -109,7 +133,7 @@ def record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Keep the Workflow, the summary of its storage, and as many copies as a site wants.
+    """Keep the Workflow, the summary of its storage, copies as a site wants, and logs.
 
     Before Teardown takes them away.
     """
@@ -119,11 +143,15 @@ def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         snapshot.computes,
         snapshot.mounted,
         snapshot.movements,
+        snapshot.pods,
     )
     actions: list[Action] = [Note("rabbit_workflow", snapshot.raw), Note(SUMMARY, told)]
     if snapshot.kept_movements:
         first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
         actions.append(Note("rabbit_datamovements", first))
+    logs = podsummary.printing(snapshot.pods)
+    if logs:
+        actions.append(KeepPrinted(tuple(logs)))
     return actions
 
 

@@ -116,6 +116,8 @@ class JobSnapshot:
     """How many copies are kept with the record of a job; 0 for none."""
     movements: Sequence[Object] = ()
     """The job's copies, where it is ending."""
+    pods: Sequence[Object] = ()
+    """The pods of the job's containers; looked up where `needs_pods` says so."""
     now: float
     """Seconds since the epoch."""
 

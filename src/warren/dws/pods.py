@@ -21,21 +21,33 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class Terminated(_Struct, frozen=True):
     finished_at: str | None = None
+    exit_code: int = 0
+    message: str | None = None
+
+
+class Waiting(_Struct, frozen=True):
+    reason: str | None = None
+    message: str | None = None
 
 
 class ContainerState(_Struct, frozen=True):
     terminated: Terminated | None = None
+    waiting: Waiting | None = None
 
 
 class ContainerStatus(_Struct, frozen=True):
+    name: str = ""
     state: ContainerState = ContainerState()
 
 
 class PodStatus(_Struct, frozen=True):
     phase: str = "Pending"
+    reason: str | None = None
+    message: str | None = None
     start_time: str | None = None
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class PodSpec(_Struct, frozen=True):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import tolerance
+from warren.dws import podsummary, tolerance
 from warren.dws.objects import Computes, NnfDataMovement, Servers, Workflow, read
 from warren.rfc import hostlist
 
@@ -19,6 +19,7 @@ def summary(
     computes: Computes | None,
     mounted: Collection[str],
     movements: Iterable[Object],
+    pods: Iterable[Object] = (),
 ) -> dict[str, Any]:
     """Return it as JSON: sizes are bytes, nodes hostlists.
 
@@ -43,6 +44,7 @@ def summary(
         "mounted": hostlist.encode(sorted(mounted)),
         "copied": Counter(each["status"] for each in copies),
         "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],
+        "containers": podsummary.told(pods),
     }
 
 

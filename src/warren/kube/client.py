@@ -100,3 +100,14 @@ class Client(Protocol):
     async def delete(self, remove: Remove) -> None:
         """Delete an object, or mark it for its finalizers. Raises NotFound."""
         ...
+
+
+class LogReader(Protocol):
+    """Reads what containers print. Raises what a `Client` raises."""
+
+    def log(self, pod: Key, container: str, lines: int) -> AsyncIterator[bytes]:
+        """Return the last lines that a container of a pod has printed, in pieces.
+
+        Raises NotFound, and Refused where it has not begun.
+        """
+        ...

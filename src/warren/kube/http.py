@@ -99,6 +99,14 @@ class HttpClient:
             async for line in events:
                 yield _event(kind, line)
 
+    async def log(self, pod: Key, container: str, lines: int) -> AsyncIterator[bytes]:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log"
+        query = {"container": container, "tailLines": str(lines)}
+        pieces = self._transport.pieces(path, query)
+        async with aclosing(pieces) as printed:  # type: ignore[type-var]
+            async for piece in printed:
+                yield piece
+
     async def create(self, kind: Kind, obj: Object) -> Object:
         spoken = self._spoken(kind)
         namespace = obj["metadata"].get("namespace") or "default"

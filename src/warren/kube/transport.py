@@ -118,7 +118,16 @@ class Transport:
         raise AssertionError("it is tried until there is an end")
 
     async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """Return an answer line by line, until the API ends it. Raises every error of the port.
+        """Return an answer line by line, as `pieces` does."""
+        async with (
+            aclosing(self.pieces(path, query)) as pieces,  # type: ignore[type-var]
+            aclosing(_split(pieces)) as lines,  # type: ignore[type-var]
+        ):
+            async for line in lines:
+                yield line
+
+    async def pieces(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Return an answer as it comes, until the API ends it. Raises every error of the port.
 
         It may take for ever, but not be silent for ever.
         """
@@ -130,11 +139,10 @@ class Transport:
             async with response:
                 if response.status != 200:
                     raise self._lost(response, await response.read()).error
-                async with aclosing(_split(response.content)) as lines:  # type: ignore[type-var]
-                    async for line in lines:
-                        yield line
+                async for piece in response.content.iter_any():
+                    yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"the watch of {path} was cut off: {_words(error)}") from error
+            raise Unavailable(f"the answer of {path} was cut off: {_words(error)}") from error
 
     async def _try(self, method: str, path: str, options: dict[str, Any]) -> dict[str, Any] | _Lost:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -223,11 +231,11 @@ class Transport:
         return _Lost(Failure(status=status, after=after), error)
 
 
-async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Return the lines of a stream, and what stands after the last."""
     begun: list[bytes] = []
     size = 0
-    async for chunk in content.iter_any():
+    async for chunk in pieces:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             begun.append(end)

@@ -37,6 +37,9 @@ _PROGRAMS: Final = {
 }
 """What pods take, and the packages of Debian that it is in."""
 
+_OWN_LOG: Final = ".process.log"
+"""What a pod's process says of itself: no container has such a name."""
+
 _BEGINNING: Final = 30.0
 """Seconds that a pod's process may take until it says how its containers are."""
 
@@ -129,7 +132,7 @@ class Pods:
         place = self._place(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
         program = [sys.executable, "-I", "-S", podprocess.__file__, str(place)]
-        log = os.open(place / "process.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
                 *("setsid", "--fork", *program),
@@ -148,7 +151,7 @@ class Pods:
             self.stop(uid)
             raise NodeTrouble(f"the pod has not begun within {_BEGINNING:g} s") from None
         if self.state(uid) is None:
-            words = (place / "process.log").read_text(errors="replace")[-1000:].strip()
+            words = (place / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
             raise NodeTrouble(f"the process of the pod has ended: {words}")
 
     async def follow(self, uid: str) -> AsyncIterator[PodState]:

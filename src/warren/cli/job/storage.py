@@ -44,7 +44,7 @@ _SECONDS: Final = 2.0
 @json_option
 @click.argument("id_", metavar="JOBID")
 def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
-    """Show a job's storage: where it is, its states, copies, lost nodes and trouble.
+    """Show a job's storage: where it is, its states, copies, containers, lost nodes and trouble.
 
     When the job is over, it is what there was when its Teardown began.
     """
@@ -75,8 +75,12 @@ async def _storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
 
     log = eventlog.decode(await key("eventlog") or "")
     live = await _live(handle, job)
-    kept = await key("rabbit_storage")
-    told = live if live is not None else (orjson.loads(kept) if kept else None)
+    text = await key("rabbit_storage")
+    kept = orjson.loads(text) if text else None
+    told = live if live is not None else kept
+    if told is not None and kept is not None and not told.get("containers"):
+        # Teardown takes them away first.
+        told = {**told, "containers": kept.get("containers") or []}
     if told is None:
         # Another user's conductor tells its owner alone; and older ones kept no summary.
         text = await key("rabbit_workflow")
@@ -132,6 +136,7 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
             where = "mounted on" if word == "mounted" else word
             click.echo(f"{where}: {found[word]}")
     print_table(("STATE", "SECONDS", ""), [*_states(found)])
+    _print_containers(found.get("containers") or ())
     copies = found.get("copies") or ()
     if copies:
         rows = [
@@ -154,6 +159,23 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
         severity = "" if each.get("severity") == 0 else " (not fatal)"
         note = each.get("note", "")
         click.echo(printable(f"{rfc3339(each['timestamp'])} {each['type']}{severity}: {note}"))
+
+
+def _print_containers(pods: Sequence[Mapping[str, Any]]) -> None:
+    """Print how the containers beside the job are, a rabbit and an application a line."""
+    rows = [
+        (
+            each["rabbit"],
+            each["pod"],
+            each["phase"],
+            str(each["tries"]),
+            "" if each["exit"] is None else str(each["exit"]),
+            (each["words"].splitlines() or [""])[-1],
+        )
+        for each in pods
+    ]
+    if rows:
+        print_table(("RABBIT", "POD", "PHASE", "TRIES", "EXIT", "LAST WORDS"), rows)
 
 
 def _short(path: str, directives: Sequence[str]) -> str:

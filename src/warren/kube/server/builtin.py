@@ -13,6 +13,7 @@ from warren.kube.server.printing import AGE, BINDING, CREATED, DATA, EVENT, JOB,
 from warren.kube.server.resources import Column, Resource
 
 NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, status=True)
+POD: Final = Kind("", "v1", "Pod", "pods", status=True)
 CRD: Final = Kind(
     "apiextensions.k8s.io",
     "v1",
@@ -32,6 +33,7 @@ def _of(
     columns: tuple[Column, ...] = (AGE,),
     selectable: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
+    logs: bool = False,
 ) -> Resource:
     return Resource(
         group=kind.group,
@@ -42,6 +44,7 @@ def _of(
         status=kind.status,
         short_names=short_names,
         categories=categories,
+        logs=logs,
         columns={kind.version: columns},
         selectable=selectable,
     )
@@ -64,11 +67,12 @@ def _resources() -> Iterator[Resource]:
     node = core("Node", "nodes", namespaced=False, status=True)
     yield _of(node, "no", selectable=("spec.unschedulable",), columns=NODE)
     yield _of(
-        core("Pod", "pods", status=True),
+        POD,
         "po",
         selectable=("spec.nodeName", "status.phase"),
         columns=(phase, AGE),
         categories=_ALL,
+        logs=True,
     )
     secret = (_text("Type", ".type"), DATA, AGE)
     yield _of(core("Secret", "secrets"), selectable=("type",), columns=secret)

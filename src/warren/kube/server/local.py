@@ -1,18 +1,21 @@
 """The client port onto a store of this process: no network, no copies, the same promises."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 
 from warren.base.objects import Change, Key, Kind, Object, Remove
-from warren.kube.client import Event, Listing
+from warren.kube.client import Event, Listing, NotFound
+from warren.kube.server.builtin import POD
+from warren.kube.server.logs import Logs, container_of, demand_begun
 from warren.kube.server.store import Store
 
 
 class LocalClient:
-    """A `Client` of a `Store`."""
+    """A `Client` of a `Store`, and a `LogReader` of what pods have printed, if that is here."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, printed: Logs | None = None) -> None:
         self._store = store
+        self._printed = printed
 
     async def get(self, kind: Kind, key: Key) -> Object:
         return self._store.get(kind, key)
@@ -27,6 +30,15 @@ class LocalClient:
         async with aclosing(watch) as events:  # type: ignore[type-var]
             async for event in events:
                 yield event
+
+    async def log(self, pod: Key, container: str, lines: int) -> AsyncIterator[bytes]:
+        obj = self._store.get(POD, pod)
+        demand_begun(obj, container_of(obj, container))
+        if self._printed is None:
+            raise NotFound("what pods print is not kept by this cluster")
+        with closing(self._printed.open(obj, container, lines)) as log:
+            while piece := await log.read():
+                yield piece
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         return await self._store.create(kind, obj)

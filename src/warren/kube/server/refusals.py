@@ -61,5 +61,9 @@ class NoRoom(Unavailable):
     """The disk is full: nothing new is stored until there is room."""
 
 
+class NoLog(Refused):
+    """What a container prints cannot be had, at least not yet."""
+
+
 class Misaddressed(Refused):
     """What is written says that it is another object than the one of its address."""

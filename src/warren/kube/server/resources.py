@@ -18,6 +18,10 @@ ALL_VERBS: Final = (
 )  # fmt: skip
 
 
+LOG: Final = "log"
+"""The subresource of pods that is what they print."""
+
+
 class Invalid(client.Invalid):
     """An object does not fit its schema; `causes` are all the reasons."""
 
@@ -65,8 +69,17 @@ class Resource:
     selectable: tuple[str, ...] = ()
     """The paths of fields that lists and watches can choose by, besides name and namespace."""
 
+    logs: bool = False
+    """Whether its objects print something."""
+
     since: int = 0
     """The version of the store in which its definition was written last."""
+
+    @property
+    def subresources(self) -> dict[str, tuple[str, ...]]:
+        """What can be asked of an object besides itself, by name, with the verbs for that."""
+        status = {"status": ("get", "patch", "update")} if self.status else {}
+        return {**status, **({LOG: ("get",)} if self.logs else {})}
 
     def conformed(
         self,

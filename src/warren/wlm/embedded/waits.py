@@ -1,7 +1,7 @@
 """What users ask of their jobs' storage: `dws.waits`, for what jobs wait, and `dws.storage`."""
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from warren.dws.jobsnapshot import Job
@@ -15,7 +15,7 @@ _MOST = 1000
 def methods(
     job: Callable[[int], Job | None],
     waiting: Callable[[Iterable[int]], Mapping[int, str]],
-    storage: Callable[[int], Mapping[str, Any] | None],
+    storage: Callable[[int], Awaitable[Mapping[str, Any] | None]],
 ) -> Methods:
     """Return the topics. Users are told of their own jobs, the owner of all."""
 
@@ -33,7 +33,7 @@ def methods(
         number = request.payload.get("id")
         if type(number) is not int:
             raise RpcError(errno.EPROTO, "dws.storage takes id")
-        found = storage(number) if may_know(request.cred, number) else None
+        found = await storage(number) if may_know(request.cred, number) else None
         if found is None:
             raise RpcError(errno.ENOENT, "the job has no Workflow")
         return found

@@ -17,14 +17,15 @@ from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, Remove, key_of, merged
 from warren.kube.admission import User
 from warren.kube.client import NotFound
+from warren.kube.server import logs
 from warren.kube.server.access import reviews
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden
 from warren.kube.server.access.impersonation import acting
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
 from warren.kube.server.refusals import NoRoom
-from warren.kube.server.resources import Resource
-from warren.kube.server.rest import discovery, freshness, openapi, tables
+from warren.kube.server.resources import LOG, Resource
+from warren.kube.server.rest import discovery, freshness, openapi, podlogs, tables
 from warren.kube.server.rest.bodies import Bodies
 from warren.kube.server.rest.requests import RequestError, WriteRequest, flag, number, spelled_as
 from warren.kube.server.rest.selection import Selection
@@ -108,11 +109,14 @@ class ApiServer:
         components: Collection[str] = (),
         bodies: Bodies | None = None,
         quiet: float = QUIET,
+        printed: logs.Logs | None = None,
     ) -> None:
         """`components` are users whose work is under way, and for which room is set aside.
 
-        A watch that is silent for `quiet` seconds is told how far it is.
+        A watch that is silent for `quiet` seconds is told how far it is. What pods print is
+        `printed`.
         """
+        self._printed = printed
         self._components = components
         self._store = store
         self._clock = clock
@@ -255,9 +259,9 @@ class ApiServer:
         plural, name, subresource = (*rest, "", "")[:3]
         resource = self._store.resource(group, plural)
         unknown = resource is None or version not in resource.versions
-        if resource is None or unknown or subresource not in ("", "status") or len(rest) > 3:
+        if resource is None or unknown or len(rest) > 3:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
-        if subresource == "status" and not resource.status:
+        if subresource and subresource not in resource.subresources:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
         return _Target(resource, resource.kind(version), namespace, name, subresource)
 
@@ -265,9 +269,13 @@ class ApiServer:
         verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
         watches = verb == "list" and flag(request, "watch")
         self._allow_target(request, target, "watch" if watches else verb)
+        if target.subresource == LOG and request.method != "GET":
+            raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         if verb in _ADDING:
             self._demand_room(request[_USER])
         match request.method, bool(target.name):
+            case "GET", True if target.subresource == LOG:
+                return await self._log(request, target)
             case "GET", True:
                 self._store.reach(int(number(request, "resourceVersion") or 0))
                 found = self._store.get(target.kind, target.key)
@@ -468,6 +476,25 @@ class ApiServer:
             bookmarks=bookmarks,
         )
         return response
+
+    async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
+        pod = self._store.get(target.kind, target.key)
+        asked = podlogs.asked(request, pod)
+        logs.demand_begun(pod, asked.container)
+        if self._printed is None:
+            raise NotFound("what pods print is not kept by this cluster")
+
+        def ended() -> bool:
+            try:
+                now = self._store.get(target.kind, target.key)
+            except NotFound:
+                return True
+            # One that has taken its name prints elsewhere.
+            same = now["metadata"]["uid"] == pod["metadata"]["uid"]
+            return not (same and asked.follow) or logs.has_ended(now, asked.container)
+
+        opened = self._printed.open(pod, asked.container, asked.lines)
+        return await podlogs.answer(request, opened, asked.most, ended)
 
     async def _review(
         self, request: web.Request, group: str, plural: str, namespace: str

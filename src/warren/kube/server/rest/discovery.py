@@ -57,10 +57,8 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
         short = {"shortNames": resource.short_names} if resource.short_names else {}
         categories = {"categories": resource.categories} if resource.categories else {}
         listed.append({**entry, **short, **categories})
-        if resource.status:
-            listed.append(
-                {**entry, "name": f"{resource.plural}/status", "verbs": ["get", "patch", "update"]}
-            )
+        for name, verbs in resource.subresources.items():
+            listed.append({**entry, "name": f"{resource.plural}/{name}", "verbs": verbs})
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

@@ -16,7 +16,7 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.server.access.impersonation import MayNot
-from warren.kube.server.refusals import Absent, Misaddressed, NoRoom, Stale, Taken, TooLarge
+from warren.kube.server.refusals import Absent, Misaddressed, NoLog, NoRoom, Stale, Taken, TooLarge
 from warren.kube.server.resources import Invalid
 from warren.kube.server.rest.requests import RequestError
 from warren.kube.server.schemas.apply import ApplyConflict
@@ -66,7 +66,7 @@ def failure(error: Exception) -> Failure | None:
             return Failure(409, "AlreadyExists", str(error), _about(error))
         case Stale():
             return Failure(409, "Conflict", str(error), _about(error))
-        case Misaddressed():
+        case Misaddressed() | NoLog():
             return Failure(400, "BadRequest", str(error))
         case NotFound():
             return Failure(404, "NotFound", str(error))

@@ -1,0 +1,56 @@
+"""What containers beside a job have printed, read for its record: bounded in size and in time."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+
+from warren.base.errors import WarrenError
+from warren.dws import podsummary
+from warren.dws.podsummary import Printing
+from warren.kube.client import LogReader
+
+log = structlog.get_logger()
+
+_SECONDS: Final = 10.0
+"""For how long a job's Teardown waits for all logs together."""
+
+_AT_ONCE: Final = 8
+
+
+class Printed:
+    """Reads the ends of logs."""
+
+    def __init__(self, reader: LogReader, seconds: float = _SECONDS) -> None:
+        self._reader = reader
+        self._seconds = seconds
+
+    async def text(self, logs: Sequence[Printing]) -> str:
+        """Return what is kept of some logs: of one that cannot be read, why not."""
+        most = podsummary.share(logs)
+        ends = asyncio.get_running_loop().time() + self._seconds
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def read(each: Printing) -> str:
+            try:
+                async with asyncio.timeout_at(ends), turns:
+                    return await self._end(each, most)
+            except (WarrenError, TimeoutError) as error:
+                reason = str(error) or f"it did not come within {self._seconds:g} s"
+                log.warning("log not read", pod=str(each.pod), reason=reason)
+                return f"(not read: {reason})"
+
+        found = await asyncio.gather(*map(read, logs))
+        return podsummary.text(dict(zip(logs, found, strict=True)))
+
+    async def _end(self, each: Printing, most: int) -> str:
+        """Return the last characters, which are in no more than so many lines."""
+        last = b""
+        pieces = self._reader.log(each.pod, each.container, most)
+        async with aclosing(pieces) as printed:  # type: ignore[type-var]
+            async for piece in printed:
+                # UTF-8 has no character of more than four bytes.
+                last = (last + piece)[-4 * most :]
+        return last.decode(errors="replace")[-most:]

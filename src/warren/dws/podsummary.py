@@ -1,0 +1,122 @@
+"""What there is to say of the containers beside a job: how they are, and what they have printed.
+
+A Job's pods come one after the other, so that the last one is how it is; each is one try.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from warren.base.objects import Key, Object
+from warren.dws.objects import read
+from warren.dws.pods import FAILED, ContainerStatus, Pod
+
+_MOST: Final = 100
+"""Pods that a summary names: those that failed first."""
+
+_WORDS: Final = 500
+"""Characters of the last words of each."""
+
+_JOB: Final = "batch.kubernetes.io/job-name"
+
+PRINTED: Final = 50_000
+"""Characters of what they have printed that are kept with a job's record."""
+
+_LOGS: Final = 50
+"""Containers that these are of."""
+
+
+def told(pods: Iterable[Object]) -> list[dict[str, Any]]:
+    """Return of each rabbit and Job the last pod, as JSON, and how many there have been."""
+    tries: dict[tuple[str, str], list[Pod]] = {}
+    for raw in pods:
+        pod = read(raw, Pod)
+        of_job = pod.metadata.labels.get(_JOB, pod.metadata.name)
+        tries.setdefault((pod.spec.node_name, of_job), []).append(pod)
+    last = [(rabbit, _in_turn(tries[rabbit, job])) for rabbit, job in sorted(tries)]
+    last.sort(key=lambda each: each[1][-1].status.phase != FAILED)
+    return [_one(rabbit, each) for rabbit, each in last[:_MOST]]
+
+
+def _in_turn(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods of a Job in their order: one that has not ended is the last."""
+    return sorted(
+        pods, key=lambda each: (not each.has_ended, each.metadata.creation_timestamp or "")
+    )
+
+
+def _one(rabbit: str, tries: Sequence[Pod]) -> dict[str, Any]:
+    pod = tries[-1]
+    code, words = _end(pod)
+    return {
+        "rabbit": rabbit,
+        "pod": pod.metadata.name,
+        "phase": pod.status.phase,
+        "tries": len(tries),
+        "exit": code,
+        "words": words[-_WORDS:],
+    }
+
+
+def _end(pod: Pod) -> tuple[int | None, str]:
+    """Return a pod's exit code and last words: those of the container that has failed, if any.
+
+    Where nothing of it runs yet, the words are what it waits for.
+    """
+    states = [each.state for each in _statuses(pod)]
+    ended = [each.terminated for each in states if each.terminated is not None]
+    why = pod.status.message or pod.status.reason or ""
+    for each in ended:
+        if each.exit_code:
+            return each.exit_code, (each.message or why).strip()
+    for state in states:
+        if state.waiting is not None:
+            return None, why or state.waiting.message or state.waiting.reason or ""
+    return (0 if states and len(ended) == len(states) else None), why
+
+
+def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    status = pod.status
+    return (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+
+
+class Printing(NamedTuple):
+    """A container of a pod that may have printed something."""
+
+    pod: Key
+    container: str
+
+
+def printing(pods: Iterable[Object]) -> list[Printing]:
+    """Return the containers whose logs are kept with the record: those that failed first.
+
+    Of those that prepare a pod, only where they failed.
+    """
+    found: list[tuple[bool, Printing]] = []
+    for raw in pods:
+        pod = read(raw, Pod)
+        for each in _statuses(pod):
+            failed = each.state.terminated is not None and each.state.terminated.exit_code != 0
+            prepares = each in (pod.status.init_container_statuses or ())
+            if each.state.waiting is None and (failed or not prepares):
+                found.append((not failed, Printing(pod.metadata.key, each.name)))
+    return [each for _, each in sorted(found)[:_LOGS]]
+
+
+def share(logs: Sequence[Printing]) -> int:
+    """Return how many characters each of some logs may have."""
+    return PRINTED // max(1, len(logs))
+
+
+def text(logs: Mapping[Printing, str]) -> str:
+    """Return what is kept: the end of a log as it is, or those of several below their names."""
+    most = share([*logs])
+    if len(logs) == 1:
+        return next(iter(logs.values()))[-most:]
+    return "\n".join(_named(logs, most))
+
+
+def _named(logs: Mapping[Printing, str], most: int) -> Iterator[str]:
+    for each, printed in logs.items():
+        head = f"==> {each.pod.name} {each.container} <==\n"
+        left = max(0, most - len(head) - 1)
+        yield head + (printed[-left:] if left else "")

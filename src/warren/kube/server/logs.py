@@ -1,0 +1,88 @@
+"""What the containers of pods print: the port to where that is kept, and what can be had of it.
+
+A real API server asks the kubelets. The sentences are Kubernetes'.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+from warren.base.objects import Object
+from warren.kube.server.refusals import NoLog
+
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class Log(Protocol):
+    """What one container prints."""
+
+    async def read(self) -> bytes:
+        """Return the next piece; an empty one where there is no more as yet.
+
+        Raises NotFound where nothing of the pod is kept, and Unavailable where it cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave it."""
+        ...
+
+
+class Logs(Protocol):
+    """What the containers of pods print."""
+
+    def open(self, pod: Object, container: str, lines: int | None) -> Log:
+        """Open what a container has printed, or so many of its last lines."""
+        ...
+
+
+def container_of(pod: Object, name: str) -> str:
+    """Return the container whose log is meant: there is no choice where there is one.
+
+    Raises NoLog where it is not known.
+    """
+    of_pod = pod["metadata"]["name"]
+    containers, preparing = [*_named(pod, "containers")], [*_named(pod, "initContainers")]
+    if not name and len(containers) == 1:
+        return containers[0]
+    if not name:
+        others = f" or one of the init containers: [{' '.join(preparing)}]" if preparing else ""
+        words = f"a container name must be specified for pod {of_pod}, choose one of: "
+        raise NoLog(f"{words}[{' '.join(containers)}]{others}")
+    if name not in (*containers, *preparing):
+        raise NoLog(f"container {name} is not valid for pod {of_pod}")
+    return name
+
+
+def _named(pod: Object, field: str) -> Iterator[str]:
+    for each in (pod.get("spec") or {}).get(field) or ():
+        yield str(each.get("name"))
+
+
+def demand_begun(pod: Object, container: str) -> None:
+    """Raise NoLog where a container has not begun, and not ended either."""
+    name = pod["metadata"]["name"]
+    if not (pod.get("spec") or {}).get("nodeName"):
+        raise NoLog(f"pod {name} does not have a host assigned")
+    state = _state(pod, container)
+    if "running" in state or "terminated" in state or _phase(pod) in _OVER:
+        return
+    reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
+    raise NoLog(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+
+
+def has_ended(pod: Object, container: str) -> bool:
+    """Return whether a container prints no more."""
+    return _phase(pod) in _OVER or "terminated" in _state(pod, container)
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase"))
+
+
+def _state(pod: Object, container: str) -> dict[str, Any]:
+    status = pod.get("status") or {}
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for each in status.get(field) or ():
+            if each.get("name") == container:
+                return each.get("state") or {}
+    return {}

@@ -1,0 +1,95 @@
+"""What containers have printed, as clients ask for it: `pods/NAME/log`."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from warren.base.objects import Object
+from warren.kube.client import Unavailable
+from warren.kube.server.logs import Log, container_of
+from warren.kube.server.rest.requests import RequestError, flag, number
+
+PAUSE: Final = 0.25
+"""Seconds after which it is looked for more that a container has printed, where it is followed."""
+
+_UNTIMED: Final = ("sinceSeconds", "sinceTime")
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """How much of which container's log is asked for."""
+
+    container: str
+    lines: int | None
+    most: int | None
+    """Bytes."""
+    follow: bool
+
+
+def asked(request: web.Request, pod: Object) -> LogRequest:
+    """Read the parameters of a request. Raises RequestError and NoLog for what cannot be had."""
+    name = pod["metadata"]["name"]
+    container = container_of(pod, request.query.get("container", ""))
+    if flag(request, "previous"):
+        words = f'previous terminated container "{container}" in pod "{name}" not found'
+        raise RequestError(400, "BadRequest", words)
+    for each in _UNTIMED:
+        if request.query.get(each):
+            raise RequestError(400, "BadRequest", f"{each}: {_NO_TIMES}; ask for tailLines")
+    if flag(request, "timestamps"):
+        raise RequestError(400, "BadRequest", f"timestamps: {_NO_TIMES}")
+    stream = request.query.get("stream") or "All"
+    if stream != "All":
+        words = f"stream: {stream} is not told from the rest here, ask for All"
+        raise RequestError(400, "BadRequest", words)
+    lines, most = number(request, "tailLines"), number(request, "limitBytes")
+    if most and not int(most):
+        raise RequestError(422, "Invalid", "limitBytes: Invalid value: 0: must be greater than 0")
+    return LogRequest(
+        container=container,
+        lines=int(lines) if lines else None,
+        most=int(most) if most else None,
+        follow=flag(request, "follow"),
+    )
+
+
+_NO_TIMES: Final = "when a line was printed is not kept here"
+
+
+async def answer(
+    request: web.Request,
+    opened: Log,
+    most: int | None,
+    ended: Callable[[], bool],
+    pause: float = PAUSE,
+) -> web.StreamResponse:
+    """Send what is printed until all is `ended`, and at most so many bytes."""
+    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+    with closing(opened) as log:
+        # What there is when it has ended is all: this is known before it is read.
+        last = ended()
+        piece = await log.read()
+        await response.prepare(request)
+        try:
+            while piece or not last:
+                if piece:
+                    await response.write(piece if most is None else piece[:most])
+                    most = None if most is None else most - len(piece)
+                    if most is not None and most <= 0:
+                        break
+                elif request.transport is None:
+                    break  # the client is gone
+                else:
+                    await asyncio.sleep(pause)
+                last = ended()
+                piece = await log.read()
+        except ConnectionError:
+            pass  # it has hung up
+        except Unavailable:
+            if request.transport is not None:
+                request.transport.abort()  # no end that looks like one
+    return response

@@ -1,0 +1,183 @@
+"""What the containers of this machine's pods print, in files beside what remembers the pods.
+
+Their writer is `podprocess`: a file, and the one before, which it replaces. Readers open them below
+the pod's directory and through no link, whatever a pod says that it is called.
+"""
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from warren.base.objects import Object
+from warren.kube.client import NotFound, Unavailable
+from warren.node.beneath import NotAFile, open_to_read
+from warren.node.threads import in_thread
+
+_PIECE: Final = 2**16
+"""Bytes that are read at a time."""
+
+_BELOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class PodLogs:
+    """The logs of the pods of some nodes."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` has a directory for each node, and that one for each pod, by its uid."""
+        self._directory = directory
+
+    def open(self, pod: Object, container: str, lines: int | None) -> "PodLog":
+        """Open what a container has printed, or so many of its last lines."""
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        place = (node, str(pod["metadata"]["uid"]))
+        return PodLog(self._directory, place, container, lines)
+
+
+class PodLog:
+    """What one container prints: a file, and those that come after it.
+
+    Nothing is opened before it is read.
+    """
+
+    def __init__(
+        self, directory: Path, place: tuple[str, str], container: str, lines: int | None
+    ) -> None:
+        self._top = directory
+        self._place = place
+        self._name = f"{container}.log"
+        self._lines = lines
+        self._directory: int | None = None
+        self._file: int | None = None
+
+    async def read(self) -> bytes:
+        """Return the next piece; an empty one where there is no more as yet.
+
+        Raises NotFound where nothing of the pod is here, and Unavailable where it cannot be read.
+        """
+        return await in_thread(self._read)
+
+    def close(self) -> None:
+        """Leave it."""
+        for each in (self._file, self._directory):
+            if each is not None:
+                os.close(each)
+        self._file = self._directory = None
+
+    def _read(self) -> bytes:
+        try:
+            if self._directory is None:
+                self._directory = self._entered()
+                if self._lines is not None:
+                    self._file = self._at_lines(self._lines)
+            while True:
+                # Before the read: a file that another has followed is not written to any more,
+                # and its end is its end.
+                following = self._following()
+                data = os.read(self._file, _PIECE) if self._file is not None else b""
+                if data or following is None:
+                    _close(following)
+                    return data
+                _close(self._file)
+                self._file = following
+        except OSError as error:
+            raise Unavailable(f"{self._name} cannot be read: {error.strerror}.") from error
+
+    def _entered(self) -> int:
+        """Return the directory of the pod, open."""
+        try:
+            if any("/" in each or each.startswith(".") for each in (*self._place, self._name)):
+                raise FileNotFoundError
+            opened = os.open(self._top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            for each in self._place:
+                above = opened
+                try:
+                    opened = os.open(each, _BELOW, dir_fd=above)
+                finally:
+                    os.close(above)
+        except (OSError, ValueError) as error:
+            node, uid = self._place
+            words = f"nothing is here of what the pod {uid} on {node!r} has printed"
+            raise NotFound(words) from error
+        return opened
+
+    def _following(self) -> int | None:
+        """Return the file after the one that is read, open; None if there is none as yet."""
+        newest, older = self._kept()
+        # The newer one was opened first. If it has become the older one since, it is both.
+        if newest is not None and self._is_read(newest):
+            _close(newest, older)
+            return None
+        if older is None or self._is_read(older):
+            _close(older)
+            return newest
+        _close(newest)
+        return older
+
+    def _at_lines(self, lines: int) -> int | None:
+        """Return the file in which the last lines begin, at that place."""
+        newest, older = self._kept()
+        if newest is not None and older is not None and os.path.sameopenfile(newest, older):
+            _close(newest)
+            newest = None
+        files = [each for each in (newest, older) if each is not None]
+        if not files:
+            return None
+        printed = next((each for each in files if os.fstat(each).st_size), files[0])
+        # The end of a line that is the last begins no other.
+        breaks = lines + _ends_line(printed)
+        for begun in files:
+            breaks = _go_back(begun, breaks)
+            if not breaks:
+                break
+        _close(*(each for each in files if each != begun))
+        return begun
+
+    def _kept(self) -> tuple[int | None, int | None]:
+        return self._opened(self._name), self._opened(f"{self._name}.1")
+
+    def _opened(self, name: str) -> int | None:
+        assert self._directory is not None
+        try:
+            return open_to_read(name, self._directory)[0]
+        except (FileNotFoundError, NotAFile):
+            return None
+        except OSError as error:
+            if error.errno != errno.ELOOP:  # a link is no file of ours
+                raise
+            return None
+
+    def _is_read(self, file: int) -> bool:
+        return self._file is not None and os.path.sameopenfile(file, self._file)
+
+
+def _close(*files: int | None) -> None:
+    for each in files:
+        if each is not None:
+            os.close(each)
+
+
+def _ends_line(file: int) -> bool:
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) == b"\n"
+
+
+def _go_back(file: int, breaks: int) -> int:
+    """Go from the end of a file back over so many line breaks, to behind the last of these.
+
+    Return how many of them are not in it; then it is at its beginning.
+    """
+    end = os.lseek(file, 0, os.SEEK_END)
+    while end and breaks:
+        start = max(0, end - _PIECE)
+        piece = os.pread(file, end - start, start)
+        at = len(piece)
+        while (at := piece.rfind(b"\n", 0, at)) >= 0:
+            breaks -= 1
+            if not breaks:
+                os.lseek(file, start + at + 1, os.SEEK_SET)
+                return 0
+        end = start
+    if breaks:
+        os.lseek(file, 0, os.SEEK_SET)
+    return breaks

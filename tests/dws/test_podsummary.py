@@ -1,0 +1,138 @@
+"""What is told of containers beside a job, and which logs are kept of them."""
+
+from typing import Any
+
+import pytest
+
+from tests.dws.builders import JOBDW, workflow
+from tests.dws.test_conduct import at, job, notes, seen
+from warren.base.objects import Key, Object
+from warren.dws import podsummary
+from warren.dws.binding import Phase
+from warren.dws.conduct import decide, needs_pods
+from warren.dws.jobactions import SUMMARY, KeepPrinted, Note
+from warren.dws.objects import Workflow
+from warren.dws.podsummary import PRINTED, Printing
+
+CONTAINER = "#DW container name=beside profile=index"
+RUNNING = {"running": {"startedAt": "2026-11-24T12:00:00Z"}}
+
+
+def ended(code: int, message: str = "") -> Object:
+    return {"terminated": {"exitCode": code, "message": message}}
+
+
+def pod(
+    name: str = "p", phase: str = "Running", rabbit: str = "r0", made: str = "1", **status: Any
+) -> dict[str, Any]:
+    labels = {"batch.kubernetes.io/job-name": f"wf-{rabbit}"}
+    metadata = {"name": name, "namespace": "default", "labels": labels}
+    return {
+        "metadata": {**metadata, "creationTimestamp": f"2026-11-24T12:00:0{made}Z"},
+        "spec": {"nodeName": rabbit},
+        "status": {"phase": phase, **status},
+    }
+
+
+def states(**containers: Object) -> list[Object]:
+    return [{"name": name, "state": state} for name, state in containers.items()]
+
+
+def test_each_rabbit_has_its_last_pod_with_how_many_there_were() -> None:
+    pods = [
+        pod("b", "Succeeded", made="2", containerStatuses=states(app=ended(0))),
+        pod("a", "Failed", made="1", containerStatuses=states(app=ended(3, "no data\n"))),
+        pod("c", "Failed", "r1", containerStatuses=states(app=ended(3, "no\ndata\n"))),
+    ]
+    assert podsummary.told(pods) == [
+        {
+            "rabbit": "r1", "pod": "c", "phase": "Failed", "tries": 1, "exit": 3,
+            "words": "no\ndata",
+        },
+        {"rabbit": "r0", "pod": "b", "phase": "Succeeded", "tries": 2, "exit": 0, "words": ""},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        ({}, None, ""),
+        ({"containerStatuses": states(app=RUNNING)}, None, ""),
+        ({"containerStatuses": states(app=RUNNING, other=ended(0))}, None, ""),
+        ({"containerStatuses": states(app=RUNNING, other=ended(2, "bad"))}, 2, "bad"),
+        ({"containerStatuses": states(app={"waiting": {"reason": "PodInitializing"}}),
+          "initContainerStatuses": states(first=ended(4))}, 4, ""),
+        ({"containerStatuses": states(app={"waiting": {"reason": "E", "message": "no image"}})},
+         None, "no image"),
+        ({"containerStatuses": [], "reason": "Unfit", "message": "it cannot be"}, None,
+         "it cannot be"),
+        ({"containerStatuses": states(app=ended(137)), "reason": "DeadlineExceeded"}, 137,
+         "DeadlineExceeded"),
+    ],
+)  # fmt: skip
+def test_its_words_are_those_of_what_failed_or_of_what_it_waits_for(
+    status: Object, code: int | None, words: str
+) -> None:
+    (found,) = podsummary.told([pod(**status)])
+    assert (found["exit"], found["words"]) == (code, words)
+
+
+def test_a_summary_is_bounded_and_names_what_failed_first() -> None:
+    long = ended(1, "x" * 2000)
+    pods = [pod(f"p{each}", "Running", f"r{each:03}") for each in range(200)]
+    pods.append(pod("bad", "Failed", "r999", containerStatuses=states(app=long)))
+    found = podsummary.told(pods)
+    assert (len(found), found[0]["pod"], len(found[0]["words"])) == (100, "bad", 500)
+
+
+def test_the_logs_of_what_has_run_are_kept_those_that_failed_first() -> None:
+    pods = [
+        pod("a", containerStatuses=states(app=ended(0), other=RUNNING),
+            initContainerStatuses=states(first=ended(0))),
+        pod("b", containerStatuses=states(app={"waiting": {"reason": "PodInitializing"}}),
+            initContainerStatuses=states(first=ended(1))),
+    ]  # fmt: skip
+    assert podsummary.printing(pods) == [
+        Printing(Key("default", "b"), "first"),
+        Printing(Key("default", "a"), "app"),
+        Printing(Key("default", "a"), "other"),
+    ]
+
+
+def test_one_log_is_kept_as_it_is_and_several_below_their_names() -> None:
+    one, two = Printing(Key("default", "a"), "app"), Printing(Key("default", "b"), "app")
+    assert podsummary.text({one: "words\n"}) == "words\n"
+    assert podsummary.text({one: "x" * (PRINTED + 1)}) == "x" * PRINTED
+    assert podsummary.text({one: "words\n", two: "more\n"}) == (
+        "==> a app <==\nwords\n\n==> b app <==\nmore\n"
+    )
+    assert len(podsummary.text({one: "x" * PRINTED, two: "y" * PRINTED})) <= PRINTED
+
+
+# With the record
+
+
+def ending(*directives: str, desired: str = "PostRun") -> Workflow:
+    return workflow(*directives, state=desired, ready=False)
+
+
+def test_pods_matter_while_a_job_with_containers_ends() -> None:
+    assert needs_pods(seen(job(Phase.ENDING), ending(JOBDW, CONTAINER)))
+    assert not needs_pods(seen(job(Phase.ENDING), ending(JOBDW)))
+    assert not needs_pods(seen(job(Phase.RUNNING), ending(JOBDW, CONTAINER)))
+    assert not needs_pods(seen(job(Phase.ENDING), ending(JOBDW, CONTAINER, desired="Teardown")))
+    assert not needs_pods(seen(job(Phase.ENDING)))
+
+
+def test_containers_are_in_the_record_and_their_logs_before_teardown_is_asked_for() -> None:
+    pods = [pod("a", "Failed", containerStatuses=states(app=ended(3, "no data")))]
+    actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut"), pods=pods))
+    (told,) = [each.value for each in actions if isinstance(each, Note) and each.key == SUMMARY]
+    assert [each["words"] for each in told["containers"]] == ["no data"]
+    assert KeepPrinted((Printing(Key("default", "a"), "app"),)) in actions[:-1]
+    assert "rabbit_container_log" not in notes(actions)
+
+
+def test_a_job_without_pods_keeps_no_log() -> None:
+    actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut")))
+    assert [each for each in actions if isinstance(each, KeepPrinted)] == []
