@@ -11,7 +11,15 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive
-from warren.dws import children, containerprofiles, containers, kinds, ports, staging
+from warren.dws import (
+    children,
+    containerauth,
+    containerprofiles,
+    containers,
+    kinds,
+    ports,
+    staging,
+)
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import GLOBAL, ContainerProfile
 from warren.dws.containers import Application, Volume
@@ -150,6 +158,18 @@ def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome
     }
     made = Create(kind=kinds.CONTAINER_PROFILE, object=copy)
     return Outcome(writes=[made], waiting="status pending")
+
+
+def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Have the token made that containers know the job by, if they need one; reserve ports."""
+    if containerauth.is_on(snapshot.workflow):
+        found = snapshot.token or containerauth.Found()
+        missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
+        if missing is not None:
+            # In other words each time: what is written of it wakes the Workflow again.
+            what = "its token" if found.key is not None else "the key of its token"
+            return Outcome(writes=[missing], waiting=f"waits for {what}")
+    return reserve_ports(snapshot, index, directive)
 
 
 def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.directives import capacity
 from warren.directives.diagnostics import listed
-from warren.dws import kinds
+from warren.dws import containerauth, kinds
 from warren.dws.objects import Malformed, Meta, read
 from warren.dws.profiles import ProfileMistake
 
@@ -31,7 +31,7 @@ CONFIG: Final = "nnf-config"
 PASSWD: Final = "passwd"
 SHADOW: Final = "shadow"
 HOST_PASSWD: Final = "host-passwd"
-_RESERVED: Final = (PASSWD, SHADOW, HOST_PASSWD)
+_RESERVED: Final = (PASSWD, SHADOW, HOST_PASSWD, *containerauth.VOLUMES)
 
 
 def argument(name: str) -> str:

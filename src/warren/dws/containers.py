@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import children, labels
+from warren.dws import children, containerauth, labels
 from warren.dws.containerprofiles import (
     CONFIG,
     HOST_PASSWD,
@@ -216,6 +216,7 @@ class Application:
             yield each.source()
         if self.config() is not None:
             yield {"name": CONFIG, "configMap": {"name": self.config_name}}
+        yield from containerauth.volumes(self.workflow)
 
     @property
     def _identity(self) -> Object:
@@ -263,6 +264,7 @@ class Application:
         found = {
             **{each.need.argument: _place(container, each) for each in self.volumes},
             **self.variables(),
+            **containerauth.variables(self.workflow),
             "DW_WORKFLOW_NAME": meta.name,
             "DW_WORKFLOW_NAMESPACE": meta.namespace,
         }
@@ -282,6 +284,7 @@ class Application:
         for each in self.volumes:
             if each.name not in named:
                 yield {"name": each.name, "mountPath": each.place}
+        yield from containerauth.mounts(self.workflow)
 
 
 def _place(container: Mapping[str, Any], volume: Volume) -> str:
