@@ -62,6 +62,7 @@ from warren.wlm.embedded.online import OnlineNodes
 from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.presets import Presets
+from warren.wlm.embedded.tokens import WorkflowTokens
 from warren.wlm.embedded.validator import StorageValidator
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         "persistent",
         PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
     )
+    tokens = WorkflowTokens(client, lambda job: built.manager.found(JobId(job)).job.userid)
+    built.bus.register(tokens.name, tokens.methods())
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
     drains = _DrainPolicies(rabbit, built.resources)
 

@@ -145,7 +145,7 @@ def _der(pem: bytes) -> bytes:
 
 
 def signed(key: bytes, now: float) -> bytes:
-    """Return a token (RFC 7519) signed with a key (HS256), issued now."""
+    """Return a JSON Web Token that is signed with a key (HS256), issued now."""
     header = _part({"alg": "HS256", "typ": "JWT"})
     claims = _part({"sub": "user-container", "iat": int(now)})
     text = header + b"." + claims
