@@ -1,7 +1,10 @@
 """Containers beside jobs, with real ones: what they read, write, serve and leave behind."""
 
 import asyncio
+import base64
+import hmac
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,9 +18,10 @@ import pytest
 
 from tests.journeys.conftest import Cluster, running, wait_for
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
-from warren.dws import kinds
+from warren.dws import containerauth, kinds
 from warren.kube import http, kubeconfig
 from warren.kube.perform import perform
+from warren.kube.server.access import tls
 
 BUILD = Path(__file__).parents[2] / "examples" / "containers" / "busybox" / "build"
 
@@ -99,12 +103,14 @@ def profile(cluster: Cluster, script: str, container: Object | None = None, **da
     return name
 
 
-def submitted(cluster: Cluster, name: str, tasks: str, *more: str, nodes: int = 2) -> str:
+def submitted(
+    cluster: Cluster, name: str, tasks: str, *more: str, nodes: int = 2, storage: str = ""
+) -> str:
     """Submit a job beside which a profile's application runs, and return its id."""
     script = cluster.script(
         f"{name}.sh",
         tasks,
-        "#DW jobdw type=gfs2 capacity=64MiB name=fast",
+        f"#DW jobdw type=gfs2 capacity=64MiB name=fast {storage}".rstrip(),
         f"#DW container name=beside profile={name} DW_JOB_data=fast",
         *more,
     )
@@ -211,6 +217,52 @@ def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) ->
     )
     job = submitted(cluster, profile(cluster, script), f"sleep 2; {STOP}", nodes=4)
     assert finished(cluster, job)[0] == 0
+
+
+# Tokens
+
+
+def test_the_application_has_the_key_of_the_token_that_its_job_has(cluster: Cluster) -> None:
+    name = profile(
+        cluster, f'for each in /data/*; do cat "$TOKEN_KEY_PATH" > "$each/key"; done; {WAITS}'
+    )
+    job = submitted(
+        cluster,
+        name,
+        f'echo "token=$DW_WORKFLOW_TOKEN"; cat "$DW_JOB_fast/key"; {STOP}',
+        storage="requires=user-container-auth",
+        nodes=1,
+    )
+    status, output = finished(cluster, job)
+    assert status == 0
+    (token,) = [line[6:] for line in output.splitlines() if line.startswith("token=")]
+    text, _, signature = token.rpartition(".")
+    pem = re.findall("-----BEGIN EC PRIVATE KEY-----(.*?)-----END", output, re.DOTALL)[0]
+    key = base64.b64decode(pem)
+    expected = base64.urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256"))
+    assert signature == expected.rstrip(b"=").decode()
+    wait_for(lambda: cluster.objects(kinds.SECRET) == [])
+
+
+def test_an_application_is_asked_to_end_when_the_tasks_have_ended(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # It does not know TLS: that somebody comes, and goes after a second, is its sign.
+    ports = {"ports": [{"name": "https", "containerPort": 443}]}
+    name = profile(cluster, "nc -l -p 443 > /dev/null; true", ports)
+    tls.ensure(tmp_path / "pki")
+    certificate = base64.b64encode(tls.authority(tmp_path / "pki")).decode()
+    secret = {
+        "metadata": {"name": containerauth.TLS, "namespace": "default"},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": certificate, "tls.key": ""},
+    }
+    key = Key("default", containerauth.TLS)
+    write(cluster, Create(kind=kinds.SECRET, object=secret))
+    try:
+        assert finished(cluster, submitted(cluster, name, "true"))[0] == 0
+    finally:
+        write(cluster, Remove(kind=kinds.SECRET, key=key))
 
 
 # Success and failure

@@ -22,6 +22,7 @@ from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
 from warren.controllers.ports import PortController
 from warren.controllers.rabbits import SystemController
+from warren.controllers.shutdowns import ShutdownController
 from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
@@ -294,6 +295,7 @@ def controllers(
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
         PortController(client(), informers, clock).reconciler,
+        ShutdownController(client(), informers).reconciler,
         SystemStorageController(client(), informers).reconciler,
         GlobalFileSystemController(client(), informers).reconciler,
         EventRecorder(client(), informers, clock).reconciler,

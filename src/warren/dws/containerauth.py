@@ -162,7 +162,16 @@ def _base64url(content: bytes) -> bytes:
 
 def token_of(secret: Object) -> str | None:
     """Return the token that a Secret has; None where it has none."""
-    content = (secret.get("data") or {}).get(_TOKEN)
+    return _entry(secret, _TOKEN)
+
+
+def authority_of(secret: Object) -> str | None:
+    """Return what vouches for containers, of the Secret `TLS`; None where it has nothing."""
+    return _entry(secret, "tls.crt")
+
+
+def _entry(secret: Object, name: str) -> str | None:
+    content = (secret.get("data") or {}).get(name)
     return base64.b64decode(content).decode() if content else None
 
 

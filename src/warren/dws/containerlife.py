@@ -10,7 +10,7 @@ from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
-from warren.directives.parse import Directive
+from warren.directives.parse import Directive, parse
 from warren.dws import (
     children,
     containerauth,
@@ -33,6 +33,16 @@ _LIFETIMES: Final = {containerprofiles.JOB: "job", containerprofiles.PERSISTENT:
 def is_wanted(directives: Sequence[str]) -> bool:
     """Return whether some directive may be one for containers."""
     return any("container" in text for text in directives)
+
+
+def index_of(directives: Sequence[str]) -> int | None:
+    """Return the index of the directive for containers: there is one at most."""
+    found = (index for index, text in enumerate(directives) if _is_container(text))
+    return next(found, None)
+
+
+def _is_container(text: str) -> bool:
+    return parse(text).command.text == "container"
 
 
 # What a directive names
