@@ -223,6 +223,16 @@ def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) ->
 
 
 def test_the_application_has_the_key_of_the_token_that_its_job_has(cluster: Cluster) -> None:
+    assert_known(cluster)
+
+
+def test_so_it_is_where_controllers_and_instance_are_processes_with_roles(tmp_path: Path) -> None:
+    for each in running(prepared(Cluster(tmp_path, "--computes", "1", "--separate"))):
+        assert_known(begun(each))
+
+
+def assert_known(cluster: Cluster) -> None:
+    """Assert that an application can tell the requests of its job."""
     name = profile(
         cluster, f'for each in /data/*; do cat "$TOKEN_KEY_PATH" > "$each/key"; done; {WAITS}'
     )
