@@ -2,19 +2,21 @@
 
 import asyncio
 import base64
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from tests.controllers.alone import WORKFLOW, Api, alone, running
-from tests.dws.builders import meta, raw_workflow
+from tests.dws.builders import JOBDW, meta, raw_workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE
-from warren.base.objects import Key
+from warren.base.objects import Key, Kind
 from warren.controllers.shutdowns import HttpsAsking, ShutdownController
 from warren.dws import kinds, ports
 from warren.dws.shutdowns import AskShutdown
@@ -84,7 +86,7 @@ def test_containers_are_asked_every_two_seconds_until_they_have_ended() -> None:
 
         async def story(asked: Asked) -> None:
             assert len(asked.seen) == 1
-            await asyncio.sleep(2)
+            await asyncio.sleep(1.5)  # informers have had a second already
             assert len(asked.seen) == 2
             done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
             await api.change(kinds.JOB, Key("default", "wf-r0"), done, status=True)
@@ -104,12 +106,67 @@ def test_without_a_certificate_none_is_asked_and_without_a_token_none_is_sent() 
             await asyncio.sleep(10)
             assert asked.seen == []
             await api.add(kinds.SECRET, secret("nnf-dm-usercontainer-server-tls", tls_crt="CA"))
-            await api.change(kinds.WORKFLOW, KEY, {"status": {"message": "news"}})
+            await api.change(kinds.WORKFLOW, KEY, {"status": {"workflowToken": None}})
             assert [token for _, _, token in asked.seen] == [None]
 
         await postrun(api, story)
 
     alone(main)
+
+
+def woken(*workflows: Any) -> list[Key]:
+    """Return which of some Workflows are looked at when there is news of them."""
+    found: list[Key] = []
+
+    async def main(api: Api) -> None:
+        controller = ShutdownController(api, api.informers, Asked())
+        controller.reconciler.add = found.append  # type: ignore[method-assign, assignment]
+        async with running(api):
+            for each in workflows:
+                await api.add(kinds.WORKFLOW, each)
+
+    alone(main)
+    return found
+
+
+def test_workflows_that_wait_for_no_containers_are_not_looked_at() -> None:
+    assert woken(raw_workflow(BARE, state="PostRun")) == [KEY]
+    assert woken(raw_workflow(BARE, state="PostRun", ready=True)) == []
+    assert woken(raw_workflow(BARE, state="PreRun")) == []
+    assert woken(raw_workflow(JOBDW, state="PostRun")) == []
+
+
+def test_what_is_gone_or_not_there_yet_is_not_asked_for() -> None:
+    wf = raw_workflow(BARE, state="PostRun")
+    auth = "#DW jobdw type=gfs2 capacity=1GiB name=foo requires=user-container-auth"
+    copy = {**PROFILE, "metadata": meta("wf-0")}
+    broken = {**copy, "data": {**PROFILE["data"], "numPorts": "many"}}
+    manager = {
+        "metadata": meta(ports.MANAGER.name, ports.MANAGER.namespace),
+        "spec": {"systemConfiguration": {"name": "default", "namespace": "default"}},
+        "status": {"status": "SystemConfigurationNotFound"},
+    }
+    for there in (
+        (),
+        ((kinds.WORKFLOW, wf),),
+        ((kinds.WORKFLOW, raw_workflow(auth, state="PostRun")),),
+        ((kinds.WORKFLOW, wf), (kinds.CONTAINER_PROFILE, copy)),
+        ((kinds.WORKFLOW, wf), (kinds.PORT_MANAGER, manager)),
+        ((kinds.WORKFLOW, wf), (kinds.PORT_MANAGER, manager), (kinds.CONTAINER_PROFILE, copy)),
+        ((kinds.WORKFLOW, wf), (kinds.PORT_MANAGER, manager), (kinds.CONTAINER_PROFILE, broken)),
+    ):
+        alone(partial(_asks_none, there))
+
+
+async def _asks_none(there: Sequence[tuple[Kind, Any]], api: Api) -> None:
+    asked = Asked()
+    controller = ShutdownController(api, api.informers, asked)
+    async with running(api):
+        for kind, obj in there:
+            await api.add(kind, obj)
+        assert await controller.reconcile(KEY) is None
+    assert asked.seen == []
+    assert api.asked == []
 
 
 # Over HTTPS
@@ -120,11 +177,11 @@ async def container(tmp_path: Path, said: list[Any]) -> AsyncIterator[tuple[int,
     """Be a container that is asked; give its port, and the certificate that vouches for it."""
 
     async def answer(request: web.Request) -> web.Response:
-        said.append((request.path, await request.json(), dict(request.headers)))
+        said.append((request.path, await request.text(), dict(request.headers)))
         return web.Response(status=302, headers={"Location": "/elsewhere"})
 
     app = web.Application()
-    app.router.add_post("/{any:.*}", answer)
+    app.router.add_route("*", "/{any:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -149,9 +206,21 @@ def test_a_container_is_asked_once_with_the_token_and_its_answer_is_not_followed
 
     asyncio.run(main())
     [(path, body, headers)] = said
-    assert (path, body) == ("/shutdown", {"message": "shutdown"})
+    assert (path, json.loads(body)) == ("/shutdown", {"message": "shutdown"})
     assert headers["Authorization"] == "Bearer a.b.c"
     assert headers["X-Auth-Type"] == "XOAUTH2"
+
+
+def test_a_certificate_vouches_for_itself(tmp_path: Path) -> None:
+    said: list[Any] = []
+
+    async def main() -> None:
+        async with container(tmp_path, said) as (port, _):
+            own = (tmp_path / "server.crt").read_text()
+            await HttpsAsking(seconds=30).ask([ask(port), ask(port)], own, None)
+
+    asyncio.run(main())
+    assert len(said) == 2
 
 
 def test_no_token_is_told_to_what_no_certificate_vouches_for(tmp_path: Path) -> None:

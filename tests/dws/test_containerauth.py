@@ -94,6 +94,7 @@ def test_in_setup_the_key_is_made_first_and_then_a_token_that_is_signed_with_it(
     (second,) = made(writes, kinds.SECRET)
     assert second["metadata"]["name"] == "wf-token"
     assert driver(writes, 1)["message"] == "waits for its token"
+    assert "workflowToken" not in changes(writes, kinds.WORKFLOW)[0]["status"]
     token = containerauth.token_of(second) or ""
     header, claims, signature = token.split(".")
     assert unsigned(header) == {"alg": "HS256", "typ": "JWT"}
@@ -149,6 +150,13 @@ def test_a_secret_of_that_name_that_is_another_ones_is_not_used() -> None:
         assert "is not this Workflow's: delete it" in message
 
 
+def test_a_secret_may_have_other_owners_besides() -> None:
+    found = key_secret()
+    owners = [{"uid": "other"}, {"uid": "uid-wf"}]
+    shared = {**found, "metadata": meta("wf-token-server", ownerReferences=owners)}
+    assert made(set_up(Found(key=shared)), kinds.SECRET)
+
+
 def test_without_requires_nothing_of_it_is_made_and_ports_are_not_waited_with() -> None:
     writes = bare("Setup")
     assert not made(writes, kinds.SECRET)
@@ -177,6 +185,8 @@ def test_containers_find_key_and_certificate_where_variables_say() -> None:
     tls = {"secretName": "nnf-dm-usercontainer-server-tls", "optional": True}
     assert volumes["usercontainer-tls"] == tls
     assert volumes["usercontainer-token"] == {"secretName": "wf-token-server"}
+    plain = str(pod(application(BARE_PROFILE, workflow=workflow(BARE))))
+    assert "usercontainer" not in plain
 
 
 def test_no_job_is_told_its_token_by_its_workflow() -> None:
