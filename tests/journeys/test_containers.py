@@ -257,7 +257,7 @@ def assert_known(cluster: Cluster) -> None:
 def test_an_application_is_asked_to_end_when_the_tasks_have_ended(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    # It does not know TLS: that somebody comes, and goes after a second, is its sign.
+    # It does not know TLS: a connection that is given up after a second is its sign.
     ports = {"ports": [{"name": "https", "containerPort": 443}]}
     name = profile(cluster, "nc -l -p 443 > /dev/null; true", ports)
     tls.ensure(tmp_path / "pki")
