@@ -31,6 +31,7 @@ from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.persistent import PersistentController
 from warren.controllers.ports import PortController
 from warren.controllers.rabbits import SystemController
+from warren.controllers.shutdowns import ShutdownController
 from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
@@ -753,6 +754,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
         SystemController,
         GlobalFileSystemController,
         SystemStorageController,
+        ShutdownController,
     ):
         controller(nothing, informers)
     PersistentController(nothing, informers, SystemClock())
@@ -767,7 +769,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     containers = {("patch", "nnfportmanagers"), ("patch", "nnfportmanagers/status")}
     containers |= {(verb, "jobs") for verb in ("create", "delete", "patch")}
     containers |= {(verb, "nnfcontainerprofiles") for verb in ("create", "delete")}
-    containers |= {("create", each) for each in ("services", "configmaps", "secrets")}
+    containers |= {("create", each) for each in ("services", "configmaps")}
     containers |= {("create", "nnfcontainerdata")}
     known = actions - single | watching(*informers._informers) | again | containers
     assert needed("warren-controllers") == known

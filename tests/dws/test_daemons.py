@@ -28,6 +28,11 @@ def test_a_job_needs_what_its_breakdowns_require_each_once_and_in_order() -> Non
     assert daemons.required(breakdowns) == ("b", "a", "c")
 
 
+def test_the_token_for_containers_is_no_daemon() -> None:
+    asked = [breakdown(requires=["user-container-auth", "copy-offload"])]
+    assert daemons.required(asked) == ("copy-offload",)
+
+
 def test_a_daemon_that_is_not_known_is_a_fault_of_the_user_with_the_nearest_one() -> None:
     daemons.demand_known(["copy-offload"], ["copy-offload"])
     for known, words in (

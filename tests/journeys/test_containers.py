@@ -1,7 +1,10 @@
 """Containers beside jobs, with real ones: what they read, write, serve and leave behind."""
 
 import asyncio
+import base64
+import hmac
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,9 +19,10 @@ import yaml
 
 from tests.journeys.conftest import Cluster, running, wait_for
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove
-from warren.dws import kinds
+from warren.dws import containerauth, kinds
 from warren.kube import http, kubeconfig
 from warren.kube.perform import perform
+from warren.kube.server.access import tls
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "containers"
 
@@ -112,12 +116,13 @@ def submitted(
     *more: str,
     nodes: int = 2,
     storage: str = "DW_JOB_data",
+    about: str = "",
 ) -> str:
     """Submit a job beside which a profile's application runs, and return its id."""
     script = cluster.script(
         f"{name}.sh",
         tasks,
-        "#DW jobdw type=gfs2 capacity=64MiB name=fast",
+        f"#DW jobdw type=gfs2 capacity=64MiB name=fast {about}".rstrip(),
         f"#DW container name=beside profile={name} {storage}=fast",
         *more,
     )
@@ -313,6 +318,62 @@ def test_an_mpi_application_runs_over_two_rabbits(cluster: Cluster) -> None:
     assert status == 0, output
     assert "2 ranks, sum 1" in output
     assert {"rank 0 on", "rank 1 on"} <= {line.rpartition(" ")[0] for line in output.splitlines()}
+
+
+# Tokens
+
+
+def test_the_application_has_the_key_of_the_token_that_its_job_has(cluster: Cluster) -> None:
+    assert_known(cluster)
+
+
+def test_so_it_is_where_controllers_and_instance_are_processes_with_roles(tmp_path: Path) -> None:
+    for each in running(prepared(Cluster(tmp_path, "--computes", "1", "--separate"))):
+        assert_known(begun(each))
+
+
+def assert_known(cluster: Cluster) -> None:
+    """Assert that an application can tell the requests of its job."""
+    name = profile(
+        cluster, f'for each in /data/node-*; do cat "$TOKEN_KEY_PATH" > "$each/key"; done; {WAITS}'
+    )
+    job = submitted(
+        cluster,
+        name,
+        f'echo "token=$DW_WORKFLOW_TOKEN"; cat "$DW_JOB_fast/key"; {STOP}',
+        about="requires=user-container-auth",
+        nodes=1,
+    )
+    status, output = finished(cluster, job)
+    assert status == 0
+    (token,) = [line[6:] for line in output.splitlines() if line.startswith("token=")]
+    text, _, signature = token.rpartition(".")
+    pem = re.findall("-----BEGIN EC PRIVATE KEY-----(.*?)-----END", output, re.DOTALL)[0]
+    key = base64.b64decode(pem)
+    expected = base64.urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256"))
+    assert signature == expected.rstrip(b"=").decode()
+    wait_for(lambda: cluster.objects(kinds.SECRET) == [])
+
+
+def test_an_application_is_asked_to_end_when_the_tasks_have_ended(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # It does not know TLS: a connection that is given up after a second is its sign.
+    ports = {"ports": [{"name": "https", "containerPort": 443}]}
+    name = profile(cluster, "nc -l -p 443 > /dev/null; true", ports)
+    tls.ensure(tmp_path / "pki")
+    certificate = base64.b64encode(tls.authority(tmp_path / "pki")).decode()
+    secret = {
+        "metadata": {"name": containerauth.TLS, "namespace": "default"},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": certificate, "tls.key": ""},
+    }
+    key = Key("default", containerauth.TLS)
+    write(cluster, Create(kind=kinds.SECRET, object=secret))
+    try:
+        assert finished(cluster, submitted(cluster, name, "true"))[0] == 0
+    finally:
+        write(cluster, Remove(kind=kinds.SECRET, key=key))
 
 
 # Success and failure

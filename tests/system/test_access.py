@@ -125,6 +125,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "sched.prioritize": ILL_FORMED,
     "sched.resource-status": EVERYBODY,
     "sched.waits": EVERYBODY,
+    "workflow.token": (EPERM, ENOENT, EPERM),  # `test_tokens.py` asks for some
 }
 
 
@@ -134,6 +135,7 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
         "dws.storage": {"id": job},
+        "workflow.token": {"id": job},
         "dws.waits": {"ids": [job]},
         "sched.waits": {"ids": [job]},
         "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": "", "left": []},

@@ -204,10 +204,9 @@ def test_a_node_on_which_a_daemon_does_not_stop_gets_no_jobs_any_more() -> None:
 @pytest.mark.parametrize(
     ("site", "words"),
     [
-        (SITE, "Unknown word 'copy-ofload' in requires: it takes copy-offload or "
-               "user-container-manager. Did you mean 'copy-offload'?"),
-        ("", "Unknown word 'copy-ofload' in requires: this cluster offers none. "
-             "Leave it out, or ask an admin for it."),
+        (SITE, "Unknown word 'copy-ofload' in requires: it takes copy-offload, "
+               "user-container-auth or user-container-manager. Did you mean 'copy-offload'?"),
+        ("", "Unknown word 'copy-ofload' in requires: it takes user-container-auth."),
     ],
 )  # fmt: skip
 def test_a_daemon_that_the_site_does_not_have_is_refused(site: str, words: str) -> None:
@@ -350,7 +349,7 @@ def test_the_rules_in_force_say_which_daemons_there_are() -> None:
             for definition in command["ruleDefs"]
             if definition["key"] == "^requires$"
         }
-        patterns = ["^copy-offload$", "^user-container-manager$"]
+        patterns = ["^copy-offload$", "^user-container-auth$", "^user-container-manager$"]
         assert words == {"jobdw": patterns, "persistentdw": patterns}
         # Users, who need no rights in the API, ask the instance.
         guest = control.instance.bus.handle(control.instance.bus.owner + 1)

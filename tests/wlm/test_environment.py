@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,8 +30,17 @@ class OnlyNode:
 class Instance:
     """Answers watches of the eventlog, one after the other: with entries, or an error."""
 
-    def __init__(self, *watches: list[str | RpcError]) -> None:
+    def __init__(self, *watches: list[str | RpcError], tokens: Sequence[Any] = ()) -> None:
+        """`tokens` are the answers about the job's token, in their order."""
         self.watches = list(watches)
+        self.tokens = list(tokens)
+
+    async def rpc(self, topic: str, payload: Any) -> Any:
+        assert (topic, payload) == ("workflow.token", {"id": 1})
+        answer = self.tokens.pop(0)
+        if isinstance(answer, RpcError):
+            raise answer
+        return {"token": answer}
 
     async def stream(self, topic: str, payload: Any) -> AsyncIterator[dict[str, str]]:
         assert topic == "job-info.eventlog-watch"
@@ -42,12 +51,23 @@ class Instance:
             yield {"event": answer}
 
 
-def environment(*watches: list[str | RpcError], node: OnlyNode | None = None) -> dict[str, str]:
-    jobspec = {"attributes": {"system": {"dw": "#DW jobdw type=xfs capacity=1GiB name=a"}}}
+JOBDW = "#DW jobdw type=xfs capacity=1GiB name=a"
+CONTAINER = "#DW container name=b profile=c"
+
+
+def environment(
+    *watches: list[str | RpcError],
+    node: OnlyNode | None = None,
+    dw: str = JOBDW,
+    tokens: Sequence[Any] = (),
+) -> dict[str, str]:
+    jobspec = {"attributes": {"system": {"dw": dw}}}
     part = SimpleNamespace(job=1, jobspec=jobspec, host="n0")
-    shell: Any = SimpleNamespace(part=part, handle=Instance(*watches), environment={})
+    instance = Instance(*watches, tokens=tokens)
+    shell: Any = SimpleNamespace(part=part, handle=instance, environment={})
     virtual.run(DwsEnvironment(node or OnlyNode()).init(shell))
     assert shell.handle.watches == []
+    assert shell.handle.tokens == []
     return dict(shell.environment)
 
 
@@ -90,3 +110,28 @@ def test_a_node_that_the_job_has_lost_waits_for_no_storage() -> None:
     assert environment([LOST, EVENT], node=WithoutStorage()) == {"DW_JOB_a": "/node/mnt/a"}
     with pytest.raises(CannotRun, match="not mounted"):
         environment([EVENT], node=WithoutStorage())
+
+
+WITH = f"{JOBDW} requires=user-container-auth\n{CONTAINER}"
+
+
+def test_a_job_that_asked_for_it_has_the_token_of_its_containers() -> None:
+    found = environment([EVENT], dw=WITH, tokens=["a.b.c"])
+    assert found == {"DW_JOB_a": "/node/mnt/a", "DW_WORKFLOW_TOKEN": "a.b.c"}
+    for without in (f"{JOBDW} requires=user-container-auth", f"{JOBDW}\n{CONTAINER}"):
+        assert "DW_WORKFLOW_TOKEN" not in environment([EVENT], dw=without)
+
+
+def test_a_token_is_asked_for_again_while_the_instance_or_the_cluster_is_restarted() -> None:
+    later = [RpcError(errno.ECONNRESET), RpcError(errno.EAGAIN), "a.b.c"]
+    assert environment([EVENT], dw=WITH, tokens=later)["DW_WORKFLOW_TOKEN"] == "a.b.c"
+
+
+def test_a_job_whose_workflow_has_no_token_runs_without_one() -> None:
+    none = [RpcError(errno.ENOENT, "the job's Workflow has no token")]
+    assert "DW_WORKFLOW_TOKEN" not in environment([EVENT], dw=WITH, tokens=none)
+
+
+def test_a_job_whose_token_cannot_be_read_cannot_run() -> None:
+    with pytest.raises(CannotRun, match=r"no DW_WORKFLOW_TOKEN for the job: it is not yours"):
+        environment([EVENT], dw=WITH, tokens=[RpcError(errno.EPERM, "it is not yours")])

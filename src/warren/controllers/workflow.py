@@ -11,8 +11,20 @@ from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.persistent import Instances
 from warren.controllers.sshkeys import new_ssh_key
-from warren.dws import containerlife, driver, kinds, labels, nodelocal, persistent, ports, reports
+from warren.controllers.tokens import Tokens
+from warren.dws import (
+    containerauth,
+    containerlife,
+    driver,
+    kinds,
+    labels,
+    nodelocal,
+    persistent,
+    ports,
+    reports,
+)
 from warren.dws.batchjobs import BatchJob
+from warren.dws.containerauth import Found
 from warren.dws.objects import (
     Computes,
     DirectiveBreakdown,
@@ -69,6 +81,7 @@ class WorkflowController:
         informers.of(kinds.NODE)
         informers.of(kinds.PORT_MANAGER).listen(self._ports_changed)
         self._instances = Instances(client, informers)
+        self._tokens = Tokens(client)
         informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
         informers.of(kinds.SERVERS).listen(self._part_changed)
 
@@ -88,12 +101,15 @@ class WorkflowController:
         ]
         instances = {each.name: self._instances.seen(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
-        snapshot = self._snapshot(workflow, children, rabbits, instances)
+        token = await self._tokens.found(workflow)
+        snapshot = self._snapshot(workflow, children, rabbits, instances, token)
+        # No informer tells of Secrets.
+        unmade = token is not None and not containerauth.is_made(workflow, token)
         live = driver.needs_live_read(snapshot)
         writes = [] if live else driver.decide(snapshot)
         if not live and not driver.reports_error(workflow, writes):
             await perform(self._client, writes)
-            return containerlife.deadline(snapshot)
+            return REQUEUE_DELAY if unmade else containerlife.deadline(snapshot)
         own = labels.of_workflow(workflow)
         kept = [
             kind
@@ -105,9 +121,9 @@ class WorkflowController:
         instances = {each.name: await self._instances.read(each) for each in named}
         if not live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
-        found = self._snapshot(workflow, children, rabbits, instances)
+        found = self._snapshot(workflow, children, rabbits, instances, token)
         await perform(self._client, driver.decide(found))
-        return REQUEUE_DELAY if self._unseen(children) else None
+        return REQUEUE_DELAY if unmade or self._unseen(children) else None
 
     def _system_changed(self) -> None:
         """Wake the Workflows in error: nodes that they name may have joined."""
@@ -176,6 +192,7 @@ class WorkflowController:
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
         instances: Mapping[str, persistent.Instance | None],
+        token: Found | None,
     ) -> WorkflowSnapshot:
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
@@ -200,6 +217,7 @@ class WorkflowController:
             wiring=self._wiring(),
             places=self._places,
             **self._for_containers(workflow, children),
+            token=token,
             mount_prefix=self._mount_prefix,
             now=self._clock.now(),
         )

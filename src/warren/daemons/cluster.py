@@ -12,7 +12,7 @@ import warren
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Kind, Object, Remove, key_of
 from warren.daemons.site import Site
-from warren.dws import kinds
+from warren.dws import containerauth, kinds
 from warren.kube.client import AlreadyExists, Client
 from warren.kube.server.builtin import CRD, NAMESPACE
 
@@ -98,13 +98,12 @@ def _objects(site: Site, daemons: Collection[str]) -> Iterator[tuple[Kind, Objec
         yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
 
 
-_NONE: Final = "^$"
-"""A pattern that no word of a list has."""
-
-
 def _requiring(rule: Object, daemons: Collection[str]) -> Object:
-    """Return a rule whose commands take these words with `requires`, where they take any."""
-    patterns = [f"^{name}$" for name in sorted(daemons)] or [_NONE]
+    """Return a rule whose commands take these words with `requires`, where they take any.
+
+    The token for containers needs no daemon.
+    """
+    patterns = [f"^{name}$" for name in sorted({*daemons, containerauth.ASKED})]
     spec = [
         {
             **command,

@@ -22,6 +22,7 @@ from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
 from warren.controllers.ports import PortController
 from warren.controllers.rabbits import SystemController
+from warren.controllers.shutdowns import ShutdownController
 from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
@@ -63,6 +64,7 @@ from warren.wlm.embedded.online import OnlineNodes
 from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.presets import Presets
+from warren.wlm.embedded.tokens import WorkflowTokens
 from warren.wlm.embedded.validator import StorageValidator
 
 if TYPE_CHECKING:
@@ -141,6 +143,8 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         "persistent",
         PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
     )
+    tokens = WorkflowTokens(client, lambda job: built.manager.found(JobId(job)).job.userid)
+    built.bus.register(tokens.name, tokens.methods())
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
     drains = _DrainPolicies(rabbit, built.resources)
 
@@ -294,6 +298,7 @@ def controllers(
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
         PortController(client(), informers, clock).reconciler,
+        ShutdownController(client(), informers).reconciler,
         SystemStorageController(client(), informers).reconciler,
         GlobalFileSystemController(client(), informers).reconciler,
         EventRecorder(client(), informers, clock).reconciler,

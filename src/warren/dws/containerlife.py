@@ -10,9 +10,10 @@ from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, Write
 from warren.base.times import parse_rfc3339
-from warren.directives.parse import Directive
+from warren.directives.parse import Directive, parse
 from warren.dws import (
     children,
+    containerauth,
     containerdata,
     containerprofiles,
     containers,
@@ -35,6 +36,16 @@ _LIFETIMES: Final = {containerprofiles.JOB: "job", containerprofiles.PERSISTENT:
 def is_wanted(directives: Sequence[str]) -> bool:
     """Return whether some directive may be one for containers."""
     return any("container" in text for text in directives)
+
+
+def index_of(directives: Sequence[str]) -> int | None:
+    """Return the index of the directive for containers: there is one at most."""
+    found = (index for index, text in enumerate(directives) if _is_container(text))
+    return next(found, None)
+
+
+def _is_container(text: str) -> bool:
+    return parse(text).command.text == "container"
 
 
 # What a directive names
@@ -175,6 +186,18 @@ def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome
     }
     made = Create(kind=kinds.CONTAINER_PROFILE, object=copy)
     return Outcome(writes=[made], waiting="status pending")
+
+
+def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Have the token made that containers know the job by, if they need one; reserve ports."""
+    if containerauth.is_on(snapshot.workflow):
+        found = snapshot.token or containerauth.Found()
+        missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
+        if missing is not None:
+            # In other words each time: what is written of it wakes the Workflow again.
+            what = "its token" if found.key is not None else "the key of its token"
+            return Outcome(writes=[missing], waiting=f"waits for {what}")
+    return reserve_ports(snapshot, index, directive)
 
 
 def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

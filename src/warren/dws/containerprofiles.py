@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.directives import capacity
 from warren.directives.diagnostics import listed
-from warren.dws import indexmounts, kinds
+from warren.dws import containerauth, indexmounts, kinds
 from warren.dws.objects import Malformed, Meta, read
 from warren.dws.profiles import ProfileMistake
 
@@ -33,7 +33,10 @@ SHADOW: Final = "shadow"
 HOST_PASSWD: Final = "host-passwd"
 SSH: Final = "ssh-auth"
 MPI: Final = "mpi-config"
-_RESERVED: Final = (PASSWD, SHADOW, HOST_PASSWD, SSH, MPI, indexmounts.VOLUME)
+_RESERVED: Final = (
+    *(PASSWD, SHADOW, HOST_PASSWD, SSH, MPI, indexmounts.VOLUME),
+    *containerauth.VOLUMES,
+)
 
 
 def argument(name: str) -> str:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import children, indexmounts, labels
+from warren.dws import children, containerauth, indexmounts, labels
 from warren.dws.containerprofiles import (
     CONFIG,
     HOST_PASSWD,
@@ -271,6 +271,7 @@ class Application:
             yield indexmounts.source()
         if self.config() is not None:
             yield {"name": CONFIG, "configMap": {"name": self.config_name}}
+        yield from containerauth.volumes(self.workflow)
 
     @property
     def identity(self) -> Object:
@@ -329,6 +330,7 @@ class Application:
         found = {
             **{each.need.argument: _place(container, each) for each in self.volumes},
             **self.variables(),
+            **containerauth.variables(self.workflow),
             "DW_WORKFLOW_NAME": meta.name,
             "DW_WORKFLOW_NAMESPACE": meta.namespace,
         }
@@ -362,6 +364,7 @@ class Application:
         for each in self.volumes:
             if each.name not in named:
                 yield {"name": each.name, "mountPath": each.place}
+        yield from containerauth.mounts(self.workflow)
 
 
 def _place(container: Mapping[str, Any], volume: Volume) -> str:

@@ -6,6 +6,7 @@ What a word means is the site's and its workload manager's (dws-spec section 3);
 from collections.abc import Collection, Iterable
 
 from warren.directives.diagnostics import did_you_mean
+from warren.dws import containerauth
 from warren.dws.faults import Fault
 from warren.dws.objects import DirectiveBreakdown
 
@@ -17,7 +18,7 @@ def required(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...]:
     """
     statuses = [each.status for each in breakdowns]
     named = (name for each in statuses for name in (*each.requires, *each.required_daemons))
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(name for name in named if name != containerauth.ASKED))
 
 
 def demand_known(required: Iterable[str], known: Collection[str]) -> None:

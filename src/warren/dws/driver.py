@@ -18,6 +18,7 @@ from warren.dws import (
     access,
     breakdown,
     children,
+    containerauth,
     containerlife,
     kinds,
     labels,
@@ -173,6 +174,7 @@ def _drive(snapshot: WorkflowSnapshot) -> list[Write]:
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
+    patch["status"] |= containerauth.told(workflow, directives, snapshot.token)
     if workflow.status.state is State.PROPOSAL:
         patch["status"]["directiveBreakdowns"] = [
             {"kind": "DirectiveBreakdown", "name": name, "namespace": workflow.metadata.namespace}
@@ -761,7 +763,7 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,
-    (State.SETUP, "container"): containerlife.reserve_ports,
+    (State.SETUP, "container"): containerlife.set_up,
     (State.DATA_IN, "copy_in"): _copy,
     (State.PRE_RUN, "jobdw"): _mount,
     (State.PRE_RUN, "persistentdw"): _mount,

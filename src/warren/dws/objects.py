@@ -142,6 +142,17 @@ class DriverStatus(_Struct, frozen=True):
     complete_time: str | None = None
 
 
+class SecretReference(_Struct, frozen=True):
+    """Where a Secret is."""
+
+    secret_name: str
+    secret_namespace: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.secret_namespace, self.secret_name)
+
+
 class WorkflowStatus(_Struct, frozen=True):
     state: State | None = None
     ready: bool = False
@@ -151,6 +162,8 @@ class WorkflowStatus(_Struct, frozen=True):
     drivers: tuple[Mapping[str, Any], ...] = ()
     directive_breakdowns: tuple[Reference, ...] = ()
     computes: Reference | None = None
+    requires: tuple[str, ...] = ()
+    workflow_token: SecretReference | None = None
     desired_state_change: str | None = None
     elapsed_time_last_state: str | None = None
 

@@ -8,7 +8,7 @@ from typing import Final
 from warren.base.objects import Key, Kind, Object, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, containerprofiles, rabbits, tolerance, validation
+from warren.dws import children, containerauth, containerprofiles, rabbits, tolerance, validation
 from warren.dws.batchjobs import BatchJob
 from warren.dws.mpi import SshKey
 from warren.dws.objects import (
@@ -58,6 +58,8 @@ class WorkflowSnapshot:
     jobs: Mapping[str, BatchJob] = field(default_factory=dict)
     """The batch jobs of its containers."""
     ports: NnfPortManager | None = None
+    token: containerauth.Found | None = None
+    """The Secrets of its token; None where they were not looked at."""
     runners: Collection[Key] = ()
     """The nodes of the Kubernetes cluster. Rabbits that are some run containers."""
     no_containers: str | None = None

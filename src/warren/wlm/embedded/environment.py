@@ -2,31 +2,37 @@
 
 For a job with directives it waits for the `dws_environment` event, which comes
 before the tasks may start. What was mounted then may be lost since, with the node's power;
-the node's agent mounts it again.
+the node's agent mounts it again. The token of its containers is in no event: the shell asks.
 """
 
 import asyncio
+import errno
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
 
-from warren.dws import tolerance
+from warren.dws import containerauth, tolerance
 from warren.dws.tolerance import EXCEPTION as LOST
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.rfc import eventlog
-from warren.rfc import jobspec as jobspecs
 from warren.rpc.message import RpcError
+from warren.wlm import view
 from warren.wlm.codec import ENVIRONMENT
+from warren.wlm.embedded.tokens import TOPIC
 
 _SECONDS: Final = 60.0
 """How long storage is waited for that is not there."""
+
+TOKEN: Final = "DW_WORKFLOW_TOKEN"
 
 _LISTS: Final = ("DW_JOBS", "DW_PERSISTENTS")
 """Variables that hold `name:path,name:path` (dws-spec section 9)."""
 
 _PAUSE: Final = 0.05
+_LATER: Final = 1.0
+"""The pause before the token is asked for again."""
 
 
 class Node(Protocol):
@@ -50,13 +56,18 @@ class DwsEnvironment(ShellPlugin):
         self._seconds = seconds
 
     async def init(self, shell: RunningShell) -> None:
-        if "dw" not in jobspecs.system(shell.part.jobspec):
+        directives = view.directives(shell.part.jobspec)
+        if directives is None:
             return
         variables, lost = await self._variables(shell)
         paths = [each for each in variables.values() if each[:1] == "/"]
         if shell.part.host not in lost:
             await self._wait(paths)
         shell.environment.update(self._placed(variables, paths))
+        if containerauth.has_token(directives):
+            token = await _token(shell)
+            if token is not None:
+                shell.environment[TOKEN] = token
 
     async def _variables(self, shell: RunningShell) -> tuple[Mapping[str, str], set[str]]:
         """Return what the event says, also from an instance that is restarted meanwhile.
@@ -106,3 +117,21 @@ class DwsEnvironment(ShellPlugin):
             if loop.time() > end:
                 raise CannotRun(f"the node has lost the job's storage: {lost[0]} is not mounted")
             await asyncio.sleep(_PAUSE)
+
+
+async def _token(shell: RunningShell) -> str | None:
+    """Return the job's token, which its user alone is told; None where its Workflow has none.
+
+    Raises CannotRun where it cannot be read.
+    """
+    while True:
+        try:
+            found = await shell.handle.rpc(TOPIC, {"id": shell.part.job})
+        except RpcError as error:
+            if error.errnum == errno.ENOENT:
+                return None
+            if not (error.lost or error.later):
+                raise CannotRun(f"no {TOKEN} for the job: {error}") from error
+            await asyncio.sleep(_LATER)
+        else:
+            return str(found["token"])

@@ -1,0 +1,149 @@
+"""Asking containers to end, while PostRun waits for them (decided in `dws.shutdowns`).
+
+Beside the reconciles of Workflows: a container that does not answer delays none of them.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import aiohttp
+import structlog
+
+from warren.base.objects import Key, Object, key_of
+from warren.dws import children, containerauth, containerlife, containerprofiles, kinds, shutdowns
+from warren.dws import ports as port_managers
+from warren.dws.batchjobs import BatchJob
+from warren.dws.faults import Fault
+from warren.dws.objects import Malformed, Workflow, read
+from warren.dws.ports import NnfPortManager
+from warren.dws.shutdowns import AskShutdown
+from warren.kube.client import Client, NotFound
+from warren.kube.informer import Informers
+from warren.kube.runtime import Reconciler
+
+log = structlog.get_logger()
+
+_SECONDS: Final = 1.0
+"""How long a container is waited for."""
+
+_AT_ONCE: Final = 32
+"""How many are asked at once."""
+
+
+class Asking(Protocol):
+    """The way to containers."""
+
+    async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
+        """Ask containers whose certificates an authority vouches for. Failures are told alone."""
+        ...
+
+
+class HttpsAsking:
+    """An `Asking` over HTTPS."""
+
+    def __init__(self, seconds: float = _SECONDS, at_once: int = _AT_ONCE) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=seconds)
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
+        # As strict as other users of such certificates, which trust one that signed itself.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            context.load_verify_locations(cadata=authority)
+        except (ssl.SSLError, ValueError) as error:
+            log.warning("no certificate in the Secret", secret=containerauth.TLS, reason=str(error))
+            return
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=context, force_close=True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=shutdowns.headers(token),
+                timeout=self._timeout,
+            ) as session,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for each in asks:
+                tasks.create_task(self._post(session, each))
+
+    async def _post(self, session: aiohttp.ClientSession, ask: AskShutdown) -> None:
+        host = f"[{ask.address}]" if ":" in ask.address else ask.address
+        url = f"https://{host}:{ask.port}{shutdowns.PATH}"
+        async with self._turns:
+            try:
+                # What it answers is not read: any application may be there.
+                async with session.post(
+                    url,
+                    json=shutdowns.BODY,
+                    server_hostname=ask.rabbit,
+                    allow_redirects=False,
+                ) as answer:
+                    said = str(answer.status)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                said = str(error) or type(error).__name__
+        log.debug("asked to end", rabbit=ask.rabbit, port=ask.port, answer=said)
+
+
+class ShutdownController:
+    """Has the containers of every Workflow asked for whose end it waits."""
+
+    def __init__(self, client: Client, informers: Informers, asking: Asking | None = None) -> None:
+        self._client = client
+        self._informers = informers
+        self._asking = asking or HttpsAsking()
+        self.reconciler: Reconciler[Key] = Reconciler("shutdown", self.reconcile)
+        informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
+        for kind in (kinds.JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
+            informers.of(kind)
+
+    def _workflow_changed(self, obj: Object) -> None:
+        status = obj.get("status") or {}
+        waits = status.get("state") == "PostRun" and not status.get("ready")
+        if waits and containerlife.is_wanted(obj["spec"].get("dwDirectives") or ()):
+            self.reconciler.add(key_of(obj))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Ask the containers of a Workflow to end; return when to ask again."""
+        raw = self._informers.of(kinds.WORKFLOW).get(key)
+        workflow = read(raw, Workflow) if raw is not None else None
+        asks = self._decided(workflow) if workflow is not None else []
+        if workflow is None or not asks:
+            return None
+        authority = containerauth.authority_of(
+            await self._secret(Key(key.namespace, containerauth.TLS))
+        )
+        if authority is None:
+            return None  # without an admin's certificate no container has one to show
+        where = workflow.status.workflow_token
+        token = containerauth.token_of(await self._secret(where.key)) if where else None
+        await self._asking.ask(asks, authority, token)
+        return shutdowns.AGAIN
+
+    def _decided(self, workflow: Workflow) -> list[AskShutdown]:
+        index = containerlife.index_of(workflow.spec.dw_directives)
+        if index is None:
+            return []
+        own = Key(workflow.metadata.namespace, children.name(workflow, index))
+        copy = self._informers.of(kinds.CONTAINER_PROFILE).get(own)
+        manager = self._informers.of(kinds.PORT_MANAGER).get(port_managers.MANAGER)
+        if copy is None or manager is None:
+            return []
+        try:
+            profile = containerprofiles.of(copy)
+            given = port_managers.assigned(read(manager, NnfPortManager), workflow, profile.ports)
+        except (Fault, Malformed):  # told by the Workflow's own reconciles
+            return []
+        of_workflow = self._informers.of(kinds.JOB).by("workflow", str(workflow.metadata.key))
+        jobs = [read(obj, BatchJob) for obj in of_workflow]
+        nodes = self._informers.of(kinds.NODE)
+        return shutdowns.decide(
+            workflow, profile, jobs, given, lambda name: nodes.get(Key("", name))
+        )
+
+    async def _secret(self, key: Key) -> Object:
+        try:
+            return await self._client.get(kinds.SECRET, key)
+        except NotFound:
+            return {}

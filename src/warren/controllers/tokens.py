@@ -1,0 +1,48 @@
+"""The Secrets of a Workflow's token, read past informers: what they hold is kept by no process.
+
+What is made of them is decided in `dws.containerauth`.
+"""
+
+from collections.abc import Callable
+
+from warren.base.objects import Key, Object
+from warren.dws import containerauth, kinds
+from warren.dws.containerauth import Found
+from warren.dws.objects import Workflow
+from warren.kube.client import Client, NotFound
+
+
+def new_key() -> bytes:
+    """Return a P-521 key that was never used, as PKCS8 in DER."""
+    # Loaded by those alone who need one.
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP521R1()).private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+class Tokens:
+    """The Secrets of all Workflows."""
+
+    def __init__(self, client: Client, new_key: Callable[[], bytes] = new_key) -> None:
+        self._client = client
+        self._new_key = new_key
+
+    async def found(self, workflow: Workflow) -> Found | None:
+        """Return what there is of a Workflow's; None where it is not the time to look."""
+        if not containerauth.is_due(workflow):
+            return None
+        key = await self._read(workflow, containerauth.key_name(workflow))
+        if key is None:
+            return Found(fresh=self._new_key())
+        return Found(key=key, token=await self._read(workflow, containerauth.token_name(workflow)))
+
+    async def _read(self, workflow: Workflow, name: str) -> Object | None:
+        try:
+            return await self._client.get(kinds.SECRET, Key(workflow.metadata.namespace, name))
+        except NotFound:
+            return None

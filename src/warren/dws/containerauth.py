@@ -1,0 +1,218 @@
+"""The token of a Workflow, by which a job and the containers beside it know each other.
+
+Of two Secrets one has the key, which the containers are given, and the other one the token that is
+signed with it, which the job is given (dws-spec section 12.2). What is random comes from outside.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from warren.base.objects import Create, Object
+from warren.directives.parse import Directive, parse
+from warren.dws import children, kinds
+from warren.dws.faults import Fault
+from warren.dws.objects import State, Workflow
+
+ASKED: Final = "user-container-auth"
+"""The word of `requires` by which a user asks for it: no daemon has it for its name."""
+
+_AUTH: Final = "container-auth"
+_GRANTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "copy-offload": ("copy-offload", _AUTH),
+    ASKED: (_AUTH,),
+}
+"""What a Workflow says for the words of its directives."""
+
+TLS: Final = "nnf-dm-usercontainer-server-tls"
+"""The Secret with the certificate of containers: an admin's, where there is one."""
+
+_TLS_VOLUME: Final = "usercontainer-tls"
+_TLS_PATH: Final = "/etc/usercontainer-tls"
+_KEY_VOLUME: Final = "usercontainer-token"
+_KEY_PATH: Final = "/etc/usercontainer-token"
+VOLUMES: Final = (_TLS_VOLUME, _KEY_VOLUME)
+_KEY: Final = "token.key"
+_TOKEN: Final = "token"
+_LABEL: Final = "EC PRIVATE KEY"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The Secrets of a Workflow that are there. What they hold is never shown."""
+
+    key: Object | None = field(default=None, repr=False)
+    """The one with the key."""
+    token: Object | None = field(default=None, repr=False)
+    """The one with the token."""
+    fresh: bytes = field(default=b"", repr=False)
+    """A key that was never used, as PKCS8 in DER: for the case that there is none."""
+
+
+def required(directives: Iterable[Directive]) -> list[str]:
+    """Return what a Workflow requires beyond storage, by the words of its directives."""
+    words = [
+        granted
+        for directive in directives
+        for word in (directive.values.get("requires") or "").split(",")
+        for granted in _GRANTED.get(word, ())
+    ]
+    return list(dict.fromkeys(words))
+
+
+def has_token(directives: Iterable[str]) -> bool:
+    """Return whether a job with such directives has a token: there is one for containers alone."""
+    found = [parse(each) for each in directives]
+    return _AUTH in required(found) and any(each.command.text == "container" for each in found)
+
+
+def is_on(workflow: Workflow) -> bool:
+    """Return whether the containers of a Workflow have a key."""
+    return _AUTH in workflow.status.requires
+
+
+def is_due(workflow: Workflow) -> bool:
+    """Return whether the Secrets are to be looked at: in Setup they are made."""
+    status = workflow.status
+    if not is_on(workflow) or status.state is not State.SETUP or status.ready:
+        return False
+    return has_token(workflow.spec.dw_directives)
+
+
+def key_name(workflow: Workflow) -> str:
+    """Return the name of the Secret with the key."""
+    return f"{workflow.metadata.name}-token-server"
+
+
+def token_name(workflow: Workflow) -> str:
+    """Return the name of the Secret with the token."""
+    return f"{workflow.metadata.name}-token"
+
+
+# Making them
+
+
+def is_made(workflow: Workflow, found: Found) -> bool:
+    """Return whether both are there."""
+    return all(each is not None and _is_own(workflow, each) for each in (found.key, found.token))
+
+
+def missing(workflow: Workflow, found: Found, now: float) -> Create | None:
+    """Return the Secret that is to be made next; None when both are there.
+
+    The token is signed with a key that was read, never with one that is only about to be written:
+    another process may have written its own first. Raises Fault where a name is taken.
+    """
+    for each in (found.key, found.token):
+        if each is not None and not _is_own(workflow, each):
+            name = each["metadata"]["name"]
+            raise Fault(f"the Secret {name} is not this Workflow's: delete it", severity="Major")
+    if found.key is None:
+        return _create(workflow, key_name(workflow), _KEY, _pem(found.fresh))
+    if found.token is None:
+        key = _der(base64.b64decode(found.key["data"][_KEY]))
+        return _create(workflow, token_name(workflow), _TOKEN, signed(key, now))
+    return None
+
+
+def _is_own(workflow: Workflow, secret: Object) -> bool:
+    owners = secret["metadata"].get("ownerReferences") or ()
+    return any(each.get("uid") == workflow.metadata.uid for each in owners)
+
+
+def _create(workflow: Workflow, name: str, entry: str, content: bytes) -> Create:
+    made = {
+        "metadata": children.metadata(workflow, name),
+        "type": "Opaque",
+        "immutable": True,
+        "data": {entry: base64.b64encode(content).decode()},
+    }
+    return Create(kind=kinds.SECRET, object=made)
+
+
+def _pem(key: bytes) -> bytes:
+    body = base64.b64encode(key).decode()
+    lines = [body[first : first + 64] for first in range(0, len(body), 64)]
+    return "\n".join([f"-----BEGIN {_LABEL}-----", *lines, f"-----END {_LABEL}-----", ""]).encode()
+
+
+def _der(pem: bytes) -> bytes:
+    return base64.b64decode(b"".join(pem.strip().splitlines()[1:-1]))
+
+
+def signed(key: bytes, now: float) -> bytes:
+    """Return a JSON Web Token that is signed with a key (HS256), issued now."""
+    header = _part({"alg": "HS256", "typ": "JWT"})
+    claims = _part({"sub": "user-container", "iat": int(now)})
+    text = header + b"." + claims
+    return text + b"." + _base64url(hmac.digest(key, text, hashlib.sha256))
+
+
+def _part(content: Mapping[str, Any]) -> bytes:
+    return _base64url(json.dumps(content, separators=(",", ":")).encode())
+
+
+def _base64url(content: bytes) -> bytes:
+    return base64.urlsafe_b64encode(content).rstrip(b"=")
+
+
+def token_of(secret: Object) -> str | None:
+    """Return the token that a Secret has; None where it has none."""
+    return _entry(secret, _TOKEN)
+
+
+def authority_of(secret: Object) -> str | None:
+    """Return what vouches for containers, of the Secret `TLS`; None where it has nothing."""
+    return _entry(secret, "tls.crt")
+
+
+def _entry(secret: Object, name: str) -> str | None:
+    content = (secret.get("data") or {}).get(name)
+    return base64.b64decode(content).decode() if content else None
+
+
+# What is told of it
+
+
+def told(workflow: Workflow, directives: Iterable[Directive], found: Found | None) -> Object:
+    """Return what the status says: in Proposal what is required, in Setup where the token is."""
+    if workflow.status.state is State.PROPOSAL:
+        words = required(directives)
+        return {"requires": words} if words else {}
+    if found is None or not is_made(workflow, found):
+        return {}
+    where = {"secretName": token_name(workflow), "secretNamespace": workflow.metadata.namespace}
+    return {"workflowToken": where}
+
+
+# What containers have of it
+
+
+def variables(workflow: Workflow) -> dict[str, str]:
+    """Return the variables of containers (dws-spec section 12.3)."""
+    if not is_on(workflow):
+        return {}
+    return {
+        "TLS_CERT_PATH": f"{_TLS_PATH}/tls.crt",
+        "TLS_KEY_PATH": f"{_TLS_PATH}/tls.key",
+        "TOKEN_KEY_PATH": f"{_KEY_PATH}/{_KEY}",
+    }
+
+
+def volumes(workflow: Workflow) -> Iterator[Object]:
+    """Return the volumes of their pods."""
+    if is_on(workflow):
+        # A cluster without the admin's certificate runs them all the same.
+        yield {"name": _TLS_VOLUME, "secret": {"secretName": TLS, "optional": True}}
+        yield {"name": _KEY_VOLUME, "secret": {"secretName": key_name(workflow)}}
+
+
+def mounts(workflow: Workflow) -> Iterator[Object]:
+    """Return the mounts of each container."""
+    if is_on(workflow):
+        yield {"name": _TLS_VOLUME, "mountPath": _TLS_PATH, "readOnly": True}
+        yield {"name": _KEY_VOLUME, "mountPath": _KEY_PATH, "readOnly": True}

@@ -1,0 +1,80 @@
+"""Which containers are asked to end, while PostRun waits for them (dws-spec section 12.4)."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.objects import Object
+from warren.dws.batchjobs import BatchJob
+from warren.dws.containerprofiles import ContainerProfile, ports_of
+from warren.dws.objects import State, Workflow
+
+AGAIN: Final = 2.0
+"""After how many seconds those that have not ended are asked again."""
+
+PATH: Final = "/shutdown"
+BODY: Final = {"message": "shutdown"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskShutdown:
+    """Ask the container behind a port of a rabbit to end."""
+
+    rabbit: str
+    """Whose name the container's certificate is for."""
+    address: str
+    port: int
+
+
+def headers(token: str | None) -> dict[str, str]:
+    """Return what a request says besides, by which a container knows whose it is."""
+    if token is None:
+        return {}
+    return {"Authorization": f"Bearer {token}", "X-Auth-Type": "XOAUTH2"}
+
+
+def is_due(workflow: Workflow) -> bool:
+    """Return whether a Workflow may wait for containers to end."""
+    status = workflow.status
+    waits = status.state is State.POST_RUN is workflow.spec.desired_state and not status.ready
+    return waits and not workflow.metadata.deleting
+
+
+def decide(
+    workflow: Workflow,
+    profile: ContainerProfile,
+    jobs: Collection[BatchJob],
+    ports: Sequence[int],
+    node: Callable[[str], Object | None],
+) -> list[AskShutdown]:
+    """Return the requests to make: none where PostRun does not wait.
+
+    A container is asked at the first of its ports. Rabbits are addressed as their Nodes say, which
+    `node` returns by name.
+    """
+    if not is_due(workflow) or not profile.data.post_run_timeout_seconds:
+        return []
+    wanted = list(_first(profile, ports))
+    left = [each for each in jobs if not (each.is_complete or each.failure)]
+    rabbits = [each.metadata.name.removeprefix(f"{workflow.metadata.name}-") for each in left]
+    addresses = {name: _address(node(name) or {}) for name in sorted(rabbits)}
+    return [
+        AskShutdown(rabbit=rabbit, address=address, port=port)
+        for rabbit, address in addresses.items()
+        if address is not None
+        for port in wanted
+    ]
+
+
+def _first(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:
+    """Return the first port of each container that has some."""
+    begin = 0
+    for container in profile.containers:
+        count = ports_of(container, profile.data.num_ports)
+        yield from ports[begin : begin + min(count, 1)]
+        begin += count
+
+
+def _address(node: Object) -> str | None:
+    found = (node.get("status") or {}).get("addresses") or ()
+    return next((each["address"] for each in found if each["type"] == "InternalIP"), None)

@@ -1,0 +1,250 @@
+"""Asking containers to end: beside Workflows, with an admin's certificate, and over HTTPS."""
+
+import asyncio
+import base64
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from tests.controllers.alone import WORKFLOW, Api, alone, running
+from tests.dws.builders import JOBDW, meta, raw_workflow
+from tests.dws.test_containers import BARE, BARE_PROFILE
+from warren.base.objects import Key, Kind
+from warren.controllers.shutdowns import HttpsAsking, ShutdownController
+from warren.dws import kinds, ports
+from warren.dws.shutdowns import AskShutdown
+from warren.kube.server.access import tls
+
+KEY = Key("default", "wf")
+WHERE = {"secretName": "wf-token", "secretNamespace": "default"}
+PROFILE: dict[str, Any] = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "numPorts": 1}}
+
+
+class Asked:
+    """An `Asking` that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[list[AskShutdown], str, str | None]] = []
+
+    async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
+        self.seen.append((list(asks), authority, token))
+
+
+def secret(name: str, **data: str) -> Any:
+    found = {
+        entry.replace("_", "."): base64.b64encode(each.encode()).decode()
+        for entry, each in data.items()
+    }
+    return {"metadata": meta(name), "data": found}
+
+
+async def postrun(api: Api, story: Callable[[Asked], Awaitable[None]]) -> Asked:
+    """Tell a story of a Workflow in PostRun whose containers run on r0."""
+    asked = Asked()
+    controller = ShutdownController(api, api.informers, asked)
+    async with running(api, controller.reconciler.run()):
+        address = [{"type": "InternalIP", "address": "127.0.0.9"}]
+        await api.add(
+            kinds.NODE,
+            {"metadata": {"name": "r0"}, "status": {"addresses": address}},
+        )
+        await api.add(kinds.CONTAINER_PROFILE, {**PROFILE, "metadata": meta("wf-0")})
+        await api.add(
+            kinds.JOB,
+            {"metadata": meta("wf-r0", labels=WORKFLOW), "status": {"ready": 1}},
+        )
+        wf = raw_workflow(BARE, state="PostRun", status={"workflowToken": WHERE})
+        made = await api.store.create(kinds.WORKFLOW, {**wf, "status": {"ready": False}})
+        of = {"kind": "Workflow", "name": "wf", "namespace": "default",
+              "uid": made["metadata"]["uid"]}  # fmt: skip
+        given = {"requester": of, "status": "InUse", "ports": [5000]}
+        await api.add(
+            kinds.PORT_MANAGER,
+            {
+                "metadata": {"name": ports.MANAGER.name, "namespace": ports.MANAGER.namespace},
+                "spec": {"systemConfiguration": {"name": "default", "namespace": "default"},
+                         "allocations": [{"requester": of, "count": 1}]},
+                "status": {"status": "Ready", "allocations": [given]},
+            },
+        )  # fmt: skip
+        await api.change(kinds.WORKFLOW, KEY, {"status": wf["status"]})
+        await story(asked)
+    return asked
+
+
+def test_containers_are_asked_every_two_seconds_until_they_have_ended() -> None:
+    async def main(api: Api) -> None:
+        await api.add(kinds.SECRET, secret("nnf-dm-usercontainer-server-tls", tls_crt="CA"))
+        await api.add(kinds.SECRET, secret("wf-token", token="a.b.c"))
+
+        async def story(asked: Asked) -> None:
+            assert len(asked.seen) == 1
+            await asyncio.sleep(1.5)  # informers have had a second already
+            assert len(asked.seen) == 2
+            done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+            await api.change(kinds.JOB, Key("default", "wf-r0"), done, status=True)
+            await asyncio.sleep(60)
+            assert len(asked.seen) == 2
+
+        asked = await postrun(api, story)
+        one = AskShutdown(rabbit="r0", address="127.0.0.9", port=5000)
+        assert asked.seen[0] == ([one], "CA", "a.b.c")
+
+    alone(main)
+
+
+def test_without_a_certificate_none_is_asked_and_without_a_token_none_is_sent() -> None:
+    async def main(api: Api) -> None:
+        async def story(asked: Asked) -> None:
+            await asyncio.sleep(10)
+            assert asked.seen == []
+            await api.add(kinds.SECRET, secret("nnf-dm-usercontainer-server-tls", tls_crt="CA"))
+            await api.change(kinds.WORKFLOW, KEY, {"status": {"workflowToken": None}})
+            assert [token for _, _, token in asked.seen] == [None]
+
+        await postrun(api, story)
+
+    alone(main)
+
+
+def woken(*workflows: Any) -> list[Key]:
+    """Return which of some Workflows are looked at when there is news of them."""
+    found: list[Key] = []
+
+    async def main(api: Api) -> None:
+        controller = ShutdownController(api, api.informers, Asked())
+        controller.reconciler.add = found.append  # type: ignore[method-assign, assignment]
+        async with running(api):
+            for each in workflows:
+                await api.add(kinds.WORKFLOW, each)
+
+    alone(main)
+    return found
+
+
+def test_workflows_that_wait_for_no_containers_are_not_looked_at() -> None:
+    assert woken(raw_workflow(BARE, state="PostRun")) == [KEY]
+    assert woken(raw_workflow(BARE, state="PostRun", ready=True)) == []
+    assert woken(raw_workflow(BARE, state="PreRun")) == []
+    assert woken(raw_workflow(JOBDW, state="PostRun")) == []
+
+
+def test_what_is_gone_or_not_there_yet_is_not_asked_for() -> None:
+    wf = raw_workflow(BARE, state="PostRun")
+    auth = "#DW jobdw type=gfs2 capacity=1GiB name=foo requires=user-container-auth"
+    copy = {**PROFILE, "metadata": meta("wf-0")}
+    broken = {**copy, "data": {**PROFILE["data"], "numPorts": "many"}}
+    manager = {
+        "metadata": meta(ports.MANAGER.name, ports.MANAGER.namespace),
+        "spec": {"systemConfiguration": {"name": "default", "namespace": "default"}},
+        "status": {"status": "SystemConfigurationNotFound"},
+    }
+    for there in (
+        (),
+        ((kinds.WORKFLOW, wf),),
+        ((kinds.WORKFLOW, raw_workflow(auth, state="PostRun")),),
+        ((kinds.WORKFLOW, wf), (kinds.CONTAINER_PROFILE, copy)),
+        ((kinds.WORKFLOW, wf), (kinds.PORT_MANAGER, manager)),
+        ((kinds.WORKFLOW, wf), (kinds.PORT_MANAGER, manager), (kinds.CONTAINER_PROFILE, copy)),
+        ((kinds.WORKFLOW, wf), (kinds.PORT_MANAGER, manager), (kinds.CONTAINER_PROFILE, broken)),
+    ):
+        alone(partial(_asks_none, there))
+
+
+async def _asks_none(there: Sequence[tuple[Kind, Any]], api: Api) -> None:
+    asked = Asked()
+    controller = ShutdownController(api, api.informers, asked)
+    async with running(api):
+        for kind, obj in there:
+            await api.add(kind, obj)
+        assert await controller.reconcile(KEY) is None
+    assert asked.seen == []
+    assert api.asked == []
+
+
+# Over HTTPS
+
+
+@asynccontextmanager
+async def container(tmp_path: Path, said: list[Any]) -> AsyncIterator[tuple[int, str]]:
+    """Be a container that is asked; give its port, and the certificate that vouches for it."""
+
+    async def answer(request: web.Request) -> web.Response:
+        said.append((request.path, await request.text(), dict(request.headers)))
+        return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{any:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        context: ssl.SSLContext = tls.ensure(tmp_path)
+        await web.SockSite(runner, listener, ssl_context=context).start()
+        yield listener.getsockname()[1], tls.authority(tmp_path).decode()
+        await runner.cleanup()
+
+
+def ask(port: int, rabbit: str = "localhost") -> AskShutdown:
+    return AskShutdown(rabbit=rabbit, address="127.0.0.1", port=port)
+
+
+def test_a_container_is_asked_once_with_the_token_and_its_answer_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    said: list[Any] = []
+
+    async def main() -> None:
+        async with container(tmp_path, said) as (port, authority):
+            await HttpsAsking(seconds=30).ask([ask(port)], authority, "a.b.c")
+
+    asyncio.run(main())
+    [(path, body, headers)] = said
+    assert (path, json.loads(body)) == ("/shutdown", {"message": "shutdown"})
+    assert headers["Authorization"] == "Bearer a.b.c"
+    assert headers["X-Auth-Type"] == "XOAUTH2"
+
+
+def test_a_certificate_vouches_for_itself(tmp_path: Path) -> None:
+    said: list[Any] = []
+
+    async def main() -> None:
+        async with container(tmp_path, said) as (port, _):
+            own = (tmp_path / "server.crt").read_text()
+            await HttpsAsking(seconds=30).ask([ask(port), ask(port)], own, None)
+
+    asyncio.run(main())
+    assert len(said) == 2
+
+
+def test_no_token_is_told_to_what_no_certificate_vouches_for(tmp_path: Path) -> None:
+    said: list[Any] = []
+
+    async def main() -> None:
+        async with container(tmp_path / "one", said) as (port, authority):
+            tls.ensure(tmp_path / "other")
+            other = tls.authority(tmp_path / "other").decode()
+            asking = HttpsAsking(seconds=30)
+            await asking.ask([ask(port)], other, "a.b.c")
+            await asking.ask([ask(port, rabbit="r0")], authority, "a.b.c")
+            await asking.ask([ask(port)], "no certificate", "a.b.c")
+
+    asyncio.run(main())
+    assert said == []
+
+
+def test_one_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            tls.ensure(tmp_path)
+            authority = tls.authority(tmp_path).decode()
+            await HttpsAsking(seconds=0.05).ask([ask(port)] * 3, authority, None)
+
+    asyncio.run(main())

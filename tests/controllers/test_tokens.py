@@ -1,0 +1,112 @@
+"""The Secrets of a Workflow's token: made once in Setup, and never replaced."""
+
+import base64
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.controllers.alone import Api, alone, running
+from tests.dws.builders import JOBDW, meta, raw_workflow
+from tests.dws.test_containers import BARE, BARE_PROFILE
+from warren.base.objects import Key
+from warren.controllers.tokens import Tokens, new_key
+from warren.controllers.workflow import WorkflowController
+from warren.dws import kinds
+from warren.dws.objects import Workflow, read
+
+KEY, SERVER, TOKEN = (Key("default", name) for name in ("wf", "wf-token-server", "wf-token"))
+WITH = f"{JOBDW} requires=user-container-auth"
+
+
+def in_setup(*directives: str) -> dict[str, Any]:
+    status = {"requires": ["container-auth"]}
+    return raw_workflow(*directives, state="Setup", status=status)
+
+
+async def set_up(api: Api, *directives: str) -> None:
+    """Live as a Workflow in Setup whose directives have a profile of their own already."""
+    controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+    copy = {**BARE_PROFILE, "metadata": meta("wf-1")}
+    async with running(api, controller.reconciler.run()):
+        found = await api.add(kinds.WORKFLOW, in_setup(*directives))
+        own = {"dataworkflowservices.github.io/workflow.name": "wf",
+               "dataworkflowservices.github.io/workflow.namespace": "default",
+               "dataworkflowservices.github.io/workflow.uid": found["metadata"]["uid"]}  # fmt: skip
+        await api.add(kinds.CONTAINER_PROFILE, {**copy, "metadata": meta("wf-1", labels=own)})
+
+
+def secrets_asked(api: Api) -> int:
+    return sum(kind == kinds.SECRET for _, kind in api.asked)
+
+
+def test_key_and_token_are_made_and_the_workflow_says_where() -> None:
+    async def story(api: Api) -> None:
+        await set_up(api, WITH, BARE)
+        owner = api.find(kinds.WORKFLOW, KEY)
+        for key in (SERVER, TOKEN):
+            made = api.find(kinds.SECRET, key)
+            assert made["immutable"]
+            assert made["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+        where = {"secretName": "wf-token", "secretNamespace": "default"}
+        assert owner["status"]["workflowToken"] == where
+
+    alone(story)
+
+
+def test_a_pass_that_is_repeated_replaces_neither() -> None:
+    async def story(api: Api) -> None:
+        await set_up(api, WITH, BARE)
+        before = [api.find(kinds.SECRET, key) for key in (SERVER, TOKEN)]
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        drivers = api.find(kinds.WORKFLOW, KEY)["status"]["drivers"]
+        again = [{**each, "completed": False} if each["watchState"] == "Setup" else each
+                 for each in drivers]  # fmt: skip
+        async with running(api, controller.reconciler.run()):
+            patch = {"status": {"ready": False, "drivers": again}}
+            await api.change(kinds.WORKFLOW, KEY, patch)
+        assert [api.find(kinds.SECRET, key) for key in (SERVER, TOKEN)] == before
+
+    alone(story)
+
+
+def test_a_token_is_signed_with_the_key_that_a_pass_before_has_left() -> None:
+    async def story(api: Api) -> None:
+        tokens = Tokens(api)
+        wf = read({**in_setup(WITH, BARE)}, Workflow)
+        first = await tokens.found(wf)
+        assert first is not None
+        assert first.key is None
+        await api.add(kinds.SECRET, {"metadata": meta("wf-token-server"), "data": {}})
+        second = await tokens.found(wf)
+        assert second is not None
+        assert second.key is not None
+        assert second.fresh == b""
+
+    alone(story)
+
+
+def test_secrets_of_workflows_without_a_token_are_not_asked_for() -> None:
+    async def story(api: Api) -> None:
+        await set_up(api, WITH)
+        assert secrets_asked(api) == 0
+        assert api.keys(kinds.SECRET) == []
+
+    alone(story)
+
+
+def test_what_keys_hold_is_no_workflows_to_tell() -> None:
+    async def story(api: Api) -> None:
+        await set_up(api, WITH, BARE)
+        token = base64.b64decode(api.find(kinds.SECRET, TOKEN)["data"]["token"]).decode()
+        assert token not in str(api.find(kinds.WORKFLOW, KEY))
+
+    alone(story)
+
+
+def test_a_key_is_new_each_time_and_on_the_curve_that_containers_know() -> None:
+    one, other = new_key(), new_key()
+    assert one != other
+    found = serialization.load_der_private_key(one, None)
+    assert isinstance(found, ec.EllipticCurvePrivateKey)
+    assert found.curve.name == "secp521r1"
