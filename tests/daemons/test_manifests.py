@@ -409,6 +409,10 @@ def test_every_definition_is_in_the_file_of_its_name_and_every_kind_has_one() ->
 
 
 def test_every_kind_is_served_as_it_is_spoken_of_and_stored_as_it_is_written() -> None:
+    """Statement 001.1: NnfContainerProfile is a resource.
+
+    Statement 001.35: and is taken as the container RFC writes it.
+    """
     stored = {
         crd["metadata"]["name"]: [
             each["name"] for each in crd["spec"]["versions"] if each["storage"]
@@ -419,7 +423,6 @@ def test_every_kind_is_served_as_it_is_spoken_of_and_stored_as_it_is_written() -
     assert {str(kind): [kind.version] for kind in kinds.ALL}.items() <= stored.items()
     for crd in definitions():
         served = [each["name"] for each in crd["spec"]["versions"] if each["served"]]
-        # Statement 001.35: profiles of containers are taken as the container RFC writes them.
         older = ("v1alpha1",) if crd["spec"]["names"]["kind"] == "NnfContainerProfile" else ()
         assert tuple(served) == kinds.VERSIONS[crd["spec"]["group"]] + older
 

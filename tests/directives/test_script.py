@@ -51,7 +51,7 @@ WHOLE = [
 def test_a_directive_goes_on_in_the_next_line_whatever_stands_before_it(
     before: str, end: str
 ) -> None:
-    # The containers seed's example (001) has nothing before it.
+    """Statement 001.7: the seed's example has nothing before what goes on."""
     assert directives(SEED.format(before).replace("\n", end)) == WHOLE
 
 

@@ -61,13 +61,14 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
 
     Statement 001.36: names with dashes.
     Statement 001.12: retries may be none.
+    Statement 001.3: where the application expects a storage.
+    Statement 001.4: how large it has to be.
     """
     found = of(yaml.safe_load(RFC))
     assert found.data.post_run_timeout_seconds == 300
     assert found.data.retry_limit == 0
     fast, kept = found.storages.values()
     assert [*found.storages] == ["DW_JOB_foo_local_storage", "DW_PERSISTENT_foo_persistent_storage"]
-    # Statement 001.3: where the application expects it. Statement 001.4: how large it has to be.
     assert (fast.place, fast.minimum_capacity, fast.optional) == ("/foo/local", "1TiB", False)
     assert (kept.place, kept.optional) == ("", True)
     assert found.ports == 1
@@ -75,7 +76,10 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
 
 
 def test_its_mpi_form_is_read_as_well() -> None:
-    """Statement 001.20: mpiReplicaSpecs, with a Launcher and a Worker."""
+    """Statement 001.20: mpiReplicaSpecs, with a Launcher and a Worker.
+
+    Statement 001.5: a profile has a pod or an MPI job.
+    """
     text = """
     metadata: {name: foo, namespace: nnf-system}
     data:
@@ -119,7 +123,6 @@ def test_the_profiles_of_the_real_system_are_right() -> None:
             {"data": {"storages": [{"name": "foo"}]}},
             "data.storages[0].name: 'foo' does not begin with DW_JOB_, DW_PERSISTENT_ or",
         ),
-        # Statement 001.2: each storage has a name of its own.
         (
             {"data": {"storages": [{"name": "DW_JOB_a-b"}, {"name": "DW_JOB_a_b"}]}},
             "data.storages[1].name: 'DW_JOB_a_b' is there twice",
@@ -207,6 +210,7 @@ def test_the_profiles_of_the_real_system_are_right() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_path(changes: Object, said: str) -> None:
+    """Statement 001.2: each storage has a name of its own."""
     found = mistakes(profile(changes))
     assert len(found) == 1, found
     assert str(found[0]).startswith(said)

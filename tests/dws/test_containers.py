@@ -119,7 +119,10 @@ def test_there_is_a_job_for_each_rabbit_of_the_compute_nodes() -> None:
 
 
 def test_they_are_the_users_and_can_become_nothing_else() -> None:
-    """Statement 001.23: the Workflow's user and group. Statement 001.41: by a securityContext."""
+    """Statement 001.23: the Workflow's user and group.
+
+    Statement 001.41: by a securityContext.
+    """
     found = pod(application())
     assert found["securityContext"] == {"fsGroup": 1002}
     assert found["automountServiceAccountToken"] is False
@@ -145,8 +148,9 @@ def test_the_user_has_a_name_in_the_container() -> None:
 
 
 def test_storage_is_where_the_profile_says_and_what_is_absent_is_nowhere() -> None:
-    """Statement 001.3: a mount path. Statement 001.37: an optional storage that is absent.
+    """Statement 001.3: a mount path.
 
+    Statement 001.37: an optional storage that is absent.
     Statement 001.40: volumes are paths of the rabbit.
     """
     found = pod(application())
@@ -162,7 +166,7 @@ def test_storage_is_where_the_profile_says_and_what_is_absent_is_nowhere() -> No
 
 
 def test_what_a_profile_prepares_with_mounts_no_storage_that_is_absent() -> None:
-    """Statement 001.37. A pod with a mount of a volume that it has not is never started."""
+    """Statement 001.37: a pod with a mount of a volume that it has not is never started."""
     mounts = [{"name": "foo-fast", "mountPath": "/own"}, {"name": "kept", "mountPath": "/kept"}]
     init = {"name": "first", "image": "foo:latest", "volumeMounts": mounts}
     data = {**FOO["data"], "spec": {**FOO["data"]["spec"], "initContainers": [init]}}
@@ -180,8 +184,9 @@ def test_a_port_of_the_rabbit_leads_to_the_one_that_the_application_knows() -> N
 
 
 def test_containers_find_each_other_by_name() -> None:
-    """Statement 001.25: HOSTNAME.SUBDOMAIN. Statement 001.26: within the cluster's domain.
+    """Statement 001.25: HOSTNAME.SUBDOMAIN.
 
+    Statement 001.26: within the cluster's domain.
     Statement 001.27: in variables.
     """
     found = application()
@@ -199,8 +204,9 @@ def test_containers_find_each_other_by_name() -> None:
 
 
 def test_a_profile_that_mounts_it_has_a_config_map() -> None:
-    """Statement 001.10: nnf-config. Statement 001.28: what variables say.
+    """Statement 001.10: nnf-config.
 
+    Statement 001.28: what variables say.
     Statement 001.44: the mount types.
     """
     config = application().config()
@@ -376,7 +382,7 @@ def test_setup_waits_for_ports_and_tells_which_they_are() -> None:
 
 
 def test_a_range_that_is_exhausted_fails_the_workflow() -> None:
-    """Statement 001.34."""
+    """Statement 001.34: it waits for no port that there will not be."""
     found, _ = with_ports(raw_manager(request("wf", 9)), configuration(5000))
     wf = workflow(FAST, BESIDE, state="Setup")
     status, message = told(decide(view(wf, ports=read(found, NnfPortManager))))
@@ -470,7 +476,7 @@ def test_postrun_starts_a_clock_once_for_those_that_still_run() -> None:
 
 @pytest.mark.parametrize("state", ["PreRun", "PostRun"])
 def test_where_one_has_failed_the_state_is_never_ready(state: str) -> None:
-    """Statement 001.42."""
+    """Statement 001.42: PostRun is not Ready."""
     why = "Job has reached the specified backoff limit"
     ended = condition("Failed", reason="BackoffLimitExceeded", message=why)
     status, message = told(bare(state, jobs=job("wf-r0", conditions=ended)))
@@ -561,7 +567,10 @@ def started(kind: str, arguments: str, **more: Any) -> list[Write]:
 def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
     kind: str, words: str
 ) -> None:
-    """Statement 001.38: a jobdw. Statement 001.43: node-local storage has a directory for each."""
+    """Statement 001.38: a jobdw.
+
+    Statement 001.43: node-local storage has a directory for each.
+    """
     writes = started(kind, "")
     (found,) = made(writes, kinds.JOB)
     spec = found["spec"]["template"]["spec"]
@@ -582,7 +591,7 @@ def test_a_profile_may_mount_a_storage_itself() -> None:
 
 
 def test_persistent_storage_is_mounted_as_well() -> None:
-    """Statement 001.39."""
+    """Statement 001.39: a persistentdw in a container."""
     use = "#DW persistentdw name=pers"
     container = "#DW container name=beside profile=wide DW_JOB_fast=fast DW_PERSISTENT_kept=pers"
     wf = workflow(FAST, use, container, state="PreRun")

@@ -37,7 +37,10 @@ def places(found: Object) -> list[tuple[str, str]]:
 
 
 def test_a_nodes_directory_is_found_by_its_position_and_by_its_name() -> None:
-    """Statement 001.45: a link for each name. Statement 001.46: node-N are relative positions."""
+    """Statement 001.45: a link for each name.
+
+    Statement 001.46: node-N are relative positions.
+    """
     found = index("n0", "n2")
     assert found.allocations == ["r0-0", "r0-2"]
     assert found.links == {"node-0": "r0-0", "node-1": "r0-2", "n0": "node-0", "n2": "node-1"}

@@ -124,7 +124,7 @@ def test_why_a_pod_failed_is_told() -> None:
 
 
 def test_a_pod_knows_itself_and_those_of_its_subdomain() -> None:
-    """Statements 001.25 and 001.26: short names and whole ones resolve."""
+    """Statements 001.25, 001.26: short names and whole ones resolve."""
     others = [pod("a", "10.9.9.9"), pod("b", "10.0.2.2"), pod("c")]
     assert podstatus.hosts(pod("a"), "10.0.1.2", others).splitlines() == [
         "127.0.0.1 localhost",

@@ -206,7 +206,7 @@ def test_the_type_of_a_mount_is_read_from_the_config_map(cluster: Cluster) -> No
 def test_each_container_finds_its_rabbits_compute_nodes_by_position_and_by_name(
     cluster: Cluster,
 ) -> None:
-    """Statements 001.43, 001.45, 001.46 and 001.47: three nodes, of which one rabbit has two."""
+    """Statements 001.43, 001.45, 001.46, 001.47: three nodes, of which one rabbit has two."""
     script = (
         "cd /data; for each in node-*; do until [ -e $each/stop ]; do sleep 0.05; done; done; "
         "for each in compute-*; do "
@@ -249,7 +249,7 @@ def test_an_application_that_others_start_is_left_to_them(cluster: Cluster) -> N
 
 
 def test_tasks_talk_to_the_application_by_the_port_in_their_environment(cluster: Cluster) -> None:
-    """Statements 001.30 to 001.32: the port is in the tasks' environment, and leads to 80."""
+    """Statements 001.30, 001.31, 001.32: the port is in the tasks' environment, and leads to 80."""
     serve = f"echo page > /tmp/index.html; httpd -p 80 -h /tmp; {WAITS}"
     ports = {"ports": [{"name": "http", "containerPort": 80}]}
     job = submitted(
@@ -281,7 +281,7 @@ def test_the_example_serves_what_each_compute_node_writes(cluster: Cluster) -> N
 
 
 def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) -> None:
-    """Statements 001.25 and 001.26: short and whole names resolve between rabbits."""
+    """Statements 001.25, 001.26: short and whole names resolve between rabbits."""
     script = (
         "echo $NNF_NODE_NAME > /tmp/index.html; httpd -p 80 -h /tmp; "
         "for rabbit in $NNF_CONTAINER_NODES; do "

@@ -235,7 +235,7 @@ def test_a_container_has_what_is_mounted_on_its_rabbit(machine: Machine) -> None
 def test_allocations_are_found_by_links_in_a_directory_that_cannot_be_written_to(
     machine: Machine,
 ) -> None:
-    """Statements 001.43, 001.45 and 001.46, as pods of Kubernetes have them."""
+    """Statements 001.43, 001.45, 001.46: as pods of Kubernetes have them."""
     path = f"{machine.nodes.prefix}/job"
     first = container(
         "mkdir -p /nnf-index/fast/rabbit-0-1 && cd /nnf-index/fast && "
@@ -496,7 +496,7 @@ PYTHON = shutil.which("python3", path="/usr/bin:/bin")
 def test_each_pod_has_its_own_port_80_and_is_reached_by_name_and_by_the_port_of_its_node(
     machine: Machine,
 ) -> None:
-    """Statements 001.25 and 001.32: names resolve, and the application sees its own port."""
+    """Statements 001.25, 001.32: names resolve, and the application sees its own port."""
 
     async def story() -> list[bytes]:
         serving = container("", argv=[PYTHON, "-c", _SERVE])
