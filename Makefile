@@ -4,7 +4,7 @@
 # make test-kube KUBECONFIG=FILE   run the client contract tests against a real cluster
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
-# make crash   stop jobs of every kind after each of their writes, and see what comes of them (ARGS="--every 10")
+# make crash   stop jobs of every kind after each of their writes, and see what comes of them (ARGS="--every 10 --twice")
 # make mutants  break the code in small ways and show which of them no test notices (ARGS="--sample 50")
 # make docs    generate the documents that come from tables
 

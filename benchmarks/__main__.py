@@ -17,6 +17,7 @@ from benchmarks import (
     breakdowns,
     commands,
     conducting,
+    containers,
     copying,
     directives,
     jobs,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     **copying.ALL,
     **atom.ALL,
     **conducting.ALL,
+    **containers.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 

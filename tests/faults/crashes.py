@@ -1,7 +1,8 @@
 """Crash points: the process dies after one write, and the next one finishes the work.
 
 `make crash` takes every write of jobs of all kinds, one after the other, and prints how many there
-were and what was wrong after which.
+were and what was wrong after which. With `--twice` the next process dies as well, in the middle of
+taking up the work.
 """
 
 import argparse
@@ -106,9 +107,9 @@ class Found:
     """What came of a story that was stopped after a write; nothing wrong in one without one."""
 
     writes: int = 0
-    """How many there were until it was stopped."""
+    """How many there were until it was stopped for the first time."""
     after: str = ""
-    """The last one."""
+    """The last one of each process that was stopped."""
     wrong: list[str] = field(default_factory=list)
 
 
@@ -199,12 +200,12 @@ class Kubelets:
         return [*found, *([f"ports are left: {held}"] if held else [])]
 
 
-def lived(story: Story, stop_after: int | None) -> Found:
-    """Live through a story, stopped after a write, and then to its end."""
+def lived(story: Story, *stops: int) -> Found:
+    """Live through a story to its end; each process before the last is stopped after a write."""
     found = Found()
     with capture_logs([]) as logged:
         try:
-            virtual.run(_lived(story, stop_after, found))
+            virtual.run(_lived(story, stops, found))
         except AssertionError as error:
             found.wrong.append(str(error) or repr(error))
         except ExceptionGroup as group:
@@ -226,8 +227,8 @@ def _is_wrong(entry: Mapping[str, Any]) -> bool:
     return entry["log_level"] in ("error", "critical")
 
 
-async def _lived(story: Story, stop_after: int | None, found: Found) -> None:
-    seam = Seam(stop_after)
+async def _lived(story: Story, stops: Sequence[int], found: Found) -> None:
+    seams = [Seam(each) for each in stops] or [Seam()]
     tasks: Counter[tuple[str, str]] = Counter()
     kubelets = Kubelets(story.containers)
 
@@ -257,12 +258,13 @@ async def _lived(story: Story, stop_after: int | None, found: Found) -> None:
             found.wrong += await kubelets.left(control)
 
         try:
-            await world.live(action, seam)
+            for seam in seams:
+                await world.live(action, seam)
+            if stops:
+                await world.live(action)
         finally:
-            found.writes = len(seam.actions)
-            found.after = seam.actions[-1] if seam.actions else ""
-        if stop_after is not None:
-            await world.live(action)
+            found.writes = len(seams[0].actions)
+            found.after = ", then ".join(each.actions[-1] for each in seams if each.actions)
         without = {*world.without_storage} - bad
         found.wrong += [f"{node} started without storage" for node in sorted(without)]
         found.wrong += [f"task {each} ran twice" for each, count in tasks.items() if count > 1]
@@ -319,19 +321,27 @@ async def _cancel(story: Story, world: World, control: Control, job: JobId, *, a
         await world.cancel(control, job)
 
 
-def points(names: Collection[str], every: int) -> Iterator[tuple[str, int]]:
-    """Return crash points of stories: the story, and after which write it is stopped."""
+_SECOND: Final = 23
+"""Second stops come after one of so many writes."""
+
+Point = tuple[str, tuple[int, ...]]
+"""A story, and after how many of its writes each process is stopped."""
+
+
+def points(names: Collection[str], every: int, *, twice: bool = False) -> Iterator[Point]:
+    """Return crash points of stories."""
     for number, name in enumerate(names):
-        whole = lived(STORIES[name], None)
+        whole = lived(STORIES[name])
         assert not whole.wrong, (name, whole.wrong)
         for write in range(1 + number % every, whole.writes + 1, every):
-            yield name, write
+            # The second stop goes through all numbers, as the first one does.
+            yield name, (write, 1 + (7 * write) % _SECOND) if twice else (write,)
 
 
-def crashed(point: tuple[str, int]) -> Found:
+def crashed(point: Point) -> Found:
     """Return what came of a crash point."""
-    name, write = point
-    return lived(STORIES[name], write)
+    name, stops = point
+    return lived(STORIES[name], *stops)
 
 
 def main() -> int:
@@ -339,17 +349,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make crash")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take one write of N")
     parser.add_argument("--only", default="", metavar="TEXT", help="kinds with this in their name")
+    parser.add_argument("--twice", action="store_true", help="stop the next process, too")
     options = parser.parse_args()
     names = [name for name in STORIES if options.only in name]
     violations, count, by_story = 0, 0, Counter[str]()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        taken = list(points(names, max(options.every, 1)))
+        taken = list(points(names, max(options.every, 1), twice=options.twice))
         for point, found in zip(taken, pool.map(crashed, taken, chunksize=4), strict=True):
             count += 1
             by_story[point[0]] += 1
             for each in found.wrong:
                 violations += 1
-                print(f"{point[0]}, write {point[1]} ({found.after}): {each}", flush=True)
+                stops = " and ".join(map(str, point[1]))
+                print(f"{point[0]}, write {stops} ({found.after}): {each}", flush=True)
     for name, of_story in by_story.items():
         print(f"{of_story:6} {name}")
     print(f"{count} crash points, {violations} violations")

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.faults import crashes
 from tests.faults.crashes import STORIES, crashed, lived, points
@@ -29,8 +31,28 @@ def test_a_stop_after_any_write_changes_nothing_in_the_end(name: str) -> None:
     assert {point: wrong for point, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.parametrize("name", STORIES)
+def test_nor_does_a_stop_of_the_process_that_takes_it_up(name: str) -> None:
+    found = {each: crashed(each).wrong for each in points([name], 2 * EVERY, twice=True)}
+
+    assert found
+    assert {point: wrong for point, wrong in found.items() if wrong} == {}
+
+
+@settings(max_examples=extent("WARREN_CRASH_EXAMPLES", usual=15, everything=500), deadline=None)
+@given(
+    name=st.sampled_from(sorted(STORIES)),
+    stops=st.lists(st.integers(min_value=1, max_value=80), max_size=4),
+)
+def test_whenever_and_however_often_it_is_stopped_all_promises_hold(
+    name: str, stops: list[int]
+) -> None:
+    found = lived(STORIES[name], *stops)
+    assert found.wrong == [], found.after
+
+
 def test_all_of_them_are_more_than_five_hundred() -> None:
-    assert sum(lived(story, None).writes for story in STORIES.values()) > 500
+    assert sum(lived(story).writes for story in STORIES.values()) > 500
 
 
 # Each of these breaks one promise, which is found
@@ -57,7 +79,7 @@ def test_a_conductor_that_is_too_fast_is_found(
 ) -> None:
     monkeypatch.setitem(conduct._PHASES, phase, broken)
 
-    assert any(words in each for each in lived(STORIES["copies"], None).wrong)
+    assert any(words in each for each in lived(STORIES["copies"]).wrong)
 
 
 def test_a_job_that_does_not_wait_for_its_containers_is_found(
@@ -65,7 +87,7 @@ def test_a_job_that_does_not_wait_for_its_containers_is_found(
 ) -> None:
     monkeypatch.setattr(containerlife, "start", lambda snapshot, index, directive: DONE)
 
-    wrong = lived(STORIES["container"], None).wrong
+    wrong = lived(STORIES["container"]).wrong
     assert any("a task started before the containers" in each for each in wrong)
 
 
@@ -77,7 +99,7 @@ def test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found(
 
     monkeypatch.setattr(SimulatedMachine, "unmount", nothing)
     monkeypatch.setattr(crashes, "LONGEST", 60.0)
-    wrong = lived(STORIES["copies"], None).wrong
+    wrong = lived(STORIES["copies"]).wrong
 
     assert any("is given back while" in each for each in wrong)
     assert any("is copied while" in each for each in wrong)
@@ -92,7 +114,7 @@ def test_a_copy_that_is_not_made_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(SimulatedMachine, "copy", copy)
 
-    assert lived(STORIES["copies"], None).wrong == ["0 of 8 copies were made"]
+    assert lived(STORIES["copies"]).wrong == ["0 of 8 copies were made"]
 
 
 def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,4 +123,4 @@ def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SimulatedMachine, "release", nothing)
 
-    assert lived(STORIES["copies"], None).wrong != []
+    assert lived(STORIES["copies"]).wrong != []
