@@ -35,7 +35,6 @@ def beside_a_job() -> Iterator[Result]:
     with tempfile.TemporaryDirectory(prefix="warren-bench-") as directory:
         cluster = Cluster(Path(directory), "--rabbits", "1", "--computes", "1")
         cluster.state.prepare()
-        cluster.state.images.mkdir()
         subprocess.run([_BUILD, cluster.state.images / "busybox"], check=True)
         cluster.up()
         try:

@@ -75,7 +75,7 @@ def test_a_wrong_directive_is_shown_with_a_caret_under_the_mistake(
         ([JOBDW, "#DW copy_in source=/nowhere destination=$DW_JOB_scrtch profile=fast"], 3),
         ([f"{JOBDW.replace('xfs', 'lustre')} requires=copy-offload profile=nosuch"], 2),
         ([f"{JOBDW} profile=nosuch"], 1),
-        (["#DW create_persistent type=xfs name=keep", "#DW container name=ab profile=cd"], 3),
+        (["#DW create_persistent type=xfs name=keep", "#DW persistentdw name=ab"], 3),
         ([JOBDW.replace("1GiB", "0GiB"), JOBDW], 2),
         ([JOBDW] * 65, 1),
     ],

@@ -45,7 +45,6 @@ pytestmark = [pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 def prepared(cluster: Cluster) -> Cluster:
     cluster.state.prepare()
-    cluster.state.images.mkdir()
     image(cluster, "busybox")
     return cluster
 

@@ -104,7 +104,7 @@ def test_an_unknown_daemon_is_refused_with_the_place_of_the_word(stopping: Clust
     assert done.stderr.splitlines()[1:] == [
         line,
         " " * line.index("copy-ofload") + "^" * len("copy-ofload"),
-        "Unknown word 'copy-ofload' in requires: it takes copy-offload. "
+        "Unknown word 'copy-ofload' in requires: it takes copy-offload or user-container-auth. "
         "Did you mean 'copy-offload'?",
     ]
     assert stopping("check", stopping.script("job.sh", "true", line)).returncode == 1

@@ -155,7 +155,8 @@ class StateDir:
         self.demand_owner()
         try:
             own = (self.logs, self.flash, self.nodes, self.mounts, self.path / "users")
-            for directory in (self.path, *own):
+            for_pods = (self.pods, self.images, self.image_cache)
+            for directory in (self.path, *own, *for_pods):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.secret.exists():
                 files.replace(self.secret, secrets.token_hex().encode())
