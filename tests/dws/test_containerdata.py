@@ -36,7 +36,7 @@ def seen(state: str, *directives: str, **more: Any) -> Any:
         "pinned": pinned(ELSEWHERE, len(directives) - 1 if directives else 1),
         "accesses": [mounted()],
         "storages": [nnf_storage()],
-        "runners": (),
+        "runners": {},
         **more,
     }
     return decide(view(wf, **known))

@@ -24,7 +24,7 @@ from tests.dws.test_ports import answered as with_ports
 from tests.dws.test_ports import configuration, request
 from tests.dws.test_ports import raw as raw_manager
 from tests.rfc.vectors import vector
-from warren.base.objects import Key, Object, Write
+from warren.base.objects import Object, Write
 from warren.dws import containerlife, containerprofiles, indexmounts, kinds, labels
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containers import Application, Volume
@@ -313,7 +313,7 @@ def view(wf: Workflow, **more: Any) -> WorkflowSnapshot:
         "container_profiles": {"foo": FOO, "bare": BARE_PROFILE},
         "pinned": pinned(),
         "ports": manager(),
-        "runners": {Key("", "r0"), Key("", "r1")},
+        "runners": {"r0": {}, "r1": {}},
         "wiring": WIRING,
         "places": {"n0": 0, "n1": 1, "n2": 0},
         **more,
@@ -359,7 +359,7 @@ def test_proposal_makes_a_copy_of_the_profile_that_does_not_change() -> None:
 
 
 def test_where_no_rabbit_is_a_node_proposal_says_that_containers_cannot_run() -> None:
-    status, message = told(decide(view(workflow(BARE), runners=())))
+    status, message = told(decide(view(workflow(BARE), runners={})))
     assert status == "Error"
     assert "Containers cannot run here" in message
 
@@ -442,7 +442,6 @@ def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     ("more", "words"),
     [
         ({"wiring": {}}, "compute nodes have no rabbit that could run its containers"),
-        ({"runners": {Key("", "r1")}}, "no containers run on r0: no nodes of the cluster"),
         ({"pinned": {}}, "the NnfContainerProfile wf-0 is gone"),
     ],
 )
@@ -450,6 +449,33 @@ def test_what_cannot_be_started_is_said(more: dict[str, Any], words: str) -> Non
     status, message = told(bare("PreRun", **more))
     assert status == "Error"
     assert words in message
+
+
+UNABLE = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no bwrap"}]}}
+
+
+@pytest.mark.parametrize(
+    ("runners", "words"),
+    [
+        ({"r1": {}}, "no containers run on r0: it is no node of the cluster"),
+        ({"r0": UNABLE, "r1": {}}, "no containers run on r0: no bwrap"),
+    ],
+)
+def test_a_rabbit_that_runs_no_containers_is_waited_for_in_its_words(
+    runners: dict[str, Object], words: str
+) -> None:
+    writes = bare("PreRun", runners=runners)
+    assert driver(writes, 2)["message"] == words
+    assert not made(writes, kinds.JOB)
+    late = {"desiredStateChange": "2026-01-31T11:54:59.000000Z"}
+    status, message = told(bare("PreRun", runners=runners, status=late))
+    assert status == "Error"
+    assert f"failed to start after 300 seconds: {words}" in message
+
+
+def test_a_workflow_that_waits_for_a_rabbit_looks_again() -> None:
+    about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"], "runners": {"r1": {}}}
+    assert containerlife.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
 
 
 def test_postrun_is_ready_when_all_have_succeeded() -> None:

@@ -133,6 +133,10 @@ def test_a_pod_knows_itself_and_those_of_its_subdomain() -> None:
         "10.0.2.2 b.wf.default.svc.cluster.local b.wf.default.svc b.wf.default b.wf",
         "10.0.1.2 a",
     ]
+    # A try that has failed has the name of the one that follows it.
+    ended = pod("b", "10.0.2.9", phase="Failed")
+    for known in ([ended, others[1]], [others[1], ended]):
+        assert "10.0.2.9" not in podstatus.hosts(pod("a"), "10.0.1.2", known)
     searching = pod("a")
     searching["spec"]["dnsConfig"] = {"searches": ["wf.default.svc.cluster.local"]}
     assert podstatus.hosts(searching, "10.0.1.2", others).splitlines()[3].endswith(" b.wf b")

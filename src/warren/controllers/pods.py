@@ -46,6 +46,10 @@ class Runner(Protocol):
         """The address of the node."""
         ...
 
+    async def unable(self) -> str | None:
+        """Return why no pods can be run here; None if they can."""
+        ...
+
     def known(self) -> Sequence[str]:
         """Return the uids of the pods that there are, alive or not."""
         ...

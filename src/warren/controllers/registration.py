@@ -1,6 +1,7 @@
 """A rabbit as a node of its cluster: its agent says that it is one, and whether it runs pods."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -18,27 +19,40 @@ log = structlog.get_logger()
 _AGAIN: Final = 2.0
 """Seconds after which an agent tries again."""
 
+_UNABLE: Final = 10.0
+"""Seconds after which it looks again whether pods can be run."""
 
-async def register(client: Client, clock: Clock, name: str, address: str, why_not: str) -> None:
-    """Make the Node of a rabbit what it should be, until that is done; and live until cancelled.
 
-    `why_not` says why the rabbit does not run pods; it is empty where it does.
+async def register(
+    client: Client,
+    clock: Clock,
+    name: str,
+    address: str,
+    unable: Callable[[], Awaitable[str | None]],
+) -> None:
+    """Make the Node of a rabbit, and return when it says that pods are run there.
+
+    Until then it says why not, which `unable` tells, and is asked again: what hinders may pass.
     """
     made = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "spec": {}}
-    status = Change(
-        kind=kinds.NODE,
-        key=Key("", name),
-        patch={"status": _status(clock, name, address, why_not)},
-        status=True,
-    )
+    told: str | None = None
     while True:
+        why_not = await unable() or ""
+        status = Change(
+            kind=kinds.NODE,
+            key=Key("", name),
+            patch={"status": _status(clock, name, address, why_not)},
+            status=True,
+        )
         try:
-            await perform(client, [Create(kind=kinds.NODE, object=made), status])
-            break
+            if why_not != told:
+                await perform(client, [Create(kind=kinds.NODE, object=made), status])
+                told = why_not
+            if not why_not:
+                return
         except WarrenError as error:
             log.info("node not registered", node=name, reason=str(error))
-            await asyncio.sleep(_AGAIN)
-    await asyncio.Event().wait()
+        await asyncio.sleep(_AGAIN if told != why_not else _UNABLE)
 
 
 def _status(clock: Clock, name: str, address: str, why_not: str) -> Object:

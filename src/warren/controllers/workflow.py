@@ -1,6 +1,6 @@
 """Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -238,7 +238,7 @@ class WorkflowController:
             "pinned": {obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]},
             "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
             "ports": read(raw, NnfPortManager) if raw is not None else None,
-            "runners": _Keys(self._informers.of(kinds.NODE)),
+            "runners": _Nodes(self._informers.of(kinds.NODE)),
             "new_ssh_key": new_ssh_key,
             "no_containers": why_none(self._informers.of(kinds.NODE).values()),
         }
@@ -268,20 +268,23 @@ class _Rabbits(Mapping[str, Storage]):
         return sum(1 for _ in self)
 
 
-class _Keys(Collection[Key]):
-    """The keys of what an informer knows. To look for a few of them costs no look at the others."""
+class _Nodes(Mapping[str, Object]):
+    """The Nodes by name. To look for a few of them costs no look at the others."""
 
     def __init__(self, informer: Informer) -> None:
         self._informer = informer
 
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, Key) and self._informer.get(key) is not None
+    def __getitem__(self, name: str) -> Object:
+        found = self._informer.get(Key("", name))
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def __bool__(self) -> bool:
         return not self._informer.is_empty
 
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._informer.keys())
+    def __iter__(self) -> Iterator[str]:
+        return iter([key.name for key in list(self._informer.keys())])
 
     def __len__(self) -> int:
         return len(self._informer.keys())

@@ -33,14 +33,13 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
         for name in names:
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
-            kubelet = await nodes.kubelet(name) if name in rabbits else None
             one = agent(
                 client,
                 SystemClock(),
                 name,
                 nodes.machine(name),
                 rabbit=name in rabbits,
-                kubelet=kubelet,
+                runner=nodes.pods(name) if name in rabbits else None,
             )
             together.parts.update(one.parts)
             if isolated:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from warren.base.clock import Clock
@@ -27,15 +28,6 @@ class Agent(System):
     """Is to be called when the node may have lost what was mounted on it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kubelet:
-    """What a rabbit runs pods with."""
-
-    runner: Runner
-    why_not: str = ""
-    """Why it runs none, if it does not."""
-
-
 def agent(
     client: Client,
     clock: Clock,
@@ -43,11 +35,11 @@ def agent(
     machine: Machine,
     *,
     rabbit: bool,
-    kubelet: Kubelet | None = None,
+    runner: Runner | None = None,
 ) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else.
 
-    But for pods, which are where Workflows are: with a `kubelet` it runs those of its node.
+    But for pods, which are where Workflows are: with a `runner` it runs those of its node.
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
@@ -58,24 +50,18 @@ def agent(
         movements = MovementReconciler(client, informers, machine, clock)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
         parts[f"{node} copies"] = movements.copies.run
-        if kubelet is not None:
-            parts |= _kubelet(client, clock, node, kubelet)
+        if runner is not None:
+            parts[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)
         parts[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
     for name, part in synced(informers, reconcilers).items():
         parts[f"{node} {name}"] = part
     return Agent(parts=parts, mount_again=mounts.mount_again)
 
 
-def _kubelet(client: Client, clock: Clock, node: str, kubelet: Kubelet) -> dict[str, Part]:
-    address, why_not = kubelet.runner.host_address, kubelet.why_not
-    parts: dict[str, Part] = {
-        f"{node} registration": lambda: register(client, clock, node, address, why_not)
-    }
-    if not why_not:
-        informers = Informers(client, indexes={"subdomain": podstatus.subdomain_of})
-        pods = PodReconciler(client, informers, kubelet.runner, clock, node)
-        parts[f"{node} pod informers"] = informers.run
-        parts[f"{node} pod followers"] = pods.run
-        for name, part in synced(informers, [pods.reconciler]).items():
-            parts[f"{node} {name}"] = part
-    return parts
+async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:
+    """Run the pods of a node, as soon as that is possible."""
+    await register(client, clock, node, runner.host_address, runner.unable)
+    informers = Informers(client, indexes={"subdomain": podstatus.subdomain_of})
+    pods = PodReconciler(client, informers, runner, clock, node)
+    parts = {"informers": informers.run, "followers": pods.run}
+    await System(parts=parts | synced(informers, [pods.reconciler])).run()

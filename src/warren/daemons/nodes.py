@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from warren.controllers.machine import Machine
-from warren.daemons.agents import Kubelet
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
@@ -75,20 +74,13 @@ class Nodes:
             return NamespacedMachine(node, self._flash, self.namespace(node), self._patience)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
-    async def kubelet(self, rabbit: str) -> Kubelet:
-        """Return what a rabbit runs pods with."""
-        pods = self.pods(rabbit)
-        if not self._isolated:
-            return Kubelet(runner=pods, why_not="nodes have no mount namespaces")
-        return Kubelet(runner=pods, why_not=await pods.unable() or "")
-
     def pods(self, rabbit: str) -> Pods:
         """Return the pods of a rabbit."""
         return Pods(
             self._state.pods / rabbit,
             self._rabbits.index(rabbit),
             PodNetwork(self._state.pods / ".network"),
-            self.namespace(rabbit),
+            self.namespace(rabbit) if self._isolated else None,
             Images(self._state.image_cache, self._state.images),
             self._address(rabbit),
         )

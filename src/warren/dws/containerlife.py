@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from warren.base.objects import Change, Create, Key, Object, Write
+from warren.base.objects import Change, Create, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive, parse
 from warren.dws import (
@@ -28,7 +28,12 @@ from warren.dws.containerprofiles import GLOBAL, ContainerProfile
 from warren.dws.containers import Application, Volume
 from warren.dws.faults import Fault
 from warren.dws.objects import Malformed, State
+from warren.dws.pods import why_not
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+_AGAIN: Final = 1.0
+"""Seconds after which a rabbit that runs no containers is looked at again. Nodes tell of themselves
+too often for Workflows to be woken by that."""
 
 _LIFETIMES: Final = {containerprofiles.JOB: "job", containerprofiles.PERSISTENT: "persistent"}
 
@@ -97,16 +102,13 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     profile = _profile(snapshot, index)
     manager, workflow = snapshot.ports, snapshot.workflow
     given = ports.assigned(manager, workflow, profile.ports) if profile.ports else ()
-    nodes = _nodes(snapshot)
-    if profile.data.create_container:
-        _demand_runners(snapshot, nodes)
     return Application(
         workflow=workflow,
         index=index,
         name=directive.values["name"],
         profile=profile,
         volumes=list(_volumes(snapshot, directive, profile)),
-        nodes=nodes,
+        nodes=_nodes(snapshot),
         ports=given,
     )
 
@@ -123,10 +125,14 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _demand_runners(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> None:
-    unable = sorted(each for each in rabbits if Key("", each) not in snapshot.runners)
-    if unable:
-        raise Fault(f"no containers run on {', '.join(unable)}: no nodes of the cluster")
+def _unable(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
+    """Return which rabbit runs no containers, and why; None where all do."""
+    for rabbit in sorted(rabbits):
+        node = snapshot.runners.get(rabbit)
+        why = "it is no node of the cluster" if node is None else why_not(node)
+        if why is not None:
+            return f"no containers run on {rabbit}: {why}"
+    return None
 
 
 def _volumes(
@@ -228,8 +234,12 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     late = next((job for job in own if job is not None and not job.has_started), None)
     if missing or late is not None:
         limit = application.profile.data.pre_run_timeout_seconds
+        unable = _unable(snapshot, application.nodes) if missing else None
         if limit and _elapsed(snapshot) >= limit:
-            raise Fault(f"user container(s) failed to start after {limit} seconds")
+            why = f": {unable}" if unable else ""
+            raise Fault(f"user container(s) failed to start after {limit} seconds{why}")
+        if unable is not None:
+            return Outcome(waiting=unable)  # it may be able in a moment, as after a restart
         name = missing[0]["metadata"]["name"] if missing else late and late.metadata.name
         waiting = f"pending container start for job '{name}'"
         return Outcome(writes=_made(snapshot, application, missing), waiting=waiting)
@@ -273,16 +283,23 @@ def _elapsed(snapshot: WorkflowSnapshot) -> float:
 
 
 def deadline(snapshot: WorkflowSnapshot) -> float | None:
-    """Return after how many seconds containers that have not started take too long."""
+    """Return after how many seconds to look again at containers that have not started.
+
+    When they take too long, and sooner where no news comes of what they wait for.
+    """
     workflow = snapshot.workflow
     if workflow.status.state is not State.PRE_RUN or workflow.status.ready:
         return None
-    limits: list[int] = []
+    left: list[float] = []
     for index, directive in enumerate(snapshot.directives):
         if directive.command.text == "container":
             with suppress(Fault):  # is told by the state itself
-                limits.append(_profile(snapshot, index).data.pre_run_timeout_seconds)
-    left = [limit - _elapsed(snapshot) for limit in limits if limit]
+                data = _profile(snapshot, index).data
+                if data.pre_run_timeout_seconds:
+                    left.append(data.pre_run_timeout_seconds - _elapsed(snapshot))
+                if data.create_container and not snapshot.jobs:
+                    unable = _unable(snapshot, _nodes(snapshot))
+                    left += [_AGAIN] if unable is not None else []
     return min((each for each in left if each > 0), default=None)
 
 

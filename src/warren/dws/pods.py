@@ -104,14 +104,22 @@ class PodState:
 NOTHING: Final = "this cluster has nothing that would start them"
 
 
+def why_not(node: Object) -> str | None:
+    """Return why a Node runs no pods, in its words; None where it does."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready: Object = next((each for each in conditions if each.get("type") == "Ready"), {})
+    # Unknown is one that is not heard of: it may be back before the job starts.
+    if ready.get("status") != "False":
+        return None
+    return str(ready.get("message") or ready.get("reason"))
+
+
 def why_none(nodes: Iterable[Object]) -> str | None:
     """Return why no Node runs pods, in the words of one of them; None where some Node does."""
     reason = NOTHING
     for node in nodes:
-        conditions = (node.get("status") or {}).get("conditions") or ()
-        ready: Object = next((each for each in conditions if each.get("type") == "Ready"), {})
-        # Unknown is one that is not heard of: it may be back before the job starts.
-        if ready.get("status") != "False":
+        found = why_not(node)
+        if found is None:
             return None
-        reason = f"{node['metadata']['name']}: {ready.get('message') or ready.get('reason')}"
+        reason = f"{node['metadata']['name']}: {found}"
     return reason

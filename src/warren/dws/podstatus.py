@@ -153,7 +153,8 @@ def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
     searches = (pod["spec"].get("dnsConfig") or {}).get("searches") or ()
     known = {_names(pod, searches): address}
     for each in siblings:
-        other = (each.get("status") or {}).get("podIP")
+        status = each.get("status") or {}
+        other = None if status.get("phase") in (SUCCEEDED, FAILED) else status.get("podIP")
         if other and each["metadata"].get("uid") != pod["metadata"].get("uid"):
             known.setdefault(_names(each, searches), other)
     lines += sorted(f"{where} {' '.join(names)}" for names, where in known.items() if names)

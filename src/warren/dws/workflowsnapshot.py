@@ -60,8 +60,8 @@ class WorkflowSnapshot:
     ports: NnfPortManager | None = None
     token: containerauth.Found | None = None
     """The Secrets of its token; None where they were not looked at."""
-    runners: Collection[Key] = ()
-    """The nodes of the Kubernetes cluster. Rabbits that are some run containers."""
+    runners: Mapping[str, Object] = field(default_factory=dict)
+    """The Nodes of the Kubernetes cluster, by name. Rabbits that are some run containers."""
     no_containers: str | None = None
     """Why none of them can, if that is so."""
     new_ssh_key: Callable[[], SshKey] = SshKey

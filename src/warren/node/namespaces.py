@@ -32,8 +32,8 @@ _CLONE_NEWUTS: Final = 0x04000000
 _CLONE_NEWUSER: Final = 0x10000000
 
 _PAUSE: Final = 0.02
-_LOOKS: Final = 100
-"""How often to look for the record of a holder that another process is starting."""
+_LOOKS: Final = 1500
+"""How often to look for the record of a holder that another process is starting: for 30 s."""
 
 _ROOM: Final = 'mount -t tmpfs -o mode=0711 none "$1"'
 """What the holder of a node does first: make room for mount points."""
@@ -152,7 +152,8 @@ class Namespace:
 
     def _remember_mounts(self) -> None:
         """Write down what the machine has mounted, whole or not at all."""
-        unfinished = self._directory / "mounts.new"
+        # With a name of our own: another process may be at the same.
+        unfinished = self._directory / f"mounts.{os.getpid()}"
         try:
             unfinished.write_text(json.dumps(sorted(mount_points(os.getpid()))))
             unfinished.rename(self._directory / "mounts")

@@ -73,6 +73,8 @@ class Pods:
 
     async def unable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
+        if self._rabbit is None:
+            return "nodes have no mount namespaces: the kernel forbids them to this user"
         for program, package in _PROGRAMS.items():
             if shutil.which(program) is None:
                 return f"{package} is not installed"
