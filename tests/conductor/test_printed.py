@@ -125,3 +125,19 @@ def test_the_jobs_own_pods_are_told_while_it_lives() -> None:
         assert (found["pod"], found["exit"], found["words"]) == ("beside", 3, "no data")
 
     conducted(story, None)
+
+
+def test_however_often_users_ask_the_pods_are_listed_once_a_second() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        def listed() -> int:
+            return api.asked.count(("list", kinds.POD))
+
+        async with informed(api):
+            told = await asyncio.gather(*(conductor.storage(7) for _ in range(20)))
+            assert all(each is not None and each["containers"] for each in told)
+            assert listed() == 1
+            await asyncio.sleep(2)
+            await conductor.storage(7)
+            assert listed() == 2
+
+    conducted(story, None)
