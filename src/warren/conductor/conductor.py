@@ -16,9 +16,9 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
+from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.port import WorkloadManager
-from warren.conductor.printed import Printed
 from warren.conductor.returning import Returning
 from warren.dws import (
     abort,
@@ -98,7 +98,7 @@ class Conductor:
 
         What containers have printed is read by `reader`, for the records of jobs.
         """
-        self._printed = None if reader is None else Printed(reader)
+        self._tails = None if reader is None else LogTails(reader)
         self._pods = PodLists(client)
         self._client = client
         self.informers = informers
@@ -387,10 +387,10 @@ class Conductor:
                 case jobactions.Note(key, value):
                     await self._jobs.note(job, key, value)
                     self._observe(job, key, value)
-                case jobactions.KeepPrinted(logs):
-                    if self._printed is not None:
-                        text = await self._printed.text(logs)
-                        await self._jobs.note(job, jobactions.PRINTED, text)
+                case jobactions.KeepLogs(logs):
+                    if self._tails is not None:
+                        text = await self._tails.text(logs)
+                        await self._jobs.note(job, jobactions.CONTAINER_LOG, text)
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.Later(seconds):
