@@ -1,14 +1,21 @@
 """What the tour of `warren demo` tries."""
 
+import asyncio
+import io
 import re
+from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.tour import CASES, refused
+from warren.cli.cluster.tour import CASES, Tour, failure, refused
 from warren.daemons.cluster import manifests
+from warren.daemons.statedir import StateDir
 from warren.directives.parse import parse
 from warren.dws import kinds
+from warren.kube.client import Client
 
 
 def test_the_tour_tries_every_command_and_every_type_that_the_rules_know() -> None:
@@ -39,3 +46,40 @@ def test_the_tour_tries_every_command_and_every_type_that_the_rules_know() -> No
 )  # fmt: skip
 def test_a_refusal_of_directives_is_told_from_any_other(text: str, reasons: list[str]) -> None:
     assert refused(UserMistake(text)) == reasons
+
+
+def script(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["echo out", "echo note >&2"], None),
+        (["echo first >&2", "echo 'no umoci' >&2", "exit 1"], "no umoci"),
+        (["yes long | head -n 50000 >&2", "echo last >&2", "exit 1"], "last"),
+        (["exit 3"], "build has ended with status 3"),
+    ],
+)
+def test_why_an_example_was_not_made_is_said(
+    lines: list[str], said: str | None, tmp_path: Path
+) -> None:
+    assert asyncio.run(failure(script(tmp_path / "build", *lines))) == said
+
+
+def test_an_example_that_is_never_made_is_given_up(tmp_path: Path) -> None:
+    build = script(tmp_path / "build", "sleep 600 & echo $! > " + str(tmp_path / "pid"), "wait")
+    said = asyncio.run(failure(build, seconds=0.5))
+    assert said == "it has not ended within 0.5 s"
+
+
+def test_a_tour_shows_why_its_example_was_not_made(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    (tmp_path / "it").mkdir()
+    script(tmp_path / "it" / "build", "echo 'no [umoci]' >&2; exit 1")
+    tour = Tour(Console(file=shown, width=200), StateDir(tmp_path), 1, tmp_path,
+                containers=tmp_path)  # fmt: skip
+    asyncio.run(tour._offer(cast(Client, None), "it"))
+    assert shown.getvalue().strip() == "the image of the example was not made: no [umoci]"

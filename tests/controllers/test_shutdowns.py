@@ -11,14 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from tests.controllers.alone import WORKFLOW, Api, alone, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE
 from warren.base.objects import Key, Kind
 from warren.controllers.shutdowns import HttpsAsking, ShutdownController
-from warren.dws import kinds, ports
+from warren.dws import kinds, ports, shutdowns
 from warren.dws.shutdowns import AskShutdown
 from warren.kube.server.access import tls
 
@@ -58,7 +60,11 @@ async def postrun(api: Api, story: Callable[[Asked], Awaitable[None]]) -> Asked:
         await api.add(kinds.CONTAINER_PROFILE, {**PROFILE, "metadata": meta("wf-0")})
         await api.add(
             kinds.JOB,
-            {"metadata": meta("wf-r0", labels=WORKFLOW), "status": {"ready": 1}},
+            {
+                "metadata": meta("wf-r0", labels=WORKFLOW),
+                "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "r0"}}}},
+                "status": {"ready": 1},
+            },
         )
         wf = raw_workflow(BARE, state="PostRun", status={"workflowToken": WHERE})
         made = await api.store.create(kinds.WORKFLOW, {**wf, "status": {"ready": False}})
@@ -110,6 +116,57 @@ def test_without_a_certificate_none_is_asked_and_without_a_token_none_is_sent() 
             assert [token for _, _, token in asked.seen] == [None]
 
         await postrun(api, story)
+
+    alone(main)
+
+
+def test_where_there_are_many_containers_others_have_the_next_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutdowns, "MOST", 1)
+
+    async def main(api: Api) -> None:
+        await api.add(kinds.SECRET, secret("nnf-dm-usercontainer-server-tls", tls_crt="CA"))
+        await api.add(kinds.SECRET, secret("wf-token", token="a.b.c"))
+
+        async def story(asked: Asked) -> None:
+            node = api.store.get(kinds.NODE, Key("", "r0"))
+            status = node["status"]
+            await api.add(kinds.NODE, {"metadata": {"name": "r1"}, "status": status})
+            job = api.store.get(kinds.JOB, Key("default", "wf-r0"))
+            template = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "r1"}}}
+            await api.add(
+                kinds.JOB,
+                {
+                    "metadata": meta("wf-r1", labels=WORKFLOW),
+                    "spec": {**job["spec"], "template": template},
+                    "status": {"ready": 1},
+                },
+            )
+            asked.seen.clear()
+            await asyncio.sleep(7)
+            found = [[each.rabbit for each in asks] for asks, _, _ in asked.seen]
+            assert len(found) > 2
+            assert {*map(tuple, found)} == {("r0",), ("r1",)}
+
+        await postrun(api, story)
+
+    alone(main)
+
+
+@pytest.mark.parametrize("text", ["//79", "a"], ids=["no text", "no base64"])
+def test_a_damaged_certificate_is_as_none_and_no_bug(text: str) -> None:
+    async def main(api: Api) -> None:
+        damaged = secret("nnf-dm-usercontainer-server-tls")
+        await api.add(kinds.SECRET, {**damaged, "data": {"tls.crt": text}})
+
+        async def story(asked: Asked) -> None:
+            await asyncio.sleep(10)
+            assert asked.seen == []
+
+        with capture_logs() as logs:
+            await postrun(api, story)
+        assert logs == []
 
     alone(main)
 
@@ -237,6 +294,28 @@ def test_no_token_is_told_to_what_no_certificate_vouches_for(tmp_path: Path) -> 
 
     asyncio.run(main())
     assert said == []
+
+
+def test_no_more_are_asked_at_once_than_a_workflow_may(tmp_path: Path) -> None:
+    async def main() -> None:
+        now, most = 0, 0
+
+        async def silent(*_: Any) -> None:
+            nonlocal now, most
+            now, most = now + 1, max(most, now + 1)
+            tasks.add(len(asyncio.all_tasks()))
+            await asyncio.sleep(0)
+            now -= 1
+
+        tasks: set[int] = set()
+        asking = HttpsAsking(at_once=2)
+        asking._post = silent  # type: ignore[method-assign, assignment]
+        tls.ensure(tmp_path)
+        await asking.ask([ask(1)] * 50, tls.authority(tmp_path).decode(), None)
+        assert most == 2
+        assert max(tasks) == 3
+
+    asyncio.run(main())
 
 
 def test_one_that_does_not_answer_is_given_up(tmp_path: Path) -> None:

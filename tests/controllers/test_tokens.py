@@ -10,7 +10,8 @@ from tests.controllers.alone import Api, alone, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE
 from warren.base.objects import Key
-from warren.controllers.tokens import Tokens, new_key
+from warren.controllers.newkeys import new_token_key
+from warren.controllers.tokens import Tokens
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds
 from warren.dws.objects import Workflow, read
@@ -105,7 +106,7 @@ def test_what_keys_hold_is_no_workflows_to_tell() -> None:
 
 
 def test_a_key_is_new_each_time_and_on_the_curve_that_containers_know() -> None:
-    one, other = new_key(), new_key()
+    one, other = new_token_key(), new_token_key()
     assert one != other
     found = serialization.load_der_private_key(one, None)
     assert isinstance(found, ec.EllipticCurvePrivateKey)

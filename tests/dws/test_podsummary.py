@@ -10,9 +10,9 @@ from warren.base.objects import Key, Object
 from warren.dws import podsummary
 from warren.dws.binding import Phase
 from warren.dws.conduct import decide, needs_pods
-from warren.dws.jobactions import SUMMARY, KeepPrinted, Note
+from warren.dws.jobactions import SUMMARY, KeepLogs, Note
 from warren.dws.objects import Workflow
-from warren.dws.podsummary import PRINTED, Printing
+from warren.dws.podsummary import KEPT, LogRef
 
 CONTAINER = "#DW container name=beside profile=index"
 RUNNING = {"running": {"startedAt": "2026-11-24T12:00:00Z"}}
@@ -92,21 +92,21 @@ def test_the_logs_of_what_has_run_are_kept_those_that_failed_first() -> None:
         pod("b", containerStatuses=states(app={"waiting": {"reason": "PodInitializing"}}),
             initContainerStatuses=states(first=ended(1))),
     ]  # fmt: skip
-    assert podsummary.printing(pods) == [
-        Printing(Key("default", "b"), "first"),
-        Printing(Key("default", "a"), "app"),
-        Printing(Key("default", "a"), "other"),
+    assert podsummary.logs_to_keep(pods) == [
+        LogRef(Key("default", "b"), "first"),
+        LogRef(Key("default", "a"), "app"),
+        LogRef(Key("default", "a"), "other"),
     ]
 
 
 def test_one_log_is_kept_as_it_is_and_several_below_their_names() -> None:
-    one, two = Printing(Key("default", "a"), "app"), Printing(Key("default", "b"), "app")
+    one, two = LogRef(Key("default", "a"), "app"), LogRef(Key("default", "b"), "app")
     assert podsummary.text({one: "words\n"}) == "words\n"
-    assert podsummary.text({one: "x" * (PRINTED + 1)}) == "x" * PRINTED
+    assert podsummary.text({one: "x" * (KEPT + 1)}) == "x" * KEPT
     assert podsummary.text({one: "words\n", two: "more\n"}) == (
         "==> a app <==\nwords\n\n==> b app <==\nmore\n"
     )
-    assert len(podsummary.text({one: "x" * PRINTED, two: "y" * PRINTED})) <= PRINTED
+    assert len(podsummary.text({one: "x" * KEPT, two: "y" * KEPT})) <= KEPT
 
 
 # With the record
@@ -129,10 +129,10 @@ def test_containers_are_in_the_record_and_their_logs_before_teardown_is_asked_fo
     actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut"), pods=pods))
     (told,) = [each.value for each in actions if isinstance(each, Note) and each.key == SUMMARY]
     assert [each["words"] for each in told["containers"]] == ["no data"]
-    assert KeepPrinted((Printing(Key("default", "a"), "app"),)) in actions[:-1]
+    assert KeepLogs((LogRef(Key("default", "a"), "app"),)) in actions[:-1]
     assert "rabbit_container_log" not in notes(actions)
 
 
 def test_a_job_without_pods_keeps_no_log() -> None:
     actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut")))
-    assert [each for each in actions if isinstance(each, KeepPrinted)] == []
+    assert [each for each in actions if isinstance(each, KeepLogs)] == []

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import meta, workflow
-from tests.dws.test_containers import BARE, BARE_PROFILE, condition, job
+from tests.dws.test_containers import BARE, BARE_PROFILE, condition
 from warren.base.objects import Object
 from warren.dws import containerprofiles, shutdowns
+from warren.dws.batchjobs import BatchJob
+from warren.dws.objects import read
 from warren.dws.shutdowns import AskShutdown
 
 TWO: dict[str, Any] = {
@@ -26,6 +28,17 @@ def node(name: str) -> Object | None:
     return {"metadata": meta(name), "status": {"addresses": found}} if name != "r9" else None
 
 
+def job(name: str, rabbit: str = "", labels: Any = None, **status: Any) -> dict[str, BatchJob]:
+    """Return a Job by its name, on the rabbit that it is named after, or on another one."""
+    chosen = {"kubernetes.io/hostname": rabbit or name.removeprefix("wf-")}
+    raw = {
+        "metadata": meta(name, labels=labels or {}),
+        "spec": {"template": {"spec": {"nodeSelector": chosen}}},
+        "status": status,
+    }
+    return {name: read(raw, BatchJob)}
+
+
 def asked(jobs: Any, profile: Object = TWO, **more: Any) -> list[AskShutdown]:
     wf = workflow(BARE, **{"state": "PostRun", **more})
     found = containerprofiles.of(profile)
@@ -40,6 +53,17 @@ def test_each_container_is_asked_at_its_first_port_on_each_rabbit() -> None:
         ("r1", "127.0.0.9", 5000),
         ("r1", "127.0.0.9", 5002),
     ]
+
+
+def test_of_an_mpi_application_the_launcher_is_asked_where_it_runs() -> None:
+    """dws-spec section 12.4: a Job's name is that of no rabbit."""
+    worker = {"training.kubeflow.org/job-role": "worker"}
+    jobs = {
+        **job("wf-launcher", "r1", ready=1),
+        **job("wf-worker-0", "r0", labels=worker, ready=1),
+        **job("wf-worker-1", "r1", labels=worker, ready=1),
+    }
+    assert [(each.rabbit, each.port) for each in asked(jobs)] == [("r1", 5000), ("r1", 5002)]
 
 
 @pytest.mark.parametrize("type_", ["Complete", "Failed"])
@@ -68,6 +92,19 @@ def test_a_profile_that_does_not_wait_asks_none_and_one_without_ports_cannot() -
 
 def test_a_rabbit_whose_address_is_not_known_is_left_out() -> None:
     assert asked(job("wf-r9", ready=1)) == []
+
+
+def test_of_many_containers_all_have_their_turn() -> None:
+    asks = [AskShutdown(rabbit=f"r{each}", address="::1", port=5000) for each in range(150)]
+    begin, seen = 0, list[AskShutdown]()
+    for _ in range(3):
+        having, begin = shutdowns.turn(asks, begin)
+        assert len(having) == shutdowns.MOST
+        seen += having
+    assert seen == [*asks, *asks[:42]]
+    few, begin = shutdowns.turn(asks[:50], begin)  # others have ended meanwhile
+    assert sorted(few, key=asks.index) == asks[:50]
+    assert begin == 0
 
 
 def test_a_token_is_sent_along_where_there_is_one() -> None:

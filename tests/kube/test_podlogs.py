@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from warren.kube.client import LogReader, NotFound, Refused, Unavailable
 from warren.kube.kubeconfig import Access
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Log
+from warren.kube.server.rest import podlogs
 from warren.kube.server.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -187,6 +188,22 @@ async def test_a_log_is_left_when_its_follower_has_gone(caller: Caller) -> None:
     async with asyncio.timeout(60):
         while not caller.machine.opened[0].closed:  # noqa: ASYNC110 - nothing tells it
             await asyncio.sleep(0.01)
+
+
+@told_to_server
+async def test_only_so_many_clients_follow_at_one_time(caller: Caller) -> None:
+    await caller.running(b"one\n")
+    async with AsyncExitStack() as following:
+        for _ in range(podlogs.FOLLOWERS):
+            told = await following.enter_async_context(caller.follow())
+            assert await told.readline() == b"one\n"
+        code, reason, message = await caller.fails("follow=true")
+        assert (code, reason) == (429, "TooManyRequests")
+        assert message.startswith(f"{podlogs.FOLLOWERS} clients follow logs already")
+        assert await caller.ask() == (200, "one\n")
+        await caller.status("Running", app={"terminated": {"exitCode": 0}})
+        assert await told.read() == b""
+    assert await caller.ask("follow=true") == (200, "one\n")
 
 
 @told_to_server

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.base.objects import Object
-from warren.kube.client import NotFound
 from warren.node import podprocess
 from warren.node.podlogs import PodLog, PodLogs
 from warren.node.podprocess import _Log
@@ -140,7 +139,7 @@ def test_nothing_is_found_by_odd_names(place: Path, node: str, uid: str, contain
         (place / name).write_bytes(b"not for you")
     (place.parents[1] / "link").symlink_to("rabbit-0")
     log = PodLogs(place.parents[1]).open(pod(node, uid), container, None)
-    with closing(log), pytest.raises(NotFound):
+    with closing(log), pytest.raises(FileNotFoundError, match="nothing is here of what the pod"):
         rest(log)
 
 

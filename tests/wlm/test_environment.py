@@ -135,3 +135,15 @@ def test_a_job_whose_workflow_has_no_token_runs_without_one() -> None:
 def test_a_job_whose_token_cannot_be_read_cannot_run() -> None:
     with pytest.raises(CannotRun, match=r"no DW_WORKFLOW_TOKEN for the job: it is not yours"):
         environment([EVENT], dw=WITH, tokens=[RpcError(errno.EPERM, "it is not yours")])
+
+
+def test_a_token_that_the_cluster_cannot_tell_is_not_asked_for_for_ever() -> None:
+    later = [RpcError(errno.EAGAIN, "the API server does not answer")] * 100
+    with pytest.raises(CannotRun, match=r"no DW_WORKFLOW_TOKEN .*: the API server does not answer"):
+        environment([EVENT], dw=WITH, tokens=later)
+
+
+def test_the_time_in_which_the_instance_is_away_does_not_count() -> None:
+    away = [RpcError(errno.ECONNRESET)] * 100
+    found = environment([EVENT], dw=WITH, tokens=[*away, RpcError(errno.EAGAIN), "a.b.c"])
+    assert found["DW_WORKFLOW_TOKEN"] == "a.b.c"

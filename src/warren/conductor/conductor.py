@@ -16,14 +16,14 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
+from warren.conductor.logtails import LogTails
+from warren.conductor.podlists import PodLists
 from warren.conductor.port import WorkloadManager
-from warren.conductor.printed import Printed
 from warren.conductor.returning import Returning
 from warren.dws import (
     abort,
     alerts,
     conduct,
-    containerlife,
     jobactions,
     kinds,
     labels,
@@ -50,7 +50,7 @@ from warren.dws.objects import (
 )
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
-from warren.kube.client import Client, Forbidden, LogReader, NotFound, Refused, Unavailable
+from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -98,7 +98,8 @@ class Conductor:
 
         What containers have printed is read by `reader`, for the records of jobs.
         """
-        self._printed = None if reader is None else Printed(reader)
+        self._tails = None if reader is None else LogTails(reader)
+        self._pods = PodLists(client)
         self._client = client
         self.informers = informers
         self._jobs = jobs
@@ -193,7 +194,7 @@ class Conductor:
             read(found[0], Computes) if found else None,
             self._mounted(known),
             self._of(kinds.NNF_DATA_MOVEMENT, known),
-            await self._pods(read(raw, Workflow)),
+            await self._pods.lately(read(raw, Workflow)),
         )
         return {**told, "waits": self.waiting([job]).get(job, "")}
 
@@ -217,7 +218,7 @@ class Conductor:
         """Look up what is no object of the job's Workflow, where it matters."""
         found = await self._with_used(await self._with_flash(await self._with_made(snapshot)))
         if found.workflow is not None and conduct.needs_pods(found):
-            found = replace(found, pods=await self._pods(found.workflow))
+            found = replace(found, pods=await self._pods.now(found.workflow))
         return self._with_stuck(self._with_rabbits(await self._with_abort(found)))
 
     async def _with_made(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -286,20 +287,6 @@ class Conductor:
                 if raw and key_of(raw) != own and abort.is_marked(read(raw, Workflow)):
                     stuck.add(node)
         return replace(snapshot, stuck=stuck)
-
-    async def _pods(self, workflow: Workflow) -> Sequence[Object]:
-        """Return the pods of a job's containers. They are not watched: a cluster has many others.
-
-        What cannot be told of them holds nothing up.
-        """
-        if not containerlife.is_wanted(workflow.spec.dw_directives):
-            return ()
-        space, own = workflow.metadata.namespace, labels.of_workflow(workflow)
-        try:
-            return (await self._client.list(kinds.POD, space, own)).items
-        except (Refused, Unavailable) as error:
-            log.warning("pods not known", workflow=workflow.metadata.name, reason=str(error))
-            return ()
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         known = self.informers.of(kinds.STORAGE)
@@ -400,10 +387,10 @@ class Conductor:
                 case jobactions.Note(key, value):
                     await self._jobs.note(job, key, value)
                     self._observe(job, key, value)
-                case jobactions.KeepPrinted(logs):
-                    if self._printed is not None:
-                        text = await self._printed.text(logs)
-                        await self._jobs.note(job, jobactions.PRINTED, text)
+                case jobactions.KeepLogs(logs):
+                    if self._tails is not None:
+                        text = await self._tails.text(logs)
+                        await self._jobs.note(job, jobactions.CONTAINER_LOG, text)
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.Later(seconds):

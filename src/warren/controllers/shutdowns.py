@@ -5,7 +5,7 @@ Beside the reconciles of Workflows: a container that does not answer delays none
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import aiohttp
@@ -28,8 +28,8 @@ log = structlog.get_logger()
 _SECONDS: Final = 1.0
 """How long a container is waited for."""
 
-_AT_ONCE: Final = 32
-"""How many are asked at once."""
+_AT_ONCE: Final = 16
+"""How many of one Workflow are asked at once."""
 
 
 class Asking(Protocol):
@@ -45,7 +45,7 @@ class HttpsAsking:
 
     def __init__(self, seconds: float = _SECONDS, at_once: int = _AT_ONCE) -> None:
         self._timeout = aiohttp.ClientTimeout(total=seconds)
-        self._turns = asyncio.Semaphore(at_once)
+        self._at_once = at_once
 
     async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
         # As strict as other users of such certificates, which trust one that signed itself.
@@ -65,24 +65,28 @@ class HttpsAsking:
             ) as session,
             asyncio.TaskGroup() as tasks,
         ):
-            for each in asks:
-                tasks.create_task(self._post(session, each))
+            left = iter(asks)
+            for _ in range(min(self._at_once, len(asks))):
+                tasks.create_task(self._post_all(session, left))
+
+    async def _post_all(self, session: aiohttp.ClientSession, left: Iterator[AskShutdown]) -> None:
+        for each in left:
+            await self._post(session, each)
 
     async def _post(self, session: aiohttp.ClientSession, ask: AskShutdown) -> None:
         host = f"[{ask.address}]" if ":" in ask.address else ask.address
         url = f"https://{host}:{ask.port}{shutdowns.PATH}"
-        async with self._turns:
-            try:
-                # What it answers is not read: any application may be there.
-                async with session.post(
-                    url,
-                    json=shutdowns.BODY,
-                    server_hostname=ask.rabbit,
-                    allow_redirects=False,
-                ) as answer:
-                    said = str(answer.status)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                said = str(error) or type(error).__name__
+        try:
+            # What it answers is not read: any application may be there.
+            async with session.post(
+                url,
+                json=shutdowns.BODY,
+                server_hostname=ask.rabbit,
+                allow_redirects=False,
+            ) as answer:
+                said = str(answer.status)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            said = str(error) or type(error).__name__
         log.debug("asked to end", rabbit=ask.rabbit, port=ask.port, answer=said)
 
 
@@ -93,6 +97,8 @@ class ShutdownController:
         self._client = client
         self._informers = informers
         self._asking = asking or HttpsAsking()
+        self._begin: dict[Key, int] = {}
+        """Where the next turn begins, of Workflows with more containers than one turn has."""
         self.reconciler: Reconciler[Key] = Reconciler("shutdown", self.reconcile)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         for kind in (kinds.JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
@@ -110,15 +116,17 @@ class ShutdownController:
         workflow = read(raw, Workflow) if raw is not None else None
         asks = self._decided(workflow) if workflow is not None else []
         if workflow is None or not asks:
+            self._begin.pop(key, None)
             return None
-        authority = containerauth.authority_of(
-            await self._secret(Key(key.namespace, containerauth.TLS))
+        authority = await self._entry(
+            Key(key.namespace, containerauth.TLS), containerauth.authority_of
         )
         if authority is None:
             return None  # without an admin's certificate no container has one to show
         where = workflow.status.workflow_token
-        token = containerauth.token_of(await self._secret(where.key)) if where else None
-        await self._asking.ask(asks, authority, token)
+        token = await self._entry(where.key, containerauth.token_of) if where else None
+        having, self._begin[key] = shutdowns.turn(asks, self._begin.get(key, 0))
+        await self._asking.ask(having, authority, token)
         return shutdowns.AGAIN
 
     def _decided(self, workflow: Workflow) -> list[AskShutdown]:
@@ -142,8 +150,11 @@ class ShutdownController:
             workflow, profile, jobs, given, lambda name: nodes.get(Key("", name))
         )
 
-    async def _secret(self, key: Key) -> Object:
+    async def _entry(self, key: Key, entry: Callable[[Object], str | None]) -> str | None:
         try:
-            return await self._client.get(kinds.SECRET, key)
+            return entry(await self._client.get(kinds.SECRET, key))
         except NotFound:
-            return {}
+            return None
+        except ValueError as error:  # an admin has written what is no text
+            log.warning("damaged Secret", secret=key.name, reason=str(error))
+            return None

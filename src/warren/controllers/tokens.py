@@ -6,29 +6,17 @@ What is made of them is decided in `dws.containerauth`.
 from collections.abc import Callable
 
 from warren.base.objects import Key, Object
+from warren.controllers.newkeys import new_token_key
 from warren.dws import containerauth, kinds
 from warren.dws.containerauth import Found
 from warren.dws.objects import Workflow
 from warren.kube.client import Client, NotFound
 
 
-def new_key() -> bytes:
-    """Return a P-521 key that was never used, as PKCS8 in DER."""
-    # Loaded by those alone who need one.
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP521R1()).private_bytes(
-        serialization.Encoding.DER,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
 class Tokens:
     """The Secrets of all Workflows."""
 
-    def __init__(self, client: Client, new_key: Callable[[], bytes] = new_key) -> None:
+    def __init__(self, client: Client, new_key: Callable[[], bytes] = new_token_key) -> None:
         self._client = client
         self._new_key = new_key
 

@@ -9,8 +9,8 @@ from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY, orphans
+from warren.controllers.newkeys import new_ssh_key
 from warren.controllers.persistent import Instances
-from warren.controllers.sshkeys import new_ssh_key
 from warren.controllers.tokens import Tokens
 from warren.dws import (
     containerauth,

@@ -15,6 +15,7 @@ from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.batchjobs import JobController
 from warren.daemons import cluster, roles, users
+from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
@@ -38,7 +39,6 @@ from warren.kube.server.embedded import Embedded
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
-from warren.node.podlogs import PodLogs
 
 HOST: Final = "127.0.0.1"
 ADMIN: Final = "admin"
@@ -193,7 +193,7 @@ def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> En
         tls=context,
         components=frozenset(names),
         admin=admin,
-        logs=PodLogs(state.pods),
+        logs=ContainerLogs(state.pods),
     )
 
 

@@ -1,5 +1,6 @@
 """Kubernetes' batch Jobs, as far as containers beside jobs need them."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -8,6 +9,7 @@ from warren.dws.objects import Meta
 
 _GOOD: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
 _LAST: Final = ("Complete", "Failed")
+_HOST: Final = "kubernetes.io/hostname"
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -21,6 +23,14 @@ class Condition(_Struct, frozen=True):
     message: str = ""
 
 
+class PodSpec(_Struct, frozen=True):
+    node_selector: Mapping[str, str] | None = None
+
+
+class PodTemplate(_Struct, frozen=True):
+    spec: PodSpec = PodSpec()
+
+
 class JobSpec(_Struct, frozen=True):
     active_deadline_seconds: int | None = None
     """For how long it may run, from its start."""
@@ -29,6 +39,7 @@ class JobSpec(_Struct, frozen=True):
     completions: int | None = 1
     parallelism: int = 1
     suspend: bool = False
+    template: PodTemplate = PodTemplate()
 
 
 class JobStatus(_Struct, frozen=True):
@@ -55,8 +66,13 @@ class BatchJob(_Struct, frozen=True):
         return tuple(each for each in self.status.conditions or () if each.status == "True")
 
     @property
+    def node(self) -> str | None:
+        """The node that its pods select by name, if they select one."""
+        return (self.spec.template.spec.node_selector or {}).get(_HOST)
+
+    @property
     def has_started(self) -> bool:
-        """Whether a pod of it runs, or has run."""
+        """Whether a pod of it is ready, or no other is tried: not while one that failed is."""
         return bool(self.status.ready or self.conditions)
 
     @property

@@ -9,7 +9,7 @@ from warren.base.objects import Change, Object, Write
 from warren.dws import kinds, labels, podsummary, reports, summary
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects import State, Workflow
-from warren.dws.podsummary import Printing
+from warren.dws.podsummary import LogRef
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Note:
 
 
 @dataclass(frozen=True)
-class KeepPrinted:
+class KeepLogs:
     """Keep with the job's record what containers have printed."""
 
-    logs: tuple[Printing, ...]
+    logs: tuple[LogRef, ...]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ Action = (
     | Undrain
     | Fail
     | Note
-    | KeepPrinted
+    | KeepLogs
     | Memo
     | Later
 )
@@ -117,7 +117,7 @@ Action = (
 SUMMARY: Final = "rabbit_storage"
 """The key of what there is to say of a job's storage (`dws.summary`)."""
 
-PRINTED: Final = "rabbit_container_log"
+CONTAINER_LOG: Final = "rabbit_container_log"
 """The key of what containers beside a job have printed; flux-coral2's."""
 
 TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
@@ -149,9 +149,9 @@ def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if snapshot.kept_movements:
         first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
         actions.append(Note("rabbit_datamovements", first))
-    logs = podsummary.printing(snapshot.pods)
+    logs = podsummary.logs_to_keep(snapshot.pods)
     if logs:
-        actions.append(KeepPrinted(tuple(logs)))
+        actions.append(KeepLogs(tuple(logs)))
     return actions
 
 

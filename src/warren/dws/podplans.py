@@ -233,7 +233,7 @@ def _container(container: Object, pod: Object, found: Found) -> Object:
                **(container.get("securityContext") or {})}  # fmt: skip
     _refuse(f"container {name}", context, _NOT_ALLOWED)
     if (context.get("capabilities") or {}).get("add"):
-        raise Unfit(f"container {name} asks for capabilities, which nobody has here")
+        raise Unfit(f"container {name} asks for capabilities, which no container has here")
     if not context.get("runAsUser") or not context.get("runAsGroup"):
         raise Unfit(f"container {name}: none runs as root, so runAsUser and runAsGroup are needed")
     image = found.images[container["image"]]

@@ -18,7 +18,7 @@ _WORDS: Final = 500
 
 _JOB: Final = "batch.kubernetes.io/job-name"
 
-PRINTED: Final = 50_000
+KEPT: Final = 50_000
 """Characters of what they have printed that are kept with a job's record."""
 
 _LOGS: Final = 50
@@ -79,35 +79,35 @@ def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
 
 
-class Printing(NamedTuple):
+class LogRef(NamedTuple):
     """A container of a pod that may have printed something."""
 
     pod: Key
     container: str
 
 
-def printing(pods: Iterable[Object]) -> list[Printing]:
+def logs_to_keep(pods: Iterable[Object]) -> list[LogRef]:
     """Return the containers whose logs are kept with the record: those that failed first.
 
     Of those that prepare a pod, only where they failed.
     """
-    found: list[tuple[bool, Printing]] = []
+    found: list[tuple[bool, LogRef]] = []
     for raw in pods:
         pod = read(raw, Pod)
         for each in _statuses(pod):
             failed = each.state.terminated is not None and each.state.terminated.exit_code != 0
             prepares = each in (pod.status.init_container_statuses or ())
             if each.state.waiting is None and (failed or not prepares):
-                found.append((not failed, Printing(pod.metadata.key, each.name)))
+                found.append((not failed, LogRef(pod.metadata.key, each.name)))
     return [each for _, each in sorted(found)[:_LOGS]]
 
 
-def share(logs: Sequence[Printing]) -> int:
+def share(logs: Sequence[LogRef]) -> int:
     """Return how many characters each of some logs may have."""
-    return PRINTED // max(1, len(logs))
+    return KEPT // max(1, len(logs))
 
 
-def text(logs: Mapping[Printing, str]) -> str:
+def text(logs: Mapping[LogRef, str]) -> str:
     """Return what is kept: the end of a log as it is, or those of several below their names."""
     most = share([*logs])
     if len(logs) == 1:
@@ -115,7 +115,7 @@ def text(logs: Mapping[Printing, str]) -> str:
     return "\n".join(_named(logs, most))
 
 
-def _named(logs: Mapping[Printing, str], most: int) -> Iterator[str]:
+def _named(logs: Mapping[LogRef, str], most: int) -> Iterator[str]:
     for each, printed in logs.items():
         head = f"==> {each.pod.name} {each.container} <==\n"
         left = max(0, most - len(head) - 1)

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren.base.objects import Object
+from warren.dws import mpi
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import ContainerProfile, ports_of
 from warren.dws.objects import State, Workflow
 
 AGAIN: Final = 2.0
 """After how many seconds those that have not ended are asked again."""
+
+MOST: Final = 64
+"""How many of a Workflow's are asked at one time: silent ones hold up neither it nor others."""
 
 PATH: Final = "/shutdown"
 BODY: Final = {"message": "shutdown"}
@@ -50,13 +54,18 @@ def decide(
     """Return the requests to make: none where PostRun does not wait.
 
     A container is asked at the first of its ports. Rabbits are addressed as their Nodes say, which
-    `node` returns by name.
+    `node` returns by name. Of an MPI application the launcher is asked alone: its workers end when
+    they are removed.
     """
     if not is_due(workflow) or not profile.data.post_run_timeout_seconds:
         return []
     wanted = list(_first(profile, ports))
-    left = [each for each in jobs if not (each.is_complete or each.failure)]
-    rabbits = [each.metadata.name.removeprefix(f"{workflow.metadata.name}-") for each in left]
+    left = [
+        each
+        for each in jobs
+        if not (each.is_complete or each.failure or mpi.is_worker(each.metadata))
+    ]
+    rabbits = {each.node for each in left if each.node is not None}
     addresses = {name: _address(node(name) or {}) for name in sorted(rabbits)}
     return [
         AskShutdown(rabbit=rabbit, address=address, port=port)
@@ -64,6 +73,12 @@ def decide(
         if address is not None
         for port in wanted
     ]
+
+
+def turn(asks: Sequence[AskShutdown], begin: int) -> tuple[Sequence[AskShutdown], int]:
+    """Return those that have their turn, and where the next turn begins: all have one, in time."""
+    rotated = [*asks[begin:], *asks[:begin]]
+    return rotated[:MOST], (begin + MOST) % len(asks) if len(asks) > MOST else 0
 
 
 def _first(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.objects import Object
-from warren.kube.client import NotFound, Unavailable
 from warren.node.beneath import NotAFile, open_to_read
 from warren.node.threads import in_thread
 
@@ -53,7 +52,8 @@ class PodLog:
     async def read(self) -> bytes:
         """Return the next piece; an empty one where there is no more as yet.
 
-        Raises NotFound where nothing of the pod is here, and Unavailable where it cannot be read.
+        Raises FileNotFoundError where nothing of the pod is here, and another OSError where it
+        cannot be read.
         """
         return await in_thread(self._read)
 
@@ -65,23 +65,20 @@ class PodLog:
         self._file = self._directory = None
 
     def _read(self) -> bytes:
-        try:
-            if self._directory is None:
-                self._directory = self._entered()
-                if self._lines is not None:
-                    self._file = self._at_lines(self._lines)
-            while True:
-                # Before the read: a file that another has followed is not written to any more,
-                # and its end is its end.
-                following = self._following()
-                data = os.read(self._file, _PIECE) if self._file is not None else b""
-                if data or following is None:
-                    _close(following)
-                    return data
-                _close(self._file)
-                self._file = following
-        except OSError as error:
-            raise Unavailable(f"{self._name} cannot be read: {error.strerror}.") from error
+        if self._directory is None:
+            self._directory = self._entered()
+            if self._lines is not None:
+                self._file = self._at_lines(self._lines)
+        while True:
+            # Before the read: a file that another has followed is not written to any more,
+            # and its end is its end.
+            following = self._following()
+            data = os.read(self._file, _PIECE) if self._file is not None else b""
+            if data or following is None:
+                _close(following)
+                return data
+            _close(self._file)
+            self._file = following
 
     def _entered(self) -> int:
         """Return the directory of the pod, open."""
@@ -98,7 +95,7 @@ class PodLog:
         except (OSError, ValueError) as error:
             node, uid = self._place
             words = f"nothing is here of what the pod {uid} on {node!r} has printed"
-            raise NotFound(words) from error
+            raise FileNotFoundError(errno.ENOENT, words) from error
         return opened
 
     def _following(self) -> int | None:

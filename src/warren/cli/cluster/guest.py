@@ -8,17 +8,21 @@ import json
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster import munged
+from warren.cli.cluster import guestprocess, munged
+from warren.cli.cluster.guestprocess import GuestProcess
 from warren.daemons.statedir import StateDir
 
 _NAME: Final = "nobody"
+
+_SECONDS: Final = 30.0
+"""How long the instance may take to answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,8 @@ class Guest:
     groupid: int
     socket: Path
     """The munged's."""
+    process: GuestProcess
+    """The guest's own."""
 
     @property
     def config(self) -> str:
@@ -36,49 +42,11 @@ class Guest:
         return f'[access]\nallow-guest-user = true\n[sign.munge]\nsocket-path = "{self.socket}"\n'
 
     def submit(self, state: StateDir, spec: Any) -> int:
-        """Submit a jobspec, as the guest, and return the job's id. Raises UserMistake.
-
-        In a process of the guest's own, which takes nothing from files: the interpreter's may be
-        root's alone.
-        """
-        from warren.rpc import client, munge
-        from warren.rpc.message import RpcError
-
-        library = munge.of_this_machine(str(self.socket))
-        payload = json.dumps(spec).encode()
-
-        async def submitting() -> dict[str, Any]:
-            token = munge.wrap(payload, self.userid, library)
-            async with client.connect(state.socket) as handle:
-                try:
-                    return dict(await handle.rpc("job-ingest.submit", {"J": token}))
-                except RpcError as error:
-                    return {"error": str(error)}
-
-        answer = self._acting(lambda: asyncio.run(submitting()))
-        if "error" in answer:
-            raise UserMistake(f"the job is refused.\n{answer['error']}")
-        return int(answer["id"])
-
-    def _acting(self, action: Any) -> dict[str, Any]:
-        reading, writing = os.pipe()
-        process = os.fork()
-        if process == 0:
-            try:
-                os.setgroups([])
-                os.setresgid(self.groupid, self.groupid, self.groupid)
-                os.setresuid(self.userid, self.userid, self.userid)
-                os.write(writing, json.dumps(action()).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as answer:
-            found = answer.read()
-        os.waitpid(process, 0)
-        if not found:
-            raise UserMistake(f"the job was not submitted: the process of {_NAME} has ended.")
-        result: dict[str, Any] = json.loads(found)
-        return result
+        """Submit a jobspec, as the guest, and return the job's id. Blocks. Raises UserMistake."""
+        try:
+            return int(self.process.ask({"instance": str(state.socket), "spec": spec}))
+        except UserMistake as mistake:
+            raise UserMistake(f"the job is refused.\n{mistake}") from mistake
 
 
 @contextmanager
@@ -93,5 +61,32 @@ def guest(directory: Path) -> Iterator[Guest | None]:
         yield None
         return
     directory.chmod(0o711)
-    with munged.running(directory / "munge") as socket:
-        yield Guest(userid=user.pw_uid, groupid=user.pw_gid, socket=socket)
+    userid, groupid = user.pw_uid, user.pw_gid
+
+    def become() -> None:
+        os.setgroups([])
+        os.setresgid(groupid, groupid, groupid)
+        os.setresuid(userid, userid, userid)
+
+    with (
+        munged.running(directory / "munge") as socket,
+        guestprocess.running(become, _submitting(userid, socket)) as process,
+    ):
+        yield Guest(userid=userid, groupid=groupid, socket=socket, process=process)
+
+
+def _submitting(userid: int, socket: Path) -> Callable[[Any], int]:
+    """Return what submits a jobspec, in the guest's process.
+
+    It takes nothing from files: the interpreter's may be root's alone.
+    """
+    from warren.rpc import client, munge
+
+    library = munge.of_this_machine(str(socket))
+
+    async def submit(instance: Path, spec: Any) -> int:
+        token = munge.wrap(json.dumps(spec).encode(), userid, library)
+        async with asyncio.timeout(_SECONDS), client.connect(instance) as handle:
+            return int((await handle.rpc("job-ingest.submit", {"J": token}))["id"])
+
+    return lambda asked: asyncio.run(submit(Path(asked["instance"]), asked["spec"]))

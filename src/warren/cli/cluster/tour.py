@@ -5,6 +5,8 @@ job with its reason: a refusal of a directive is told, and no failure.
 """
 
 import asyncio
+import os
+import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -34,6 +36,9 @@ _SECONDS: Final = 300.0
 """How long one job may take, on a machine that has much else to do."""
 
 _LOOK: Final = 0.05
+
+_TAIL: Final = 4096
+"""Bytes that are kept of what a program says."""
 
 _PORTS: Final = "5000-5009"
 
@@ -210,21 +215,19 @@ class Tour:
     async def _offer(self, client: "Client", example: str) -> None:
         """Offer an example of a container to jobs, as an admin does."""
         import yaml
+        from rich.markup import escape
 
         from warren.base.objects import Change, Create, Key
         from warren.dws import kinds
         from warren.kube.perform import perform
 
         place = self.containers / example
-        build = await asyncio.create_subprocess_exec(
-            place / "build",
-            self.state.images / example,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        if await build.wait():
-            return  # it lacks what the rabbits lack, too, which is told by them
+        problem = await failure(place / "build", self.state.images / example)
+        if problem is not None:
+            # Jobs are refused then, which is no failure of the cluster's.
+            words = f"the image of the example was not made: {problem}"
+            self.console.print(f"  [yellow]{escape(words)}[/yellow]")
+            return
         profile = yaml.safe_load((place / "profile.yaml").read_text())
         key = Key(kinds.DEFAULT_NAMESPACE, "default")
         ports = {"spec": {"ports": [_PORTS], "portsCooldownInSeconds": 0}}
@@ -297,3 +300,32 @@ def refused(mistake: UserMistake) -> list[str]:
     # What is wrong with a directive is told below the place in it, which carets show.
     lines = str(mistake).splitlines()
     return [reason for place, reason in pairwise(lines) if set(place.strip()) == {"^"}]
+
+
+async def failure(*command: Path, seconds: float = _SECONDS) -> str | None:
+    """Run a program, and return the last line of what it says is wrong; None where nothing is."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    said = b""
+    try:
+        async with asyncio.timeout(seconds):
+            while piece := await process.stderr.read(_TAIL):
+                said = (said + piece)[-_TAIL:]
+            status = await process.wait()
+    except TimeoutError:
+        return f"it has not ended within {seconds:g} s"
+    finally:
+        if process.returncode is None:
+            # With what it has started, which has the same output.
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if not status:
+        return None
+    lines = said.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"{command[0].name} has ended with status {status}"

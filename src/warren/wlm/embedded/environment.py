@@ -23,7 +23,7 @@ from warren.wlm.codec import ENVIRONMENT
 from warren.wlm.embedded.tokens import TOPIC
 
 _SECONDS: Final = 60.0
-"""How long storage is waited for that is not there."""
+"""How long storage is waited for that is not there, and a token that cannot be read now."""
 
 TOKEN: Final = "DW_WORKFLOW_TOKEN"
 
@@ -51,7 +51,7 @@ class DwsEnvironment(ShellPlugin):
     """The plugin."""
 
     def __init__(self, node: Node, seconds: float = _SECONDS) -> None:
-        """Storage that is not on the node is waited for so long, and then the job cannot run."""
+        """What is not there is waited for so long, and then the job cannot run."""
         self._node = node
         self._seconds = seconds
 
@@ -65,7 +65,7 @@ class DwsEnvironment(ShellPlugin):
             await self._wait(paths)
         shell.environment.update(self._placed(variables, paths))
         if containerauth.has_token(directives):
-            token = await _token(shell)
+            token = await _token(shell, self._seconds)
             if token is not None:
                 shell.environment[TOKEN] = token
 
@@ -119,18 +119,23 @@ class DwsEnvironment(ShellPlugin):
             await asyncio.sleep(_PAUSE)
 
 
-async def _token(shell: RunningShell) -> str | None:
+async def _token(shell: RunningShell, seconds: float) -> str | None:
     """Return the job's token, which its user alone is told; None where its Workflow has none.
 
-    Raises CannotRun where it cannot be read.
+    It is asked for again while the instance is away, as its events are, and for so many seconds
+    where the instance answers that it cannot tell now. Raises CannotRun where it cannot be read.
     """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
     while True:
         try:
             found = await shell.handle.rpc(TOPIC, {"id": shell.part.job})
         except RpcError as error:
             if error.errnum == errno.ENOENT:
                 return None
-            if not (error.lost or error.later):
+            if error.lost:
+                end = loop.time() + seconds
+            elif not error.later or loop.time() > end:
                 raise CannotRun(f"no {TOKEN} for the job: {error}") from error
             await asyncio.sleep(_LATER)
         else:

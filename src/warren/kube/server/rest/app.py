@@ -117,6 +117,7 @@ class ApiServer:
         `printed`.
         """
         self._printed = printed
+        self._followers = podlogs.Followers()
         self._components = components
         self._store = store
         self._clock = clock
@@ -493,8 +494,9 @@ class ApiServer:
             same = now["metadata"]["uid"] == pod["metadata"]["uid"]
             return not (same and asked.follow) or logs.has_ended(now, asked.container)
 
-        opened = self._printed.open(pod, asked.container, asked.lines)
-        return await podlogs.answer(request, opened, asked.most, ended)
+        with self._followers.place(asked):
+            opened = self._printed.open(pod, asked.container, asked.lines)
+            return await podlogs.answer(request, opened, asked.most, ended)
 
     async def _review(
         self, request: web.Request, group: str, plural: str, namespace: str

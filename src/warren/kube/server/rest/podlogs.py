@@ -1,8 +1,15 @@
-"""What containers have printed, as clients ask for it: `pods/NAME/log`."""
+"""What containers have printed, as clients ask for it: `pods/NAME/log`.
+
+Followers look for more, each for itself. Nothing tells of it: what prints are containers, whose
+output the process of a pod writes, and that process outlives all daemons and speaks with none of
+them. A watch of files (inotify) would need a thread or a descriptor for each as well, and two files
+that take each other's place. So what a follower costs is bounded by its pause, and how many there
+are by `Followers`.
+"""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +22,9 @@ from warren.kube.server.rest.requests import RequestError, flag, number
 
 PAUSE: Final = 0.25
 """Seconds after which it is looked for more that a container has printed, where it is followed."""
+
+FOLLOWERS: Final = 64
+"""Clients that may follow logs at one time: each keeps files open and a thread at work."""
 
 _UNTIMED: Final = ("sinceSeconds", "sinceTime")
 
@@ -58,6 +68,29 @@ def asked(request: web.Request, pod: Object) -> LogRequest:
 
 
 _NO_TIMES: Final = "when a line was printed is not kept here"
+
+
+class Followers:
+    """The clients that follow logs now."""
+
+    def __init__(self, most: int = FOLLOWERS) -> None:
+        self._most = most
+        self._now = 0
+
+    @contextmanager
+    def place(self, asked: LogRequest) -> Iterator[None]:
+        """Have a place, where a client wants to follow. Raises RequestError where none is free."""
+        if not asked.follow:
+            yield
+            return
+        if self._now >= self._most:
+            words = f"{self._most} clients follow logs already: ask again later, or without follow"
+            raise RequestError(429, "TooManyRequests", words)
+        self._now += 1
+        try:
+            yield
+        finally:
+            self._now -= 1
 
 
 async def answer(

@@ -14,9 +14,9 @@ from warren.base.bytesize import GIB
 from warren.base.errors import WarrenError
 from warren.base.objects import Key
 from warren.conductor.conductor import Conductor
-from warren.conductor.printed import Printed
+from warren.conductor.logtails import LogTails
 from warren.dws import kinds
-from warren.dws.podsummary import PRINTED, Printing
+from warren.dws.podsummary import KEPT, LogRef
 from warren.kube.client import Forbidden, LogReader, NotFound, Unavailable
 
 CONTAINER = "#DW container name=beside profile=index"
@@ -41,11 +41,11 @@ class Reader:
 
 
 def read(**logs: bytes | WarrenError | None) -> str:
-    each = [Printing(Key("default", name), "app") for name in logs]
+    each = [LogRef(Key("default", name), "app") for name in logs]
     found: list[str] = []
 
     async def main() -> None:
-        found.append(await Printed(Reader(logs), seconds=5.0).text(each))
+        found.append(await LogTails(Reader(logs), seconds=5.0).text(each))
 
     virtual.run(main())
     return found[0]
@@ -53,7 +53,7 @@ def read(**logs: bytes | WarrenError | None) -> str:
 
 def test_the_end_of_a_log_is_kept() -> None:
     assert read(a=b"one\ntwo\n") == "one\ntwo\n"
-    assert read(a="é".encode() * (PRINTED + 5)) == "é" * PRINTED
+    assert read(a="é".encode() * (KEPT + 5)) == "é" * KEPT
     assert read(a=b"\xff\n") == "\ufffd\n"
 
 
@@ -123,5 +123,21 @@ def test_the_jobs_own_pods_are_told_while_it_lives() -> None:
         assert told is not None
         (found,) = told["containers"]
         assert (found["pod"], found["exit"], found["words"]) == ("beside", 3, "no data")
+
+    conducted(story, None)
+
+
+def test_however_often_users_ask_the_pods_are_listed_once_a_second() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        def listed() -> int:
+            return api.asked.count(("list", kinds.POD))
+
+        async with informed(api):
+            told = await asyncio.gather(*(conductor.storage(7) for _ in range(20)))
+            assert all(each is not None and each["containers"] for each in told)
+            assert listed() == 1
+            await asyncio.sleep(2)
+            await conductor.storage(7)
+            assert listed() == 2
 
     conducted(story, None)

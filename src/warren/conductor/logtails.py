@@ -9,7 +9,7 @@ import structlog
 
 from warren.base.errors import WarrenError
 from warren.dws import podsummary
-from warren.dws.podsummary import Printing
+from warren.dws.podsummary import LogRef
 from warren.kube.client import LogReader
 
 log = structlog.get_logger()
@@ -20,20 +20,20 @@ _SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 
 
-class Printed:
+class LogTails:
     """Reads the ends of logs."""
 
     def __init__(self, reader: LogReader, seconds: float = _SECONDS) -> None:
         self._reader = reader
         self._seconds = seconds
 
-    async def text(self, logs: Sequence[Printing]) -> str:
+    async def text(self, logs: Sequence[LogRef]) -> str:
         """Return what is kept of some logs: of one that cannot be read, why not."""
         most = podsummary.share(logs)
         ends = asyncio.get_running_loop().time() + self._seconds
         turns = asyncio.Semaphore(_AT_ONCE)
 
-        async def read(each: Printing) -> str:
+        async def read(each: LogRef) -> str:
             try:
                 async with asyncio.timeout_at(ends), turns:
                     return await self._end(each, most)
@@ -45,7 +45,7 @@ class Printed:
         found = await asyncio.gather(*map(read, logs))
         return podsummary.text(dict(zip(logs, found, strict=True)))
 
-    async def _end(self, each: Printing, most: int) -> str:
+    async def _end(self, each: LogRef, most: int) -> str:
         """Return the last characters, which are in no more than so many lines."""
         last = b""
         pieces = self._reader.log(each.pod, each.container, most)

@@ -1,0 +1,59 @@
+"""The pods of a job's containers. They are not watched: a cluster has many others."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from warren.base.objects import Object
+from warren.dws import containerlife, kinds, labels
+from warren.dws.objects import Workflow
+from warren.kube.client import Client, Refused, Unavailable
+
+log = structlog.get_logger()
+
+_SECONDS: Final = 1.0
+"""For how long a list is told again to users, however often they ask."""
+
+
+@dataclass
+class _Recent:
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    until: float = 0.0
+    pods: Sequence[Object] = ()
+
+
+class PodLists:
+    """The lists of pods of all Workflows."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._recent: dict[str, _Recent] = {}
+
+    async def now(self, workflow: Workflow) -> Sequence[Object]:
+        """Return a Workflow's pods. What cannot be told of them holds nothing up."""
+        if not containerlife.is_wanted(workflow.spec.dw_directives):
+            return ()
+        space, own = workflow.metadata.namespace, labels.of_workflow(workflow)
+        try:
+            return (await self._client.list(kinds.POD, space, own)).items
+        except (Refused, Unavailable) as error:
+            log.warning("pods not known", workflow=workflow.metadata.name, reason=str(error))
+            return ()
+
+    async def lately(self, workflow: Workflow) -> Sequence[Object]:
+        """Return a Workflow's pods as they were within the last second: many may ask."""
+        loop = asyncio.get_running_loop()
+        self._recent = {
+            uid: each
+            for uid, each in self._recent.items()
+            if each.asking.locked() or loop.time() < each.until
+        }
+        recent = self._recent.setdefault(workflow.metadata.uid, _Recent())
+        async with recent.asking:
+            if loop.time() >= recent.until:
+                recent.pods = await self.now(workflow)
+                recent.until = loop.time() + _SECONDS
+            return recent.pods
