@@ -38,6 +38,11 @@ _PROGRAMS: Final = {
 }
 """What pods take, and the packages of Debian that it is in."""
 
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); import podprocess; podprocess.main(sys.argv[2])"
+)
+"""What a pod's process runs: an import, which finds it compiled. To compile it takes 15 ms."""
+
 _OWN_LOG: Final = ".process.log"
 """What a pod's process says of itself: no container has such a name."""
 
@@ -153,7 +158,8 @@ class Pods:
     async def _begin(self, uid: str) -> None:
         place = self._place(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
-        program = [sys.executable, "-I", "-S", podprocess.__file__, str(place)]
+        beside = str(Path(podprocess.__file__).parent)
+        program = [sys.executable, "-I", "-S", "-c", _PROGRAM, beside, str(place)]
         log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
