@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from tests.controllers.alone import Api, alone, caught_up
 from tests.dws.builders import meta
 from tests.kube.clusters import alongside
@@ -33,6 +35,7 @@ class FakeRunner:
         self.removed: list[str] = []
         self.stopped: list[str] = []
         self.trouble: dict[str, NodeTrouble] = {}
+        self.unfollowed: list[Exception] = []
         self._news = asyncio.Condition()
 
     host_address = "127.9.0.1"
@@ -71,6 +74,8 @@ class FakeRunner:
         await self.become(uid, app, alive=False, **more)
 
     async def follow(self, uid: str) -> AsyncIterator[PodState]:
+        if self.unfollowed:
+            raise self.unfollowed.pop()
         while uid in self.states:
             yield self.states[uid]
             if not self.states[uid].alive:
@@ -195,6 +200,24 @@ def test_a_pod_goes_on_while_its_agent_is_away_and_its_end_is_told_then() -> Non
         assert container["state"]["terminated"]["exitCode"] == 4
 
     lived(before, after)
+
+
+@pytest.mark.parametrize(
+    "trouble", [NodeTrouble("it does not end"), OSError("no memory"), ValueError("no JSON")]
+)
+def test_a_pod_that_cannot_be_followed_ends_no_agent_and_is_followed_again(
+    trouble: Exception,
+) -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.unfollowed.append(trouble)
+        await api.add(kinds.POD, pod())
+        await asyncio.sleep(60)
+        assert runner.unfollowed == []
+        await runner.end(uid(api))
+        await caught_up()
+        assert status(api)["phase"] == "Succeeded"
+
+    lived(story)
 
 
 def test_what_runs_of_pods_that_went_while_the_agent_was_away_is_ended() -> None:

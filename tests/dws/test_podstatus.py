@@ -51,6 +51,13 @@ def test_a_pod_that_waits_says_for_what() -> None:
     assert not holds(status, "Ready")
 
 
+def test_a_pod_whose_node_has_lost_what_it_knew_has_failed_and_says_so() -> None:
+    lost = PodState(alive=False, init=(), containers=(), error="it cannot be read")
+    status = podstatus.told(pod(init=1), lost, NOW, ADDRESSES, overdue=False)
+    assert (status["phase"], status["message"]) == ("Failed", "it cannot be read")
+    assert [each["name"] for each in status["containerStatuses"]] == ["app"]
+
+
 def test_a_pod_whose_containers_run_is_ready() -> None:
     status = told(state(BEGAN))
     assert (status["phase"], status["podIP"], status["hostIP"]) == ("Running", *ADDRESSES)

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from tests.node.processes import alive, eventually
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.pods import PodState
-from warren.node import commands
+from warren.node import commands, podprocess
 from warren.node.images import Images
 from warren.node.podnetwork import PodNetwork, free_address, host_address
 from warren.node.pods import Pods
@@ -112,9 +114,10 @@ def machine(nodes: Nodes) -> Iterator[Machine]:
     eventually(lambda: not _of_us() - before - ours)
 
 
-def _pods(nodes: Nodes, network: PodNetwork) -> Pods:
+def _pods(nodes: Nodes, network: PodNetwork, beginning: float = 30) -> Pods:
     images = Images(nodes.root / "own", nodes.root / "library")
-    return Pods(nodes.root / "pods", 0, network, nodes.namespace(), images)
+    place = nodes.root / "pods"
+    return Pods(place, 0, network, nodes.namespace(), images, beginning=beginning)
 
 
 async def _removed(machine: Machine) -> None:
@@ -417,6 +420,7 @@ def test_a_pod_whose_agent_died_before_its_process_began_is_begun_by_the_next(
     place.mkdir(parents=True)
     told = machine.imaged(plan(container("echo first"), hosts="", address="10.0.1.9/8"))
     (place / "plan.json").write_text(json.dumps(told))
+    (place / "address").write_text("10.0.1.9/8")
 
     async def story() -> None:
         await machine.start(plan(container("echo second")))
@@ -425,6 +429,197 @@ def test_a_pod_whose_agent_died_before_its_process_began_is_begun_by_the_next(
 
     asyncio.run(story())
     assert machine.log() == "first\n"
+
+
+@pytest.mark.parametrize("torn", ["", '{"hostname": "rabb'])
+def test_a_plan_that_a_power_cut_has_torn_is_made_again(machine: Machine, torn: str) -> None:
+    place = machine.place()
+    place.mkdir(parents=True)
+    (place / "address").write_text("10.0.1.9/8")
+    (place / "plan.json").write_text(torn)
+    assert codes(machine.run(container("echo on")).containers) == [0]
+    assert machine.pods.address("a") == "10.0.1.9"
+
+
+@pytest.mark.parametrize("torn", ["", '{"init": [', "[]", '{"init": []}'])
+def test_a_pod_whose_state_a_power_cut_has_torn_is_lost_and_says_so(
+    machine: Machine, torn: str
+) -> None:
+    machine.run(container("echo on"))
+    (machine.place() / "state.json").write_text(torn)
+    state = machine.pods.state("a")
+    assert state is not None
+    assert not state.alive
+    assert "cannot be read" in state.error
+
+
+def test_a_pods_address_is_known_without_its_plan_and_given_to_no_other(machine: Machine) -> None:
+    machine.run(container("true"))
+    (machine.place() / "plan.json").write_text("")
+    address = machine.pods.address("a")
+    assert address is not None
+    asyncio.run(machine.start(plan(container("true")), "b"))
+    assert machine.pods.address("b") not in (None, address)
+
+
+def test_a_pod_that_is_slow_to_begin_is_begun_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process is there before the slow one has said that it lives."""
+    os.mkfifo(go := machine.nodes.root / "go")
+    slow = _program(machine, f'#!/bin/sh\nread go < {go}\nexec {sys.executable} "$@"\n')
+    hasty = _pods(machine.nodes, machine.network, beginning=0.2)
+    told = machine.imaged(plan(container("echo on; sleep 0.3; echo off"), hosts=""))
+
+    async def story() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", slow)
+            with pytest.raises(NodeTrouble, match=r"not begun within 0\.2 s: it is waited for"):
+                await hasty.start("a", lambda _: told)
+        await machine.start(told)
+        await _printed(machine, "on")
+        go.write_text("\n")
+        await machine.ended()
+
+    asyncio.run(story())
+    eventually(lambda: not _running(os.fsencode(machine.place())))
+    assert machine.log() == "on\noff\n"
+    assert "BlockingIOError" not in (machine.place() / ".process.log").read_text()
+
+
+def test_a_process_that_comes_when_its_pod_has_ended_leaves_it_so(machine: Machine) -> None:
+    machine.run(container("echo on"))
+    subprocess.run([sys.executable, "-I", "-S", podprocess.__file__, machine.place()], check=True)
+    assert machine.log() == "on\n"
+
+
+def test_a_pod_that_lives_and_has_not_begun_is_left_to_begin(machine: Machine) -> None:
+    """Its disk is full, for one."""
+    machine.place().mkdir(parents=True)
+    (full := machine.place() / "state.json.new").mkdir()
+    hasty = _pods(machine.nodes, machine.network, beginning=2)
+    told = machine.imaged(plan(container("echo on"), hosts=""))
+
+    async def story() -> PodState:
+        with pytest.raises(NodeTrouble, match="not begun within"):
+            await hasty.start("a", lambda _: told)
+        process = _process_of(machine)
+        with pytest.raises(NodeTrouble, match="takes long to begin"):
+            await hasty.start("a", lambda _: told)
+        assert _process_of(machine) == process
+        full.rmdir()
+        while machine.pods.state("a") is None:  # noqa: ASYNC110 - no news of a file
+            await asyncio.sleep(0.02)
+        await hasty.start("a", lambda _: told)
+        return await machine.ended()
+
+    assert codes(asyncio.run(story()).containers) == [0]
+    assert machine.log() == "on\n"
+
+
+def test_a_pod_that_is_stopped_as_soon_as_it_is_seen_says_so(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"""#!{sys.executable}
+import importlib.util, os, signal, sys
+spec = importlib.util.spec_from_file_location("podprocess", {podprocess.__file__!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+tell = module._Pod.tell
+def told(pod):
+    tell(pod)
+    module._Pod.tell = tell
+    os.kill(os.getpid(), signal.SIGTERM)
+module._Pod.tell = told
+module.main(sys.argv[-1])
+"""
+    monkeypatch.setattr(sys, "executable", _program(machine, script))
+    state = machine.run(container("sleep 100"), container("true", "other"), grace=0.2)
+    assert state.stopped
+    assert codes(state.containers)[0] in (137, 143)
+    assert codes(state.containers)[1] in (0, 137, 143)
+    assert all(each["message"] for each in state.containers if each["exitCode"] == 143)
+
+
+def _program(machine: Machine, text: str) -> str:
+    file = machine.nodes.root / "program"
+    file.write_text(text)
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_a_full_disk_ends_no_application_and_its_end_is_told_when_there_is_room(
+    machine: Machine,
+) -> None:
+    machine.place().mkdir(parents=True)
+    (machine.place() / "other.log").mkdir()
+    full = machine.place() / "state.json.new"
+
+    async def story() -> PodState:
+        waits = "echo on; while ! [ -e /a/go ]; do sleep 0.02; done; echo off"
+        await machine.start(
+            plan(
+                container(waits, mounts=[mount("own", "/a")]),
+                container("sleep 0.3; touch /a/go", "other", mounts=[mount("own", "/a")]),
+                volumes={"own": {"size": None}},
+            )
+        )
+        states = machine.pods.follow("a")
+        async for state in states:
+            if all("startedAt" in each for each in state.containers):
+                break
+        full.mkdir()
+        await _printed(machine, "off")
+        now = machine.pods.state("a")
+        assert now is not None
+        assert now.alive
+        full.rmdir()
+        return [each async for each in states][-1]
+
+    state = asyncio.run(story())
+    assert not state.alive
+    assert codes(state.containers) == [0, 0]
+
+
+def test_a_pod_that_is_to_go_does_not_wait_for_a_full_disk(machine: Machine) -> None:
+    async def story() -> PodState:
+        await machine.start(plan(container("trap 'exit 0' TERM; echo on; sleep 100 & wait")))
+        await _printed(machine, "on")
+        (machine.place() / "state.json.new").mkdir()
+        machine.pods.stop("a")
+        return await machine.ended()
+
+    assert not asyncio.run(story()).alive
+
+
+def test_a_container_that_cannot_be_begun_leaves_nothing_open(tmp_path: Path) -> None:
+    own = podprocess._Pod(str(tmp_path), plan(container("true")), is_root=False)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        own._containers[0]._begin(["/nowhere"], [])
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_of_the_end_of_a_container_is_news_once() -> None:
+    before = os.listdir("/proc/self/fd")
+    child = os.posix_spawn("/bin/true", ["true"], {})
+
+    async def story() -> list[str]:
+        first = os.listdir("/proc/self/fd")
+        await podprocess._end_of(child)
+        return [each for each in os.listdir("/proc/self/fd") if each not in first]
+
+    assert asyncio.run(story()) == []
+    os.waitpid(child, 0)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_last_words_may_be_as_long_as_they_are(machine: Machine) -> None:
+    """Of bytes that are six each where they are told."""
+    script = r"head -c 2000 /dev/zero | tr '\0' '\377'; exit 3"
+    state = machine.run(*(container(script, f"app-{number}") for number in range(6)))
+    assert codes(state.containers) == [3] * 6
+    assert sum(len(each["message"]) for each in state.containers) == 12000
 
 
 def test_with_the_process_of_a_pod_die_its_containers_and_that_is_seen(machine: Machine) -> None:
@@ -537,6 +732,32 @@ def test_each_pod_has_its_own_port_80_and_is_reached_by_name_and_by_the_port_of_
     asyncio.run(_removed(machine))
     with socket.create_server(("127.0.0.11", 45671)):
         pass
+
+
+def test_hosts_are_told_where_containers_have_filled_what_they_may(machine: Machine) -> None:
+    wait = "while ! grep rabbit-{} /etc/hosts; do sleep 0.02; done; wc -l < /etc/hosts"
+    filled = "head -c 300M /dev/zero > /tmp/much; echo full"
+
+    async def story() -> PodState:
+        await machine.start(plan(container("; ".join([filled, wait.format(8), wait.format(9)]))))
+        await _printed(machine, "full")
+        machine.pods.tell_hosts("a", "127.0.0.1 localhost\n" * 999 + "10.0.9.1 rabbit-8\n")
+        await _printed(machine, "1000")
+        machine.pods.tell_hosts("a", "10.0.9.2 rabbit-9\n")
+        await _printed(machine, "1")
+        return await machine.ended()
+
+    assert codes(asyncio.run(story()).containers) == [0]
+
+
+def test_hosts_that_cannot_be_written_are_told(machine: Machine) -> None:
+    async def story() -> None:
+        await machine.start(plan(container("echo on; sleep 100")))
+        await _printed(machine, "on")
+        with pytest.raises(NodeTrouble, match="hosts of the pod a cannot be written: No space"):
+            machine.pods.tell_hosts("a", "127.0.0.1 localhost\n" * 10**6)
+
+    asyncio.run(story())
 
 
 @pytest.mark.skipif(PYTHON is None, reason="the machine's own files have no python3")

@@ -30,6 +30,9 @@ FINALIZER: Final = "warren.cluster/pod"
 _LONGEST: Final = 900.0
 """Seconds that one reconcile may take: an image is fetched in it."""
 
+_UNFOLLOWED: Final = 5.0
+"""Seconds until a pod that could not be followed is followed again."""
+
 
 class Item(NamedTuple):
     """A pod, and not its namesakes."""
@@ -251,8 +254,10 @@ class PodReconciler:
             async with aclosing(self._runner.follow(item.uid)) as states:  # type: ignore[type-var]
                 async for _ in states:
                     self.reconciler.add(item)
-        except NodeTrouble as trouble:
+        except (NodeTrouble, OSError, ValueError) as trouble:
+            # One pod's trouble, of whatever kind, is not that of the others.
             log.warning("pod not followed", pod=str(item.key), reason=str(trouble))
+            await asyncio.sleep(_UNFOLLOWED)
         finally:
             self._followed.discard(item)
             self.reconciler.add(item)

@@ -99,7 +99,8 @@ def _conditions(*, initialized: bool, ready: bool) -> Iterator[Object]:
 def _statuses(
     given: Sequence[Object], containers: Sequence[Object], state: PodState, now: float
 ) -> Iterator[Object]:
-    for container, found in zip(given, containers, strict=True):
+    # Of a pod whose node has lost what it knew there are none.
+    for container, found in zip(given, containers or [{}] * len(given), strict=True):
         yield _status(container, _state(found, state, now))
 
 

@@ -10,8 +10,9 @@ Run as a program, with a directory that holds `plan.json` (`warren.dws.podplans`
    bridge.
 3. Its containers run by bubblewrap(1) as their user, in a user namespace with that one user and no
    capabilities, each on an overlay of its image whose upper layer is in memory and bounded.
-4. `state.json` says how they are. Those who connect to `socket` are told when that changes, and
-   that all is over by the end of the connection: what has ended leaves nothing but the directory.
+4. `state.json` says how they are. Those who connect to `socket` are sent a newline when that
+   changes, and told that all is over by the end of the connection: what has ended leaves nothing
+   but the directory.
 
 With this process die its containers, and with them its namespaces and all that is mounted.
 """
@@ -28,7 +29,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -43,6 +44,12 @@ _LOG = 8 * 2**20
 
 _TOLD = 2000
 """Bytes of its last words that are told of a container that has failed."""
+
+HOSTS = f"{TOP}/etc/hosts"
+"""What containers have as /etc/hosts."""
+
+_AGAIN = 1.0
+"""Seconds until what could not be written down is written again."""
 
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_PRIVATE, _MS_REC = 1, 2, 4, 1 << 18, 1 << 14
@@ -156,15 +163,14 @@ def _connect(network: int, address: str) -> None:
     link = ["link", "add", f"v{own}", "up", "master", "pods", "type", "veth"]
     peer = ["peer", "name", "eth0", "netns", str(own)]
     _run(["nsenter", f"--target={network}", "--net", "ip", *link, *peer])
-    for words in (["addr", "add", address, "dev", "eth0"], ["link", "set", "eth0", "up"],
-                  ["link", "set", "lo", "up"]):  # fmt: skip
-        _run(["ip", *words])
+    ours = [f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"]
+    _run(["ip", "-batch", "-"], "\n".join(ours))
     with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
         file.write("0")
 
 
-def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+def _run(argv: list[str], text: str = "") -> None:
+    done = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=20)
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
         raise Trouble(f"{argv[0]}: {words}")
@@ -197,7 +203,10 @@ def _prepare(plan: dict[str, Any], trees: list[int]) -> None:
             if volume["size"] is not None:
                 _mount("none", place, "tmpfs", _MS_NODEV | _MS_NOSUID, f"size={volume['size']}")
             os.chmod(place, 0o777)
-    _write(f"{TOP}/hosts", plan["hosts"].encode())
+    # Apart from what containers may fill: the names of the hosts have to be told when it is full.
+    os.mkdir(os.path.dirname(HOSTS))
+    _mount("none", os.path.dirname(HOSTS), "tmpfs", _MS_NODEV | _MS_NOSUID, "size=16m,mode=755")
+    _write(HOSTS, plan["hosts"].encode())
     # Libraries of MPI look there for the interfaces of the pod's network. A kernel may refuse.
     with suppress(Trouble):
         os.mkdir(f"{TOP}/sys")
@@ -277,29 +286,34 @@ def _root(number: int, container: dict[str, Any], files: dict[str, bool]) -> str
 
 
 class _Log:
-    """What a container prints: the last of it, in a file and the one before."""
+    """What a container prints: the last of it, in a file and the one before.
+
+    What a full disk does not take is left out: that is not the container's fault.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._file = self._opened()
+        self._file: BinaryIO | None = None
         self.last = b""
+        self.write(b"")  # the file is there from the beginning
 
     def _opened(self) -> BinaryIO:
         return open(self._path, "ab", buffering=0)
 
     def write(self, data: bytes) -> None:
         self.last = (self.last + data)[-_TOLD:]
-        try:
-            if self._file.tell() + len(data) > _LOG:
-                self._file.close()
+        with suppress(OSError):
+            if self._file is not None and self._file.tell() + len(data) > _LOG:
+                self.close()
                 os.replace(self._path, f"{self._path}.1")
+            if self._file is None:
                 self._file = self._opened()
             self._file.write(data)
-        except OSError:
-            pass  # a full disk is not the container's fault
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class _Container:
@@ -314,53 +328,55 @@ class _Container:
 
     async def run(self) -> None:
         """Run it to its end, and tell."""
-        loop = asyncio.get_running_loop()
+        if self._pod.stopping:
+            return self._ended(128 + signal.SIGTERM, "the pod was stopped before it began")
         try:
             argv, options = self._command()
         except (Trouble, OSError) as error:
             return self._ended(128, f"it cannot be: {error}")
-        log = _Log(f"{self._pod.directory}/{self._container['name']}.log")
-        output, written = os.pipe()
-        information, told = os.pipe()
-        arguments = os.memfd_create("arguments", 0)
-        os.write(arguments, b"".join(each.encode() + b"\0" for each in options))
-        os.lseek(arguments, 0, os.SEEK_SET)
-        inherited = (arguments, told)
-        fixed = ["--args", str(arguments), "--info-fd", str(told), "--", *self._container["argv"]]
         try:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - it does not block
-                [*argv, *fixed],
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                env={},
-                pass_fds=inherited,
-                start_new_session=True,
-            )
+            output, information = self._begin(argv, options)
         except OSError as error:
             return self._ended(128, f"{argv[0]}: {error.strerror}")
-        finally:
-            for each in (written, *inherited):
-                os.close(each)
         self.state["startedAt"] = time.time()
         self._pod.tell()
-        ended = asyncio.Event()
-        handle = os.pidfd_open(self._process.pid)
-        loop.add_reader(handle, ended.set)
+        assert self._process is not None
+        log = _Log(f"{self._pod.directory}/{self._container['name']}.log")
         try:
+            ended = _end_of(self._process.pid)
             await self._know_own(information)
             reading = asyncio.ensure_future(_read(output, log))
-            await ended.wait()
+            await ended
             # What it has left running has died with it; its last words are in the pipe.
             await asyncio.wait({reading}, timeout=2)
             reading.cancel()
         finally:
-            loop.remove_reader(handle)
-            os.close(handle)
             log.close()
         code = self._process.wait()
         words = log.last.decode(errors="replace").strip() if code else ""
         self._ended(code if code >= 0 else 128 - code, words)
+
+    def _begin(self, argv: list[str], options: list[str]) -> tuple[int, int]:
+        """Begin it, and return where to read what it prints, and what bubblewrap says of it."""
+        with ExitStack() as ours, ExitStack() as others:
+            output, written = _pipe(ours, others)
+            information, told = _pipe(ours, others)
+            arguments = os.memfd_create("arguments", 0)
+            others.callback(os.close, arguments)
+            os.write(arguments, b"".join(each.encode() + b"\0" for each in options))
+            os.lseek(arguments, 0, os.SEEK_SET)
+            fixed = ["--args", str(arguments), "--info-fd", str(told), "--"]
+            self._process = subprocess.Popen(
+                [*argv, *fixed, *self._container["argv"]],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                env={},
+                pass_fds=(arguments, told),
+                start_new_session=True,
+            )
+            ours.pop_all()
+        return output, information
 
     async def _know_own(self, information: int) -> None:
         text = b""
@@ -392,7 +408,7 @@ class _Container:
     def _command(self) -> tuple[list[str], list[str]]:
         """Return the command that makes the container, and bubblewrap's options."""
         container, plan = self._container, self._pod.plan
-        binds = [(f"{TOP}/hosts", "/etc/hosts", True), (f"{TOP}/sys", "/sys", True)]
+        binds = [(HOSTS, "/etc/hosts", True), (f"{TOP}/sys", "/sys", True)]
         for index, mount in enumerate(container["mounts"]):
             source = _source(self._number, index, mount, plan["volumes"])
             binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
@@ -418,6 +434,29 @@ class _Container:
             become = [f"--reuid={userid}", f"--regid={groupid}", "--clear-groups"]
             argv = ["/usr/bin/setpriv", *become, "--inh-caps=-all", "--bounding-set=-all", *argv]
         return argv, options
+
+
+def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    readers.callback(os.close, reader)
+    writers.callback(os.close, writer)
+    return reader, writer
+
+
+def _end_of(process: int) -> asyncio.Future[None]:
+    """Return what is done when a child has ended."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    handle = os.pidfd_open(process)
+
+    def told() -> None:
+        # A pidfd can be read from then on: at once, or the loop would turn without a pause.
+        loop.remove_reader(handle)
+        os.close(handle)
+        ended.set_result(None)
+
+    loop.add_reader(handle, told)
+    return ended
 
 
 async def _reader(opened: int) -> asyncio.StreamReader:
@@ -448,13 +487,12 @@ class _Pod:
         self._init = [_Container(self, next(numbered), each) for each in plan["init"]]
         self._containers = [_Container(self, next(numbered), each) for each in plan["containers"]]
         self._followers: set[asyncio.StreamWriter] = set()
-        self.line = b""
-        """How its containers are, as it was told last."""
+        self._again: asyncio.TimerHandle | None = None
+        self._kept = asyncio.Event()
+        """Whether what was told last is written down, or need not be."""
 
     async def run(self) -> None:
         """Run its containers to their end: those that prepare one after the other, then all."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._stop)
         for each in self._init:
             await each.run()
             if each.state["exitCode"] or self.stopping:
@@ -462,9 +500,11 @@ class _Pod:
         else:
             await asyncio.gather(*(each.run() for each in self._containers))
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Ask its containers to end, and kill those that do not in time."""
         if not self.stopping:
             self.stopping = True
+            self._kept.set()
             self.signal(signal.SIGTERM)
             loop = asyncio.get_running_loop()
             loop.call_later(self.plan["grace"], self.signal, signal.SIGKILL)
@@ -474,20 +514,38 @@ class _Pod:
             each.signal(number)
 
     def tell(self) -> None:
-        """Write down how the containers are, whole or not at all, and tell those who follow."""
+        """Write down how the containers are, whole or not at all, and tell those who follow.
+
+        On a full disk that is done when there is room, and is no container's fault.
+        """
         states = {
             "init": [each.state for each in self._init],
             "containers": [each.state for each in self._containers],
             "stopped": self.stopping,
         }
-        self.line = json.dumps(states).encode() + b"\n"
-        _keep(self.directory, self.line)
-        for each in self._followers:
-            each.write(self.line)
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        try:
+            _keep(self.directory, states)
+        except FileNotFoundError:
+            self.stop()  # it was removed when nothing was seen of it yet
+        except OSError:
+            if not self.stopping:
+                self._kept.clear()
+            self._again = asyncio.get_running_loop().call_later(_AGAIN, self.tell)
+        else:
+            self._kept.set()
+            for each in self._followers:
+                each.write(_NEWS)
+
+    async def wait_kept(self) -> None:
+        """Return when what was told last is written down, or when the pod is to end."""
+        await self._kept.wait()
 
     async def follow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell one who follows, until he goes."""
-        writer.write(self.line)
+        """Tell one who follows of each change, until he goes."""
+        writer.write(_NEWS)
         self._followers.add(writer)
         try:
             await reader.read()
@@ -496,10 +554,16 @@ class _Pod:
             writer.close()
 
 
-def _keep(directory: str, line: bytes) -> None:
+_NEWS = b"\n"
+"""What followers are told: that there is something to be read."""
+
+
+def _keep(directory: str, states: dict[str, Any]) -> None:
     unfinished = f"{directory}/state.json.new"
     with open(unfinished, "wb") as file:
-        file.write(line)
+        file.write(json.dumps(states).encode())
+        file.flush()
+        os.fsync(file.fileno())  # or there may be an empty one after a power cut
     os.replace(unfinished, f"{directory}/state.json")
 
 
@@ -539,16 +603,25 @@ async def _live(pod: _Pod, listener: socket.socket, ports: list[tuple[socket.soc
     for taken, port in ports:
         await asyncio.start_server(partial(_forward, address, port), sock=taken)
     await asyncio.start_unix_server(pod.follow, sock=listener)
+    # An agent that knows of a pod may stop it: the pod has to understand that before it tells.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pod.stop)
     pod.tell()
+    await pod.wait_kept()
     _begun()
     await pod.run()
+    await pod.wait_kept()
 
 
 def main(directory: str) -> None:
     """Be a pod."""
     # Its own lock says that it lives; whoever holds it is the pod of this directory.
     lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # an agent that did not see another begin has begun this one: it was slow
+    if os.path.exists(f"{directory}/state.json"):
+        return  # the other one has even ended
     with open(f"{directory}/plan.json", "rb") as file:
         plan = json.load(file)
     with open(f"{directory}/machine.json", "rb") as file:
@@ -574,7 +647,7 @@ def main(directory: str) -> None:
             [{"name": each["name"]} for each in plan["containers"]],
         )
         failed = {"init": names[0], "containers": names[1], "stopped": False, "error": str(error)}
-        _keep(directory, json.dumps(failed).encode() + b"\n")
+        _keep(directory, failed)
         return
     asyncio.run(_live(_Pod(directory, plan, is_root=is_root), listener, ports))
 

@@ -16,12 +16,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.podplans import Image
 from warren.dws.pods import PodState
+from warren.journal.files import replace
 from warren.node import podprocess
 from warren.node.endings import wait_ended
 from warren.node.images import Images
@@ -37,11 +38,19 @@ _PROGRAMS: Final = {
 }
 """What pods take, and the packages of Debian that it is in."""
 
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); import podprocess; podprocess.main(sys.argv[2])"
+)
+"""What a pod's process runs: an import, which finds it compiled. To compile it takes 15 ms."""
+
 _OWN_LOG: Final = ".process.log"
 """What a pod's process says of itself: no container has such a name."""
 
 _BEGINNING: Final = 30.0
-"""Seconds that a pod's process may take until it says how its containers are."""
+"""Seconds that are waited for a pod's process to say how its containers are."""
+
+_NEWS: Final = 4096
+"""Bytes of news that are taken at once: each says no more than that there is some."""
 
 _DYING: Final = 10.0
 """Seconds that a killed process may take to be gone."""
@@ -58,12 +67,15 @@ class Pods:
         rabbit: Namespace | None,
         images: Images,
         host_address: str = "127.0.0.1",
+        *,
+        beginning: float = _BEGINNING,
     ) -> None:
         """`number` is the rabbit's among those of this machine, from 0.
 
         Ports of the node are those of `host_address`.
         """
         self.host_address = host_address
+        self._beginning = beginning
         self._images = images
         self._directory = directory
         self._number = number
@@ -99,16 +111,20 @@ class Pods:
     def state(self, uid: str) -> PodState | None:
         """Return how a pod is; None for one that has not begun."""
         place = self._place(uid)
+        # In this order: how it is when it has ended is read when it has.
         alive = _holds(place / "lock") is not None
         try:
-            return _read((place / "state.json").read_text(), alive=alive)
+            text = (place / "state.json").read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+        return _read(text, alive=alive)
 
     def address(self, uid: str) -> str | None:
         """Return the address of a pod that there is."""
-        address = self._plan(uid).get("address")
-        return None if address is None else str(address).partition("/")[0]
+        address = _address(self._place(uid))
+        return None if address is None else address.partition("/")[0]
 
     async def start(self, uid: str, make: Callable[[str], Object]) -> None:
         """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
@@ -118,22 +134,34 @@ class Pods:
             network = await self._network.ensure()
             rabbit = None if self._rabbit is None else await self._rabbit.ensure()
             place = self._place(uid)
-            if not (place / "plan.json").exists():
-                taken = [str(self._plan(each).get("address")) for each in self.known()]
-                address = free_address(self._number, taken)
-                plan = {**make(address.partition("/")[0]), "address": address}
-                await in_thread(_written, place, "plan.json", plan)
+            if _holds(place / "lock") is not None:
+                raise NodeTrouble("the pod takes long to begin: it is waited for")
+            await in_thread(self._plan, place, make)
             bwrap = shutil.which("bwrap")
             if bwrap is None:
                 raise NodeTrouble("bwrap cannot be run: it is not there")
             machine = {"network": network, "rabbit": rabbit, "bwrap": bwrap}
-            await in_thread(_written, place, "machine.json", machine)
+            await in_thread(_written, place, "machine.json", json.dumps(machine))
             await self._begin(uid)
+
+    def _plan(self, place: Path, make: Callable[[str], Object]) -> None:
+        """Have a pod's address and plan in its directory, where they have been told to others."""
+        address = _address(place)
+        if address is not None and _is_json(place / "plan.json"):
+            return
+        if address is None:
+            taken = [_address(self._place(each)) or "" for each in self.known()]
+            address = free_address(self._number, taken)
+            # Before the plan, in which it is too: it is the pod's from then on.
+            _written(place, "address", address)
+        plan = {**make(address.partition("/")[0]), "address": address}
+        _written(place, "plan.json", json.dumps(plan))
 
     async def _begin(self, uid: str) -> None:
         place = self._place(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
-        program = [sys.executable, "-I", "-S", podprocess.__file__, str(place)]
+        beside = str(Path(podprocess.__file__).parent)
+        program = [sys.executable, "-I", "-S", "-c", _PROGRAM, beside, str(place)]
         log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -146,31 +174,29 @@ class Pods:
             os.close(log)
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(_BEGINNING):
+            async with asyncio.timeout(self._beginning):
                 await process.stdout.read()  # is closed when it has begun, or will not
                 await process.wait()
         except TimeoutError:
-            self.stop(uid)
-            raise NodeTrouble(f"the pod has not begun within {_BEGINNING:g} s") from None
+            # It is left alone: on a busy machine another one would take as long.
+            why = f"the pod has not begun within {self._beginning:g} s: it is waited for"
+            raise NodeTrouble(why) from None
         if self.state(uid) is None:
             words = (place / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
             raise NodeTrouble(f"the process of the pod has ended: {words}")
 
     async def follow(self, uid: str) -> AsyncIterator[PodState]:
         """Return how a pod is, and again each time that it changes, until its process has ended."""
-        try:
+        with suppress(OSError):  # it has ended
             reader, writer = await self._connected(uid)
-        except OSError:
-            reader = None
-        if reader is not None:
             try:
-                with suppress(ConnectionResetError):  # it was killed
-                    async for line in reader:
-                        yield _read(line.decode(), alive=True)
+                while await reader.read(_NEWS):
+                    if (state := self.state(uid)) is not None:
+                        yield state
             finally:
                 writer.close()
-            # The end of the connection comes before that of the process, by a moment.
-            await self._wait_gone(uid)
+        # The end of the connection comes before that of the process, by a moment.
+        await self._wait_gone(uid)
         state = self.state(uid)
         if state is not None:
             yield state
@@ -215,45 +241,72 @@ class Pods:
 
     def tell_hosts(self, uid: str, text: str) -> None:
         """Have a living pod's containers know hosts by what /etc/hosts says."""
-        process = _holds(self._place(uid) / "lock")
+        lock = self._place(uid) / "lock"
+        process = _holds(lock)
         if process is None:
             return
-        file = Path(f"/proc/{process}/root{podprocess.TOP}/hosts")
-        with suppress(OSError):  # it has just ended
-            if file.read_text() != text:
-                file.write_text(text)
+        try:
+            _replace_text(Path(f"/proc/{process}/root{podprocess.HOSTS}"), text)
+        except OSError as error:
+            if _holds(lock) == process:  # or it has just ended
+                why = f"/etc/hosts of the pod {uid} cannot be written: {error.strerror}"
+                raise NodeTrouble(why) from error
 
     def _place(self, uid: str) -> Path:
         if not uid or "/" in uid or uid.startswith("."):
             raise NodeTrouble(f"{uid!r} is no uid of a pod", fatal=True)
         return self._directory / uid
 
-    def _plan(self, uid: str) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads((self._place(uid) / "plan.json").read_text())
-            return found
-        return {}
 
-
-def _written(place: Path, name: str, value: Object) -> None:
+def _address(place: Path) -> str | None:
+    """Return the address of a pod, with its network; None for one that has none yet."""
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished = place / f".{name}"
-        unfinished.write_text(json.dumps(value))
-        unfinished.rename(place / name)
+        return (place / "address").read_text() or None
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
 
-def _read(text: str, *, alive: bool) -> PodState:
-    said = json.loads(text)
-    return PodState(
-        alive=alive,
-        init=tuple(said["init"]),
-        containers=tuple(said["containers"]),
-        stopped=said["stopped"],
-        error=said.get("error", ""),
-    )
+def _is_json(file: Path) -> bool:
+    with suppress(OSError, ValueError):
+        json.loads(file.read_bytes())
+        return True
+    return False
+
+
+def _written(place: Path, name: str, text: str) -> None:
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(place / name, text.encode())
+    except OSError as error:
+        raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+
+def _replace_text(file: Path, text: str) -> None:
+    """Change a file that is mounted in places, and so cannot be another one."""
+    data = text.encode()
+    with file.open("r+b") as opened:
+        if opened.read() != data:
+            # It is cut off last: what cannot be written leaves what was there.
+            opened.seek(0)
+            opened.write(data)
+            opened.truncate()
+
+
+def _read(text: bytes, *, alive: bool) -> PodState:
+    try:
+        said = json.loads(text)
+        return PodState(
+            alive=alive,
+            init=tuple(said["init"]),
+            containers=tuple(said["containers"]),
+            stopped=said["stopped"],
+            error=said.get("error", ""),
+        )
+    except (ValueError, LookupError, TypeError):
+        why = "how the pod was is lost: what its node has written of it cannot be read"
+        return PodState(alive=alive, init=(), containers=(), error=why)
 
 
 _FLOCK: Final = "hhqqi"
