@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import os
+import select
+import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -115,6 +117,29 @@ async def test_a_guest_offers_so_many_services_and_no_more(path: Path) -> None:
 
 
 # Connections and their ends
+
+
+@pytest.mark.parametrize("who_ends", ["the server", "the client"])
+@really
+async def test_a_client_that_does_not_read_keeps_no_connection_open(
+    path: Path, who_ends: str
+) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    with ExitStack() as ours:
+        async with serving(bus_with(Services()), path):
+            client = ours.enter_context(sockets.connect(path))
+            asked = {"tag": 1, "topic": "test.echo", "payload": {"text": "x" * 2**20}}
+            # In a thread: it takes more than fits in between.
+            await asyncio.to_thread(client.sendall, orjson.dumps(asked) + b"\n")
+            await asyncio.to_thread(select.select, [client], [], [], 60)
+            if who_ends == "the client":
+                serves = opened()
+                client.shutdown(socket.SHUT_WR)
+                await eventually(lambda: opened() == serves - 1)
+        await eventually(lambda: opened() == before + 1)
 
 
 @really

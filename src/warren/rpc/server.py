@@ -129,8 +129,9 @@ async def serve(
                     attending.close()
                     writer.close()
                 else:
-                    # Also where it is cancelled before it has begun.
-                    task.add_done_callback(lambda _: writer.close())
+                    # Also where it is cancelled before it has begun; and what a client has not
+                    # read by then keeps no connection open.
+                    task.add_done_callback(lambda _: writer.transport.abort())
 
             server = await asyncio.start_unix_server(accept, sock=listener)
             try:
