@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -606,7 +607,9 @@ def test_of_the_end_of_a_container_is_news_once() -> None:
 
     async def story() -> list[str]:
         first = os.listdir("/proc/self/fd")
-        await podprocess._end_of(child)
+        ended = asyncio.Event()
+        podprocess._when_ended(child, ended.set)
+        await ended.wait()
         return [each for each in os.listdir("/proc/self/fd") if each not in first]
 
     assert asyncio.run(story()) == []
@@ -802,3 +805,131 @@ def test_each_rabbit_of_each_cluster_has_an_address_of_its_own() -> None:
     assert len(set(given)) == len(given)
     assert all(each.startswith("127.") and not each.startswith("127.0.") for each in given)
     assert host_address("a", 0) == given[0]
+
+
+# What its user may try, who may reach its processes from outside
+
+
+def _of(word: bytes) -> list[int]:
+    """Return the processes of a container with a word in its command: bubblewrap's, too."""
+    return [each for each in alive() if each and word in _command(each)]
+
+
+def test_a_pod_ends_though_its_user_has_stopped_what_waits_for_a_container(
+    machine: Machine,
+) -> None:
+    """Teardown waits for its end: no signal of the job's user puts that off."""
+
+    async def story() -> PodState:
+        await machine.start(plan(container("echo on; sleep 4716"), grace=0.2))
+        await _printed(machine, "on")
+        for each in _of(b"4716"):
+            os.kill(each, signal.SIGSTOP)
+        machine.pods.stop("a")
+        async with asyncio.timeout(60):
+            return await machine.ended()
+
+    assert codes(asyncio.run(story()).containers) == [137]
+    eventually(lambda: not _running(b"4716"))
+
+
+_TRACE = """
+import ctypes, sys, time
+for each in sys.argv[1:]:
+    assert ctypes.CDLL(None).ptrace(0x4206, int(each), 0, 0x40) == 0
+print("traced", flush=True)
+time.sleep(600)
+"""
+"""PTRACE_SEIZE with PTRACE_O_TRACEEXIT (ptrace(2)): they stop at their ends, until we let go."""
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_pod_ends_though_its_user_traces_its_containers(
+    machine: Machine, *, is_stopped: bool
+) -> None:
+    word = f"47{17 + is_stopped}"
+
+    async def story() -> None:
+        await machine.start(plan(container(f"echo on; sleep {word}"), grace=0.2))
+        await _printed(machine, "on")
+        argv = [sys.executable, "-c", _TRACE, *map(str, _of(word.encode()))]
+        tracer = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert tracer.stdout is not None
+            assert await tracer.stdout.readline() == b"traced\n"
+            if is_stopped:
+                machine.pods.stop("a")
+                async with asyncio.timeout(60):
+                    assert codes((await machine.ended()).containers) == [137]
+            await machine.pods.remove("a")
+        finally:
+            tracer.kill()
+            await tracer.wait()
+
+    asyncio.run(story())
+    eventually(lambda: not _of(word.encode()))
+
+
+_UNTIED = """
+import ctypes, time
+ctypes.CDLL(None).prctl(1, 0)  # PR_SET_PDEATHSIG
+print("on", flush=True)
+time.sleep(4719)
+"""
+
+
+@pytest.mark.skipif(PYTHON is None, reason="the machine's own files have no python3")
+def test_no_container_outlives_the_process_of_its_pod_whatever_it_does(machine: Machine) -> None:
+    async def story() -> None:
+        await machine.start(plan(container("", argv=[PYTHON, "-c", _UNTIED])))
+        await _printed(machine, "on")
+        await machine.pods.remove("a")
+
+    asyncio.run(story())
+    eventually(lambda: not any(b"4719" in each for each in _commands()))
+
+
+_DEAF = (
+    "import socket, sys, time; s = socket.create_server(('', 80), backlog=1000)\n"
+    "print('on', flush=True); time.sleep(3); sys.exit(3)"
+)
+
+
+@pytest.mark.skipif(PYTHON is None, reason="the machine's own files have no python3")
+def test_those_who_connect_to_a_port_in_great_number_take_from_the_pod_no_file_nor_disk(
+    machine: Machine,
+) -> None:
+    """Any user of the machine may connect to a port of its node, and stay."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most, where = 256, ("127.0.0.14", 45673)
+
+    async def story() -> PodState:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            ports = [{"host": where[0], "port": where[1], "to": 80}]
+            await machine.start(plan(container("", argv=[PYTHON, "-c", _DEAF]), ports=ports))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await _printed(machine, "on")
+        with ExitStack() as connections:
+            for _ in range(most):
+                with suppress(OSError):
+                    connections.enter_context(socket.create_connection(where, timeout=1))
+            return await machine.ended()
+
+    assert codes(asyncio.run(story()).containers) == [3]
+    said = (machine.place() / ".process.log").read_text()
+    assert "Too many open files" not in said
+
+
+def test_what_a_container_writes_beside_its_image_is_bounded_as_well(machine: Machine) -> None:
+    script = """
+        head -c 300M /dev/zero 2>&1 > /dev/shm/much || echo full
+        echo > /dev/more || echo refused
+        mkdir /tmp/many && cd /tmp/many && seq 200000 | xargs touch 2>/dev/null || echo many
+        seq 200000 | ( cd /own && xargs touch ) 2>/dev/null || echo many
+    """
+    volumes = {"own": {"size": 2**20}}
+    machine.run(container(script, mounts=[mount("own", "/own")]), volumes=volumes)
+    words = [each for each in machine.log().splitlines() if " " not in each]
+    assert words == ["full", "refused", "many", "many"]

@@ -5,16 +5,17 @@ Run as a program, with a directory that holds `plan.json` (`warren.dws.podplans`
 
 1. It takes the volumes out of its rabbit's mount namespace (open_tree(2)), and listens on the
    ports of its node.
-2. It leaves for namespaces of its own: mounts, of which none reaches others, and network, with an
-   end on the bridge of all pods. An ordinary user does that in the user namespace that has the
-   bridge.
+2. It leaves for namespaces of its own: mounts, of which none reaches others, processes, of which
+   it is the first, and network, with an end on the bridge of all pods. An ordinary user does that
+   in the user namespace that has the bridge.
 3. Its containers run by bubblewrap(1) as their user, in a user namespace with that one user and no
    capabilities, each on an overlay of its image whose upper layer is in memory and bounded.
 4. `state.json` says how they are. Those who connect to `socket` are sent a newline when that
    changes, and told that all is over by the end of the connection: what has ended leaves nothing
    but the directory.
 
-With this process die its containers, and with them its namespaces and all that is mounted.
+With this process die its containers, and with them its namespaces and all that is mounted. What
+their user does to them, in a container or from the machine, changes nothing of that.
 """
 
 import asyncio
@@ -23,12 +24,14 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, BinaryIO
@@ -38,6 +41,12 @@ TOP = "/mnt"
 
 _MEMORY = 128 * 2**20
 """Bytes of memory that what containers write into their images, and into emptyDirs, may take."""
+
+_FILE = 2048
+"""Bytes of a file system in memory for each file that it may have."""
+
+_CONNECTIONS = 1024
+"""How many connections to ports of the node are joined to the pod's at a time, at most."""
 
 _LOG = 8 * 2**20
 """Bytes of a container's output that are kept at least; no more than twice as much is."""
@@ -51,8 +60,13 @@ HOSTS = f"{TOP}/etc/hosts"
 _AGAIN = 1.0
 """Seconds until what could not be written down is written again."""
 
-_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_PRIVATE, _MS_REC = 1, 2, 4, 1 << 18, 1 << 14
+_DYING = 2
+"""Seconds that a container that was killed is waited for: its user may trace it (ptrace(2))."""
+
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
+_CLONE_NEWPID, _CLONE_NEWNET = 0x20000000, 0x40000000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_PRIVATE, _MS_REC = 1 << 18, 1 << 14
 _OPEN_TREE, _MOVE_MOUNT = 428, 429
 _OPEN_TREE_CLONE, _AT_RECURSIVE, _AT_EMPTY_PATH, _AT_FDCWD = 1, 0x8000, 0x1000, -100
 _MOVE_MOUNT_F_EMPTY_PATH = 4
@@ -144,6 +158,32 @@ def _leave(network: int) -> None:
     _mount("none", "/", "", _MS_REC | _MS_PRIVATE)
 
 
+def _be_first(directory: str, lock: int) -> None:
+    """Go on as the first process of a namespace, with which the kernel ends all others of it."""
+    _check(_libc.unshare(_CLONE_NEWPID), "a namespace of processes")
+    waiting, leaving = os.pipe()
+    if os.fork():
+        os.close(lock)  # before the end of the pipe says so
+        os._exit(0)
+    os.close(leaving)
+    os.read(waiting, 1)
+    os.close(waiting)
+    os.close(lock)
+    try:
+        _lock(directory)
+    except BlockingIOError:
+        os._exit(0)  # one that was begun meanwhile is the pod
+    # bubblewrap looks for its containers there.
+    _mount("proc", "/proc", "proc", _MS_NODEV | _MS_NOSUID | _MS_NOEXEC)
+
+
+def _lock(directory: str) -> int:
+    """Say that we live, by a lock: whoever holds it is the pod of this directory."""
+    lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
 def _mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
     words = [os.fsencode(each) for each in (source, target, kind, options)]
     _check(_libc.mount(*words[:3], flags, words[3] or None), f"mount of {target}")
@@ -159,9 +199,9 @@ def _attach(tree: int, path: str) -> None:
 
 def _connect(network: int, address: str) -> None:
     """Have an end on the bridge, which is in the network namespace of a process."""
-    own = os.getpid()
-    link = ["link", "add", f"v{own}", "up", "master", "pods", "type", "veth"]
-    peer = ["peer", "name", "eth0", "netns", str(own)]
+    # Its name is the kernel's to choose: our number may be another's before the pod has gone.
+    link = ["link", "add", "up", "master", "pods", "type", "veth"]
+    peer = ["peer", "name", "eth0", "netns", str(os.getpid())]
     _run(["nsenter", f"--target={network}", "--net", "ip", *link, *peer])
     ours = [f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"]
     _run(["ip", "-batch", "-"], "\n".join(ours))
@@ -181,7 +221,7 @@ def _run(argv: list[str], text: str = "") -> None:
 
 def _prepare(plan: dict[str, Any], trees: list[int]) -> None:
     """Make the pod's file systems below `TOP`: its volumes, `hosts`, and room for its roots."""
-    _mount("none", TOP, "tmpfs", _MS_NODEV | _MS_NOSUID, f"size={_MEMORY},mode=711")
+    _memory(TOP, _MEMORY, "711")
     os.mkdir(f"{TOP}/volumes", 0o711)
     attached = iter(trees)
     for name, volume in plan["volumes"].items():
@@ -201,8 +241,10 @@ def _prepare(plan: dict[str, Any], trees: list[int]) -> None:
         else:
             os.mkdir(place)
             if volume["size"] is not None:
-                _mount("none", place, "tmpfs", _MS_NODEV | _MS_NOSUID, f"size={volume['size']}")
+                _memory(place, volume["size"])
             os.chmod(place, 0o777)
+    os.mkdir(f"{TOP}/shm")
+    _memory(f"{TOP}/shm", _MEMORY)
     # Apart from what containers may fill: the names of the hosts have to be told when it is full.
     os.mkdir(os.path.dirname(HOSTS))
     _mount("none", os.path.dirname(HOSTS), "tmpfs", _MS_NODEV | _MS_NOSUID, "size=16m,mode=755")
@@ -211,6 +253,12 @@ def _prepare(plan: dict[str, Any], trees: list[int]) -> None:
     with suppress(Trouble):
         os.mkdir(f"{TOP}/sys")
         _mount("none", f"{TOP}/sys", "sysfs", _MS_NODEV | _MS_NOSUID | _MS_RDONLY)
+
+
+def _memory(place: str, size: int, mode: str = "1777") -> None:
+    """Mount a file system in memory, bounded in files, too: the kernel has 1 KiB of each."""
+    bounds = f"size={size},nr_inodes={max(1024, size // _FILE)},mode={mode}"
+    _mount("none", place, "tmpfs", _MS_NODEV | _MS_NOSUID, bounds)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -325,6 +373,7 @@ class _Container:
         self._process: subprocess.Popen[bytes] | None = None
         self._own: int | None = None
         """A handle of the container's first process."""
+        self._has_ended = asyncio.Event()
 
     async def run(self) -> None:
         """Run it to its end, and tell."""
@@ -342,17 +391,20 @@ class _Container:
         self._pod.tell()
         assert self._process is not None
         log = _Log(f"{self._pod.directory}/{self._container['name']}.log")
+        knowing = asyncio.ensure_future(self._know_own(information))
+        reading = asyncio.ensure_future(_read(output, log))
         try:
-            ended = _end_of(self._process.pid)
-            await self._know_own(information)
-            reading = asyncio.ensure_future(_read(output, log))
-            await ended
+            _when_ended(self._process.pid, self._has_ended.set)
+            await self._has_ended.wait()
             # What it has left running has died with it; its last words are in the pipe.
             await asyncio.wait({reading}, timeout=2)
             reading.cancel()
+            knowing.cancel()
         finally:
             log.close()
-        code = self._process.wait()
+        code = self._process.poll()
+        if code is None:  # who traces it has not let go of it
+            code = -signal.SIGKILL
         words = log.last.decode(errors="replace").strip() if code else ""
         self._ended(code if code >= 0 else 128 - code, words)
 
@@ -395,8 +447,10 @@ class _Container:
         if self._own is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._own, number)
-        elif number == signal.SIGKILL and self._process is not None:
+        if number == signal.SIGKILL and self._process is not None:
+            # It waits for that one, unless the user has stopped it.
             self._process.kill()
+            asyncio.get_running_loop().call_later(_DYING, self._has_ended.set)
 
     def _ended(self, code: int, words: str) -> None:
         if self._own is not None:
@@ -408,7 +462,11 @@ class _Container:
     def _command(self) -> tuple[list[str], list[str]]:
         """Return the command that makes the container, and bubblewrap's options."""
         container, plan = self._container, self._pod.plan
-        binds = [(HOSTS, "/etc/hosts", True), (f"{TOP}/sys", "/sys", True)]
+        binds = [
+            (HOSTS, "/etc/hosts", True),
+            (f"{TOP}/sys", "/sys", True),
+            (f"{TOP}/shm", "/dev/shm", False),
+        ]
         for index, mount in enumerate(container["mounts"]):
             source = _source(self._number, index, mount, plan["volumes"])
             binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
@@ -425,8 +483,10 @@ class _Container:
         ]  # fmt: skip
         for source, path, read_only in binds:
             options += ["--ro-bind" if read_only else "--bind", source, path]
-        options += ["--chdir", container["directory"], "--die-with-parent", "--new-session",
-                    "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]  # fmt: skip
+        # What is mounted at /dev is in memory, too, and has no bounds.
+        options += ["--remount-ro", "/dev", "--chdir", container["directory"],
+                    "--die-with-parent", "--new-session", "--as-pid-1",
+                    "--cap-drop", "ALL", "--clearenv"]  # fmt: skip
         for name, value in container["environment"].items():
             options += ["--setenv", name, value]
         argv = [plan["bwrap"]]
@@ -443,20 +503,18 @@ def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
     return reader, writer
 
 
-def _end_of(process: int) -> asyncio.Future[None]:
-    """Return what is done when a child has ended."""
+def _when_ended(process: int, call: Callable[[], None]) -> None:
+    """Call something when a child has ended."""
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
     handle = os.pidfd_open(process)
 
     def told() -> None:
         # A pidfd can be read from then on: at once, or the loop would turn without a pause.
         loop.remove_reader(handle)
         os.close(handle)
-        ended.set_result(None)
+        call()
 
     loop.add_reader(handle, told)
-    return ended
 
 
 async def _reader(opened: int) -> asyncio.StreamReader:
@@ -567,9 +625,28 @@ def _keep(directory: str, states: dict[str, Any]) -> None:
     os.replace(unfinished, f"{directory}/state.json")
 
 
-async def _forward(address: str, port: int, reader: asyncio.StreamReader,
+class _Turns:
+    """How many connections are joined: any user of the machine makes them."""
+
+    def __init__(self) -> None:
+        # Each takes two files, and the pod some of its own.
+        self._free = min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+    async def forward(self, address: str, port: int, reader: asyncio.StreamReader,
+                      writer: asyncio.StreamWriter) -> None:  # fmt: skip
+        """Join a connection to the node with one to the pod; end it where there are too many."""
+        if not self._free:
+            writer.close()
+            return
+        self._free -= 1
+        try:
+            await _join_to(address, port, reader, writer)
+        finally:
+            self._free += 1
+
+
+async def _join_to(address: str, port: int, reader: asyncio.StreamReader,
                    writer: asyncio.StreamWriter) -> None:  # fmt: skip
-    """Join a connection to the node with one to the pod."""
     try:
         inner_reader, inner_writer = await asyncio.open_connection(address, port)
     except OSError:
@@ -600,10 +677,12 @@ def _begun() -> None:
 
 async def _live(pod: _Pod, listener: socket.socket, ports: list[tuple[socket.socket, int]]) -> None:
     address = pod.plan["address"].partition("/")[0]
+    turns = _Turns()
     for taken, port in ports:
-        await asyncio.start_server(partial(_forward, address, port), sock=taken)
+        await asyncio.start_server(partial(turns.forward, address, port), sock=taken)
     await asyncio.start_unix_server(pod.follow, sock=listener)
-    # An agent that knows of a pod may stop it: the pod has to understand that before it tells.
+    # An agent that knows of a pod may stop it: the pod has to understand that before it tells, and
+    # the first process of a namespace is not ended by a signal that it does not understand.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pod.stop)
     pod.tell()
     await pod.wait_kept()
@@ -614,10 +693,8 @@ async def _live(pod: _Pod, listener: socket.socket, ports: list[tuple[socket.soc
 
 def main(directory: str) -> None:
     """Be a pod."""
-    # Its own lock says that it lives; whoever holds it is the pod of this directory.
-    lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _lock(directory)
     except BlockingIOError:
         return  # an agent that did not see another begin has begun this one: it was slow
     if os.path.exists(f"{directory}/state.json"):
@@ -640,6 +717,7 @@ def main(directory: str) -> None:
         ports = _listening(plan["ports"])
         _leave(plan["network"])
         _connect(plan["network"], plan["address"])
+        _be_first(directory, lock)
         _prepare(plan, trees)
     except (Trouble, OSError, subprocess.SubprocessError) as error:
         names = (

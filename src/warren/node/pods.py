@@ -237,7 +237,9 @@ class Pods:
             async with asyncio.timeout(_DYING):
                 await wait_ended(process, lambda: _holds(lock) == process)
         except TimeoutError:
-            raise NodeTrouble(f"the process of the pod {uid} does not end") from None
+            # One whose containers are traced has ended all that it does, and is not gone.
+            if _holds(lock) == process:
+                raise NodeTrouble(f"the process of the pod {uid} does not end") from None
 
     def tell_hosts(self, uid: str, text: str) -> None:
         """Have a living pod's containers know hosts by what /etc/hosts says."""
