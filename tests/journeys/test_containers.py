@@ -33,6 +33,20 @@ STOP = 'echo > "$DW_JOB_fast/stop"'
 """A task that does."""
 
 
+def together(folder: Path, tasks: int) -> str:
+    """Return the lines by which a task waits until so many have come to them."""
+    folder.mkdir(parents=True)
+    return (
+        f"echo > {folder}/$FLUX_TASK_RANK; "
+        f"until [ $(ls {folder} | wc -l) = {tasks} ]; do sleep 0.1; done"
+    )
+
+
+def held(gate: Path) -> str:
+    """Return the line by which a task waits until the test has made a file."""
+    return f"until [ -e {gate} ]; do sleep 0.1; done"
+
+
 def why_not() -> str | None:
     if os.geteuid() == 0:
         return "containers never run as root, whose jobs these would be"
@@ -256,7 +270,7 @@ def test_tasks_talk_to_the_application_by_the_port_in_their_environment(cluster:
         profile(cluster, serve, ports),
         "for host in $(echo $NNF_CONTAINER_HOSTNAMES | tr , ' '); do "
         'timeout 60 sh -c "until busybox wget -qO- http://$host:$NNF_CONTAINER_PORTS/; '
-        f'do sleep 0.1; done"; done; {STOP}',
+        f'do sleep 0.1; done"; done; {together(cluster.shared / "served", 4)}; {STOP}',
         nodes=4,
     )
     status, output = finished(cluster, job)
@@ -287,10 +301,12 @@ def test_containers_of_two_rabbits_reach_each_other_by_name(cluster: Cluster) ->
         "for name in $rabbit.$NNF_CONTAINER_SUBDOMAIN "
         "$rabbit.$NNF_CONTAINER_SUBDOMAIN.$NNF_CONTAINER_DOMAIN; do "
         'until [ "$(wget -qO- http://$name/)" = $rabbit ]; do sleep 0.1; done; done; done; '
-        # The other one may have questions yet.
-        f"{WAITS}"
+        f"for each in /data/node-*; do : > $each/answered; done; {WAITS}"
     )
-    job = submitted(cluster, profile(cluster, script), f"sleep 2; {STOP}", nodes=4)
+    answered = 'until [ -e "$DW_JOB_fast/answered" ]; do sleep 0.1; done'
+    # A rabbit's application must not end while the other's has questions.
+    tasks = f"{answered}; {together(cluster.shared / 'answered', 4)}; {STOP}"
+    job = submitted(cluster, profile(cluster, script), tasks, nodes=4)
     assert finished(cluster, job)[0] == 0
 
 
@@ -445,17 +461,17 @@ def logging_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_what_an_application_prints_is_read_while_it_runs(logging_cluster: Cluster) -> None:
     name = profile(logging_cluster, f"echo begun; {WAITS}; echo done")
-    job = submitted(logging_cluster, name, f"sleep 3; {STOP}")
+    gate = logging_cluster.shared / "go"
+    job = submitted(logging_cluster, name, f"{held(gate)}; {STOP}")
     wait_for(lambda: pods(logging_cluster, "Running"))
     (pod,) = pods(logging_cluster, "Running")
     config = str(logging_cluster.state.kubeconfig)
-    followed = subprocess.run(
-        ["kubectl", "--kubeconfig", config, "logs", "-f", pod["metadata"]["name"]],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert followed.stdout == "begun\ndone\n", followed.stderr
+    command = ["kubectl", "--kubeconfig", config, "logs", "-f", pod["metadata"]["name"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "begun\n"
+        gate.touch()
+        assert following.communicate(timeout=120)[0] == "done\n"
     told = logging_cluster("job", "storage", job).stdout
     assert pod["metadata"]["name"] in told
     assert finished(logging_cluster, job)[0] == 0
@@ -471,18 +487,22 @@ def test_a_job_with_a_container_survives_its_agents(
     own_cluster: Cluster, phase: str | None
 ) -> None:
     script = "true" if phase == "Succeeded" else WAITS
-    job = submitted(own_cluster, profile(own_cluster, script), f"sleep 3; {STOP}")
+    gate = own_cluster.shared / "go"
+    job = submitted(own_cluster, profile(own_cluster, script), f"{held(gate)}; {STOP}")
     wait_for(lambda: pods(own_cluster, phase))
     for process in own_cluster.agents().values():
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
+    gate.touch()
     assert finished(own_cluster, job)[0] == 0
 
 
 def test_a_job_with_a_container_survives_the_control_process(own_cluster: Cluster) -> None:
-    job = submitted(own_cluster, profile(own_cluster, WAITS), f"sleep 1; {STOP}")
+    gate = own_cluster.shared / "go"
+    job = submitted(own_cluster, profile(own_cluster, WAITS), f"{held(gate)}; {STOP}")
     wait_for(lambda: pods(own_cluster, "Running"))
     own_cluster.kill()
+    gate.touch()
     own_cluster.up()
     assert finished(own_cluster, job)[0] == 0
 
