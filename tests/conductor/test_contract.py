@@ -18,8 +18,8 @@ from warren.base.clock import SystemClock
 from warren.conductor.port import WorkloadManager
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
-from warren.wlm.embedded.manager import EmbeddedJobs
 from warren.wlm.embedded.plugin import DwsPlugin
+from warren.wlm.jobs import FluxJobs
 
 RESOURCES = [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}]
 
@@ -36,7 +36,7 @@ class Tried:
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Tried]:
     async with alive(plugins=[DwsPlugin(SystemClock(), OWNER)], seconds=1000.0) as life:
-        jobs = EmbeddedJobs(life.bus.handle(), OWNER)
+        jobs = FluxJobs(life.bus.handle(), OWNER)
         life.bus.register("dws", jobs.methods())
         following = asyncio.create_task(jobs.run())
 

@@ -9,7 +9,7 @@ from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.daemons.compose import Control
 from warren.dws.abort import REASON
-from warren.wlm.embedded.online import OnlineNodes
+from warren.wlm.online import OnlineNodes
 
 
 def test_nodes_that_did_not_unmount_are_out_of_reach_until_they_are_undrained() -> None:

@@ -54,18 +54,18 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle, RpcError
 from warren.scheduling.graph import Graph
-from warren.wlm import view
+from warren.wlm import view, waits
 from warren.wlm.codec import BINDING
-from warren.wlm.embedded import health, waits
+from warren.wlm.embedded import health
 from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
-from warren.wlm.embedded.manager import EmbeddedJobs
-from warren.wlm.embedded.online import OnlineNodes
 from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.presets import Presets
 from warren.wlm.embedded.tokens import WorkflowTokens
 from warren.wlm.embedded.validator import StorageValidator
+from warren.wlm.jobs import FluxJobs
+from warren.wlm.online import OnlineNodes
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted
@@ -319,7 +319,7 @@ def conductor(
 
     `observe` may have it counted. What containers have printed is read by `reader`.
     """
-    jobs = EmbeddedJobs(handle, owner)
+    jobs = FluxJobs(handle, owner)
     leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings), reader)
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting, leading.storage)}

@@ -9,6 +9,7 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rpc.message import Handle, Payload, RpcError
 from warren.scheduling import drains
+from warren.wlm.nodes import hosts
 
 
 class InstanceAway(Retryable):
@@ -29,7 +30,7 @@ class OnlineNodes:
         """
         try:
             status = await self._handle.rpc("resource.status")
-            nodes = _Nodes({node["rank"]: node["name"] for node in status["nodes"]})
+            nodes = _Nodes(hosts(status))
             told: frozenset[int] | None = None
             begun = False
             journal = self._handle.stream("resource.journal")
@@ -49,8 +50,8 @@ class OnlineNodes:
 class _Nodes:
     """What the journal has said of the nodes so far."""
 
-    def __init__(self, hosts: drains.Hosts) -> None:
-        self._hosts = hosts
+    def __init__(self, known: drains.Hosts) -> None:
+        self._hosts = known
         self._drains: drains.Drains = {}
         self._offline: frozenset[int] = frozenset()
 

@@ -20,7 +20,7 @@ from warren.rfc import jobspec
 from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
 from warren.wlm import codec
-from warren.wlm.embedded.manager import EmbeddedJobs
+from warren.wlm.jobs import FluxJobs
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
@@ -127,7 +127,7 @@ def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: len(world.seen) == 4)
-        jobs = EmbeddedJobs(control.instance.bus.handle(), os.getuid())
+        jobs = FluxJobs(control.instance.bus.handle(), os.getuid())
         told = await jobs.flash(Job(id=job, phase=Phase.STARTING, binding=codec.BINDING))
         assert [(each.rabbit, each.nodes, each.gib) for each in told] == [("rabbit-0", 4, 8)]
         assert await jobs.flash(Job(id=1, phase=Phase.STARTING, binding=codec.BINDING)) == ()
@@ -207,7 +207,7 @@ def test_a_job_that_was_purged_while_the_instance_was_away_is_looked_at() -> Non
 
     async def life() -> None:
         looked_at: list[int] = []
-        jobs = EmbeddedJobs(_Telling([submitted(), _ALL_TOLD], [_ALL_TOLD]), os.getuid())
+        jobs = FluxJobs(_Telling([submitted(), _ALL_TOLD], [_ALL_TOLD]), os.getuid())
         jobs.listen(looked_at.append)
         running = asyncio.ensure_future(jobs.run())
         await jobs.wait_synced()
@@ -223,7 +223,7 @@ def test_a_job_that_was_purged_while_the_instance_was_away_is_looked_at() -> Non
 def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
     async def life() -> None:
         handle = _Telling([submitted(), _ALL_TOLD])
-        jobs = EmbeddedJobs(handle, os.getuid())
+        jobs = FluxJobs(handle, os.getuid())
         running = asyncio.ensure_future(jobs.run())
         await jobs.wait_synced()
         assert jobs.job(7) is not None
@@ -244,7 +244,7 @@ def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:
 
     async def action(world: World, control: Control) -> None:
         owner = control.instance.bus.owner
-        jobs = EmbeddedJobs(control.instance.bus.handle(), owner)
+        jobs = FluxJobs(control.instance.bus.handle(), owner)
 
         async def was_aborted(**raised: Any) -> bool:
             number = await world.submit(control)

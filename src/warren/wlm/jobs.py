@@ -1,4 +1,4 @@
-"""The embedded instance as the conductor's workload manager.
+"""An instance of Flux as the conductor's workload manager, be it embedded or a broker's.
 
 Jobs are observed through the job manager's journal, which tells everything
 again to each new client. The `dws.*` requests of the plugin only have it reconciled,
@@ -35,6 +35,7 @@ from warren.scheduling.held import held
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, view
 from warren.wlm.codec import EPILOG_TIMEOUT
+from warren.wlm.nodes import drained_for
 
 log = structlog.get_logger()
 
@@ -65,7 +66,7 @@ class _Known:
     """The job as the conductor sees it, once it was looked at; None again after news."""
 
 
-class EmbeddedJobs:
+class FluxJobs:
     """A `WorkloadManager`."""
 
     binding = codec.BINDING
@@ -160,12 +161,11 @@ class EmbeddedJobs:
     async def flash(self, job: Job) -> Sequence[Held]:
         # The journal tells R without the graph that says which flash it is.
         try:
-            found = await self._asked("job-info.lookup", {"id": job.id, "keys": ["R"]})
+            return held(await self._record(job, "R"))
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
             return ()  # the job has ended meanwhile, and gave everything back
-        return held(found["R"])
 
     # Acting
 
@@ -200,14 +200,14 @@ class EmbeddedJobs:
 
     async def was_aborted(self, job: Job) -> bool:
         try:
-            found = await self._asked("job-info.lookup", {"id": job.id, "keys": ["eventlog"]})
+            found = await self._record(job, "eventlog")
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 log.warning("the record of a job cannot be read", job=job.id, reason=str(error))
             return False
         exceptions = (
             event.context
-            for event in eventlog.decode(found["eventlog"])
+            for event in eventlog.decode(found)
             if event.name == "exception" and event.context.get("type") == EPILOG_TIMEOUT
         )
         # A guest's word takes no rabbit from the others.
@@ -226,8 +226,7 @@ class EmbeddedJobs:
                 log.warning("node is not drained", node=node, reason=str(error))
 
     async def undrain(self, nodes: Sequence[str], reason: str) -> None:
-        found = await self._asked("resource.status", {})
-        drained = {node["name"] for node in found["nodes"] if node.get("reason") == reason}
+        drained = drained_for(await self._asked("resource.status", {}), reason)
         meant = sorted(drained.intersection(nodes))
         if meant:
             await self._ask("resource.undrain", {"targets": hostlist.encode(meant)})
@@ -254,10 +253,16 @@ class EmbeddedJobs:
             {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
             {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
         ]
-        await self._ask("kvs.commit", {"ops": operations, "rootref": False})
+        primary = {"namespace": "primary", "flags": 0}
+        await self._ask("kvs.commit", {**primary, "ops": operations, "rootref": False})
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
+
+    async def _record(self, job: Job, key: str) -> str:
+        request = {"id": job.id, "keys": [key], "flags": 0}
+        found: str = (await self._asked("job-info.lookup", request))[key]
+        return found
 
     async def _ask_about(self, topic: str, payload: Payload) -> None:
         try:
