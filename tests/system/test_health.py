@@ -19,8 +19,8 @@ from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result, State
 from warren.rfc import hostlist, resource_set
 from warren.rfc.fluid import JobId
+from warren.wlm import health
 from warren.wlm.codec import BINDING
-from warren.wlm.embedded import health
 
 R0, R1 = "rabbit-0", "rabbit-1"
 OF_R0 = {"hostlist": ["compute-[00-03]"]}

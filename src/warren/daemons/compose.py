@@ -54,9 +54,8 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle, RpcError
 from warren.scheduling.graph import Graph
-from warren.wlm import view, waits
+from warren.wlm import health, view, waits
 from warren.wlm.codec import BINDING
-from warren.wlm.embedded import health
 from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.persistents import PersistentStorage

@@ -1,0 +1,212 @@
+"""Messages between processes of Flux, as bytes (RFC 3).
+
+A message is a list of parts: the routes that lead back to its sender and the empty part that ends
+them, the topic, the payload, and last a header of 20 bytes. On a local socket each message is a
+frame, which begins with a magic number and its length (flux-rfc-spec section 1).
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final
+
+from warren.rfc.errors import BadFormat
+
+ANY_NODE: Final = 0xFFFFFFFF
+"""The node of a request that any broker may answer."""
+
+UNKNOWN_USER: Final = 0xFFFFFFFF
+"""The sender, whom the broker's socket puts in for us."""
+
+LONGEST: Final = 64 * 2**20
+"""Bytes of the longest frame that is read."""
+
+_MAGIC: Final = 0x8E
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct(">BBBBIIII")
+
+_FRAME: Final = struct.Struct(">4sI")
+_FRAME_MAGIC: Final = b"\xff\xee\x00\x12"
+_LONG: Final = struct.Struct(">BI")
+_MARK: Final = 0xFF
+"""In place of a part's length: its length follows, in four bytes."""
+
+
+class Type(IntEnum):
+    """What a message is."""
+
+    REQUEST = 1
+    RESPONSE = 2
+    EVENT = 4
+    CONTROL = 8
+
+
+class Flag(IntFlag):
+    """Which parts a message has, and how it is meant."""
+
+    TOPIC = 0x01
+    PAYLOAD = 0x02
+    NO_RESPONSE = 0x04
+    ROUTE = 0x08
+    UPSTREAM = 0x10
+    PRIVATE = 0x20
+    STREAMING = 0x40
+    USER1 = 0x80
+
+
+class Role(IntFlag):
+    """What the sender of a message may do (RFC 12)."""
+
+    OWNER = 1
+    USER = 2
+    LOCAL = 4
+
+
+NO_ROLE: Final = Role(0)
+"""Of a sender whose roles the broker puts in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """A message. Payloads are JSON texts, and those of errors are words."""
+
+    type: Type
+    topic: str = ""
+    payload: bytes | None = None
+    matchtag: int = 0
+    errnum: int = 0
+    """Of a response."""
+    nodeid: int = ANY_NODE
+    """Of a request."""
+    streaming: bool = False
+    answered: bool = True
+    """Whether a request wants a response."""
+    userid: int = UNKNOWN_USER
+    roles: Role = NO_ROLE
+    routes: Sequence[bytes] | None = None
+    """The way back, for a message that has any."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message."""
+    flags = Flag(0)
+    parts: list[bytes] = []
+    if message.routes is not None:
+        flags |= Flag.ROUTE
+        parts += [*message.routes, b""]
+    if message.topic:
+        flags |= Flag.TOPIC
+        parts.append(message.topic.encode() + b"\0")
+    if message.payload is not None:
+        flags |= Flag.PAYLOAD
+        parts.append(message.payload + b"\0")
+    if message.streaming:
+        flags |= Flag.STREAMING
+    if not message.answered:
+        flags |= Flag.NO_RESPONSE
+    first = message.errnum if message.type is Type.RESPONSE else message.nodeid
+    header = _HEADER.pack(
+        *(_MAGIC, _VERSION, message.type, flags),
+        *(message.userid, message.roles, first, message.matchtag),
+    )
+    body = b"".join(_length(part) + part for part in (*parts, header))
+    return _FRAME.pack(_FRAME_MAGIC, _FRAME.size + len(body)) + body
+
+
+def _length(part: bytes) -> bytes:
+    return bytes((len(part),)) if len(part) < _MARK else _LONG.pack(_MARK, len(part))
+
+
+class Frames:
+    """Takes bytes as they come, and returns the messages that they complete."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Return what is complete with these bytes. Raises BadFormat for what is no message."""
+        self._begun += data
+        at = 0
+        try:
+            while len(self._begun) - at >= _FRAME.size:
+                magic, size = _FRAME.unpack_from(self._begun, at)
+                if magic != _FRAME_MAGIC:
+                    raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
+                if not _FRAME.size + _HEADER.size < size <= LONGEST:
+                    raise BadFormat(f"a frame of {size} bytes")
+                if len(self._begun) - at < size:
+                    return
+                body = bytes(self._begun[at + _FRAME.size : at + size])
+                at += size
+                yield decode(body)
+        finally:
+            del self._begun[:at]
+
+
+def decode(body: bytes) -> Message:
+    """Read a message from what is in its frame. Raises BadFormat."""
+    parts = list(_parts(body))
+    if not parts or len(parts[-1]) != _HEADER.size:
+        raise BadFormat("a message without header")
+    magic, version, kind, bits, userid, roles, first, second = _HEADER.unpack(parts.pop())
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise BadFormat(f"a message of version {version}, with the magic number {magic:#x}")
+    try:
+        type_ = Type(kind)
+    except ValueError:
+        raise BadFormat(f"a message of type {kind}") from None
+    flags = Flag(bits)
+    routes: list[bytes] | None = None
+    if Flag.ROUTE in flags:
+        routes = []
+        while route := _next(parts, "route"):
+            routes.append(route)
+    topic = _text(_next(parts, "topic")) if Flag.TOPIC in flags else ""
+    payload = _next(parts, "payload") if Flag.PAYLOAD in flags else None
+    if parts:
+        raise BadFormat(f"a message with {len(parts)} parts that its flags do not tell of")
+    is_request = type_ is Type.REQUEST
+    return Message(
+        type=type_,
+        topic=topic,
+        # A payload that is text ends with a NUL.
+        payload=None if payload is None else payload.removesuffix(b"\0"),
+        matchtag=second,
+        errnum=first if type_ is Type.RESPONSE else 0,
+        nodeid=first if is_request else ANY_NODE,
+        streaming=Flag.STREAMING in flags,
+        answered=Flag.NO_RESPONSE not in flags,
+        userid=userid,
+        roles=Role(roles),
+        routes=routes,
+    )
+
+
+def _parts(body: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(body):
+        size = body[at]
+        at += 1
+        if size == _MARK:
+            if len(body) < at + 4:
+                raise BadFormat("a part's length is cut off")
+            size = int.from_bytes(body[at : at + 4])
+            at += 4
+        if len(body) < at + size:
+            raise BadFormat(f"a part of {size} bytes is cut off")
+        yield body[at : at + size]
+        at += size
+
+
+def _next(parts: list[bytes], name: str) -> bytes:
+    if not parts:
+        raise BadFormat(f"a message without the {name} that its flags tell of")
+    return parts.pop(0)
+
+
+def _text(part: bytes) -> str:
+    try:
+        return part.removesuffix(b"\0").decode()
+    except UnicodeDecodeError:
+        raise BadFormat("a topic that is no text") from None

@@ -1,0 +1,242 @@
+"""The services of a broker of Flux, reached over its local socket (RFC 3, RFC 6).
+
+Without libflux, whose Python package would have to be built for each version of Flux and each
+Python: a broker's messages are few and fixed (ADR 082).
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from warren.rfc import wire
+from warren.rfc.errors import BadFormat
+from warren.rfc.wire import Role, Type
+from warren.rpc import message, sockets
+from warren.rpc.bus import Bus
+from warren.rpc.message import Cred, Payload, Request, RpcError
+
+log = structlog.get_logger()
+
+WAITING: Final = 2**16
+"""Responses to one request that may wait for their reader."""
+
+_GREETING: Final = 5.0
+"""Seconds in which a broker says whether it takes a connection: it does so at once."""
+
+_CHUNK: Final = 2**16
+_MOST_TAG: Final = 2**32 - 1
+_ANSWERED: Final = 1000
+"""Requests of others that are answered at a time."""
+
+_WORDS: Final = 500
+"""Characters of an error."""
+
+
+class _Waiting:
+    """Responses to one request, which wait for their reader."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[wire.Message | None] = asyncio.Queue()
+        self._full = False
+
+    def put(self, received: wire.Message | None) -> None:
+        self._full = self._full or self._queue.qsize() >= WAITING
+        if not self._full:
+            self._queue.put_nowait(received)
+
+    async def get(self) -> wire.Message | None:
+        """Return the next one. Raises RpcError(EOVERFLOW) where some have been lost."""
+        if self._full:
+            raise RpcError(errno.EOVERFLOW)
+        return await self._queue.get()
+
+
+class Broker:
+    """A `Handle` over one connection, and the way to serve over it."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, serving: Bus | None
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._serving = serving
+        self._tags = count(1)
+        self._pending: dict[int, _Waiting] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._closed = asyncio.Event()
+
+    async def lost(self) -> None:
+        """Wait until the broker is gone, and raise RpcError(ECONNRESET) then."""
+        await self._closed.wait()
+        raise _lost()
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        tag, waiting = self._open()
+        try:
+            await self._send(_request(topic, payload, tag))
+            return _payload(await waiting.get())
+        finally:
+            del self._pending[tag]
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        tag, waiting = self._open()
+        ended = False
+        try:
+            await self._send(replace(_request(topic, payload, tag), streaming=True))
+            while True:
+                received = await waiting.get()
+                ended = received is None or received.errnum != 0
+                if received is not None and received.errnum == errno.ENODATA:
+                    return
+                yield _payload(received)
+        finally:
+            del self._pending[tag]
+            if not ended and not self._closed.is_set():
+                given_up = _request(f"{topic}-cancel", {"matchtag": tag}, 0)
+                self._writer.write(wire.encode(replace(given_up, answered=False)))
+
+    async def run(self) -> None:
+        """Read until the broker is gone, and fail then what waits for it."""
+        frames = wire.Frames()
+        try:
+            while data := await self._reader.read(_CHUNK):
+                for received in frames.feed(data):
+                    self._take(received)
+        except (ConnectionError, BadFormat) as error:
+            log.warning("the connection to the broker ends", reason=str(error))
+        finally:
+            self._closed.set()
+            for waiting in self._pending.values():
+                waiting.put(None)
+            for task in self._answering:
+                task.cancel()
+            self._writer.close()
+
+    def _open(self) -> tuple[int, _Waiting]:
+        if self._closed.is_set():
+            raise _lost()
+        tag = next(each for each in self._tags if each not in self._pending)
+        if tag >= _MOST_TAG:
+            self._tags = count(1)
+        waiting = self._pending[tag] = _Waiting()
+        return tag, waiting
+
+    def _take(self, received: wire.Message) -> None:
+        match received.type:
+            case Type.RESPONSE:
+                waiting = self._pending.get(received.matchtag)
+                if waiting is not None:  # else the request was given up
+                    waiting.put(received)
+            case Type.REQUEST:
+                task = asyncio.create_task(self._answer(received))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+            case _:
+                pass  # events, to which nothing here subscribes, and keepalives
+
+    async def _answer(self, received: wire.Message) -> None:
+        try:
+            if self._serving is None:
+                raise RpcError(errno.ENOSYS)
+            if len(self._answering) > _ANSWERED:
+                raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
+            cred = Cred(received.userid, Role.OWNER in received.roles)
+            given = message.unpack(msgspec.Raw(received.payload or b"{}"))
+            request = Request(topic=received.topic, payload=given, cred=cred)
+            answer = bytes(message.pack(await self._serving.ask(request)))
+            errnum = 0
+        except RpcError as error:
+            errnum, answer = error.errnum, _words(str(error))
+        except Exception:  # a bug costs one request, not the connection
+            log.exception("request failed", topic=received.topic)
+            errnum, answer = errno.EIO, _words("internal error; see the log")
+        if received.answered:
+            response = wire.Message(
+                type=Type.RESPONSE,
+                topic=received.topic,
+                payload=answer,
+                errnum=errnum,
+                matchtag=received.matchtag,
+                routes=received.routes,
+            )
+            with suppress(RpcError):  # the broker is gone
+                await self._send(response)
+
+    async def _send(self, sent: wire.Message) -> None:
+        if self._closed.is_set():
+            raise _lost()
+        self._writer.write(wire.encode(sent))
+        try:
+            await self._writer.drain()
+        except ConnectionError as error:
+            raise _lost() from error
+
+
+@asynccontextmanager
+async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Broker]:
+    """Connect for the length of a block. Raises RpcError where no broker answers, or takes us.
+
+    Requests for services that the block adds with `service.add` go to `serving`.
+    """
+    try:
+        opened = sockets.connect(path)
+    except OSError as error:
+        raise RpcError(errno.ECONNRESET, f"no broker answers at {path}") from error
+    reader, writer = await asyncio.open_unix_connection(sock=opened)
+    try:
+        await _greeted(reader, path)
+        broker = Broker(reader, writer, serving)
+        running = asyncio.create_task(broker.run())
+        try:
+            yield broker
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+    finally:
+        writer.close()
+
+
+async def _greeted(reader: asyncio.StreamReader, path: Path) -> None:
+    """Wait for the byte by which a broker takes a connection, or says why it does not."""
+    try:
+        async with asyncio.timeout(_GREETING):
+            greeting = await reader.read(1)
+    except TimeoutError:
+        raise RpcError(errno.EPROTO, f"what listens at {path} is no broker of Flux") from None
+    if not greeting:
+        raise RpcError(errno.ECONNRESET, f"the broker at {path} has hung up")
+    if greeting[0] != 0:
+        why = os.strerror(greeting[0])
+        raise RpcError(greeting[0], f"the broker at {path} takes no connection: {why}")
+
+
+def _request(topic: str, payload: Payload | None, tag: int) -> wire.Message:
+    return wire.Message(
+        type=Type.REQUEST, topic=topic, payload=bytes(message.pack(payload or {})), matchtag=tag
+    )
+
+
+def _payload(received: wire.Message | None) -> Payload:
+    if received is None:
+        raise _lost()
+    if received.errnum:
+        words = (received.payload or b"").decode(errors="replace")
+        raise RpcError(received.errnum, words or None)
+    return message.unpack(msgspec.Raw(received.payload or b"{}"))
+
+
+def _words(text: str) -> bytes:
+    return text[:_WORDS].encode(errors="replace").replace(b"\0", b" ")
+
+
+def _lost() -> RpcError:
+    return RpcError(errno.ECONNRESET, "the connection was lost")

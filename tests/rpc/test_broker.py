@@ -1,0 +1,254 @@
+"""A broker of Flux, as its local socket shows it (flux-rfc-spec section 1)."""
+
+import asyncio
+import errno
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warren.rfc import wire
+from warren.rfc.wire import Role, Type
+from warren.rpc import broker
+from warren.rpc.broker import Broker
+from warren.rpc.bus import Bus, Method
+from warren.rpc.message import Payload, Request, RpcError
+
+
+class Fake:
+    """Speaks as a broker does, to one client."""
+
+    def __init__(self, greeting: bytes = b"\0") -> None:
+        self._greeting = greeting
+        self.frames = wire.Frames()
+        self.received: asyncio.Queue[wire.Message] = asyncio.Queue()
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        writer.write(self._greeting)
+        with suppress(ConnectionError):
+            while data := await reader.read(7):  # messages come in pieces
+                for each in self.frames.feed(data):
+                    self.received.put_nowait(each)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        self.ended.set()
+
+    def answer(self, to: wire.Message, payload: Any, errnum: int = 0) -> None:
+        text = payload.encode() if errnum else json.dumps(payload).encode()
+        self.send(
+            wire.Message(
+                type=Type.RESPONSE,
+                topic=to.topic,
+                payload=text,
+                errnum=errnum,
+                matchtag=to.matchtag,
+            )
+        )
+
+    def send(self, message: wire.Message) -> None:
+        self.writer.write(wire.encode(message))
+
+
+Story = Callable[[Fake, Broker], Awaitable[None]]
+
+
+def live(tmp_path: Path, story: Story, fake: Fake | None = None, bus: Bus | None = None) -> None:
+    async def main() -> None:
+        served = fake or Fake()
+        path = tmp_path / "local"
+        async with asyncio.timeout(60):
+            server = await asyncio.start_unix_server(served.serve, path)
+            async with server:
+                try:
+                    async with broker.connect(path, bus) as connection:
+                        await story(served, connection)
+                finally:
+                    await served.ended.wait()
+
+    asyncio.run(main())
+
+
+def test_answers_reach_those_who_asked_in_whichever_order_they_come(tmp_path: Path) -> None:
+    async def story(fake: Fake, connection: Broker) -> None:
+        asked = [asyncio.create_task(connection.rpc("kvs.getroot", {"n": n})) for n in range(3)]
+        requests = [await fake.received.get() for _ in asked]
+        assert [each.type for each in requests] == [Type.REQUEST] * 3
+        for each in reversed(requests):
+            fake.answer(each, json.loads(each.payload or b""))
+        assert await asyncio.gather(*asked) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+    live(tmp_path, story)
+
+
+def test_an_error_has_the_brokers_words(tmp_path: Path) -> None:
+    async def story(fake: Fake, connection: Broker) -> None:
+        asked = asyncio.create_task(connection.rpc("job-manager.raise"))
+        fake.answer(await fake.received.get(), "unknown job id", errno.ENOENT)
+        with pytest.raises(RpcError, match="unknown job id") as caught:
+            await asked
+        assert caught.value.errnum == errno.ENOENT
+
+    live(tmp_path, story)
+
+
+def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
+    tmp_path: Path,
+) -> None:
+    async def story(fake: Fake, connection: Broker) -> None:
+        found: list[Payload] = []
+
+        async def follow(most: int) -> None:
+            stream = connection.stream("job-manager.events-journal")
+            async with aclosing(stream) as entries:  # type: ignore[type-var]
+                async for each in entries:
+                    found.append(each)
+                    if len(found) == most:
+                        break
+
+        following = asyncio.create_task(follow(0))
+        request = await fake.received.get()
+        assert request.streaming
+        for number in (1, 2):
+            fake.answer(request, {"n": number})
+        fake.answer(request, "", errno.ENODATA)
+        await following
+        assert found == [{"n": 1}, {"n": 2}]
+
+        found.clear()
+        following = asyncio.create_task(follow(1))
+        request = await fake.received.get()
+        fake.answer(request, {"n": 3})
+        await following
+        cancel = await fake.received.get()
+        assert (cancel.topic, cancel.answered) == ("job-manager.events-journal-cancel", False)
+        assert json.loads(cancel.payload or b"") == {"matchtag": request.matchtag}
+
+    live(tmp_path, story)
+
+
+def test_a_reader_that_does_not_keep_up_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "WAITING", 2)
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        stream = connection.stream("resource.journal")
+        async with aclosing(stream) as entries:  # type: ignore[type-var]
+            first = asyncio.ensure_future(anext(entries))
+            request = await fake.received.get()
+            fake.answer(request, {"n": 0})
+            assert await first == {"n": 0}
+            for number in (1, 2, 3):
+                fake.answer(request, {"n": number})
+            # What was sent before has arrived when this is answered.
+            asked = asyncio.create_task(connection.rpc("broker.ping"))
+            fake.answer(await fake.received.get(), {})
+            await asked
+            with pytest.raises(RpcError) as caught:
+                await anext(entries)
+            assert caught.value.errnum == errno.EOVERFLOW
+
+    live(tmp_path, story)
+
+
+def request(topic: str, **more: Any) -> wire.Message:
+    return wire.Message(
+        type=Type.REQUEST,
+        topic=topic,
+        payload=b'{"jobid":7}',
+        matchtag=9,
+        routes=[b"client", b"0"],
+        userid=1000,
+        **more,
+    )
+
+
+def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) -> None:
+    bus = Bus(1000)
+    asked: list[Request] = []
+
+    async def create(request: Request) -> Payload:
+        asked.append(request)
+        return {"success": True}
+
+    async def fail(request: Request) -> Payload:
+        raise ValueError("a bug")
+
+    bus.register("dws", {"create": Method(create), "fail": Method(fail)})
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        async def answered(sent: wire.Message) -> wire.Message:
+            fake.send(sent)
+            return await fake.received.get()
+
+        found = await answered(request("dws.create", roles=Role.OWNER | Role.LOCAL))
+        assert (found.type, found.matchtag, found.routes) == (Type.RESPONSE, 9, [b"client", b"0"])
+        assert json.loads(found.payload or b"") == {"success": True}
+        assert [(each.payload, each.cred.userid) for each in asked] == [({"jobid": 7}, 1000)]
+
+        assert (await answered(request("dws.create", roles=Role.USER))).errnum == errno.EPERM
+        assert (await answered(request("dws.other", roles=Role.OWNER))).errnum == errno.ENOSYS
+        found = await answered(request("dws.fail", roles=Role.OWNER))
+        assert (found.errnum, b"bug" in (found.payload or b"")) == (errno.EIO, False)
+        # Of one that wants no answer, there is none.
+        fake.send(request("dws.disconnect", roles=Role.OWNER, answered=False))
+        assert (await answered(request("dws.create", roles=Role.OWNER))).errnum == 0
+
+    live(tmp_path, story, bus=bus)
+
+
+def test_what_waits_for_a_broker_that_goes_away_is_told(tmp_path: Path) -> None:
+    async def story(fake: Fake, connection: Broker) -> None:
+        asked = asyncio.create_task(connection.rpc("broker.ping"))
+        await fake.received.get()
+        fake.writer.close()
+        for waiting in (asked, connection.lost(), connection.rpc("broker.ping")):
+            with pytest.raises(RpcError) as caught:
+                await waiting
+            assert caught.value.errnum == errno.ECONNRESET
+
+    live(tmp_path, story)
+
+
+def test_a_broker_that_speaks_otherwise_is_left(tmp_path: Path) -> None:
+    async def story(fake: Fake, connection: Broker) -> None:
+        fake.writer.write(b"HTTP/1.1 200 OK\r\n")
+        with pytest.raises(RpcError, match="lost"):
+            await connection.lost()
+
+    live(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "errnum", "words"),
+    [
+        (bytes((errno.EPERM,)), errno.EPERM, "takes no connection: Operation not permitted"),
+        (b"", errno.EPROTO, "is no broker of Flux"),
+    ],
+)
+def test_a_broker_that_takes_no_connection_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, greeting: bytes, errnum: int, words: str
+) -> None:
+    monkeypatch.setattr(broker, "_GREETING", 0.1)
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        raise AssertionError("it was taken")
+
+    with pytest.raises(RpcError, match=words) as caught:
+        live(tmp_path, story, Fake(greeting))
+    assert caught.value.errnum == errnum
+
+
+def test_where_no_broker_listens_is_said(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker.connect(tmp_path / "none"):
+            pass
+
+    with pytest.raises(RpcError, match=f"no broker answers at {tmp_path}/none"):
+        asyncio.run(main())
