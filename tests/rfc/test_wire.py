@@ -1,5 +1,6 @@
 """Messages of Flux as bytes (RFC 3)."""
 
+import sys
 from contextlib import suppress
 
 import pytest
@@ -54,13 +55,16 @@ def test_messages_come_back_as_they_were_however_their_bytes_are_cut(
 
 
 def test_a_request_has_the_bytes_that_brokers_expect() -> None:
-    """flux-rfc-spec section 1: topic and payload end with a NUL, and the header is last."""
-    request = Message(type=Type.REQUEST, topic="broker.ping", payload=b"{}", matchtag=7)
+    """As libflux 0.88 sends it: the payload ends with a NUL, and the header is last."""
+    if sys.byteorder != "little":
+        pytest.skip("the bytes are those of a machine that is little-endian")
+    request = Message(type=Type.REQUEST, topic="broker.ping", payload=b"{}", matchtag=7, routes=[])
     assert wire.encode(request) == (
-        b"\xff\xee\x00\x12\x00\x00\x00\x2e"
-        b"\x0cbroker.ping\0"
+        b"\x12\x00\xee\xff\x00\x00\x00\x26"
+        b"\x00"
+        b"\x0bbroker.ping"
         b"\x03{}\0"
-        b"\x14\x8e\x01\x01\x03\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x07"
+        b"\x14\x8e\x01\x01\x0b\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x07"
     )
 
 
@@ -68,10 +72,10 @@ def test_a_request_has_the_bytes_that_brokers_expect() -> None:
     ("data", "words"),
     [
         (b"GET / HTTP/1.1\r\n", "begins with"),
-        (b"\xff\xee\x00\x12\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
-        (b"\xff\xee\x00\x12\x00\x00\x00\x08", "a frame of 8 bytes"),
-        (b"\xff\xee\x00\x12\x00\x00\x00\x1d\x30" + bytes(20), "cut off"),
-        (b"\xff\xee\x00\x12\x00\x00\x00\x1d\x14\x8d\x01" + bytes(18), "magic number 0x8d"),
+        (b"\x12\x00\xee\xff\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
+        (b"\x12\x00\xee\xff\x00\x00\x00\x08", "a frame of 8 bytes"),
+        (b"\x12\x00\xee\xff\x00\x00\x00\x15\x30" + bytes(20), "cut off"),
+        (b"\x12\x00\xee\xff\x00\x00\x00\x15\x14\x8d\x01" + bytes(18), "magic number 0x8d"),
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes, words: str) -> None:

@@ -27,7 +27,8 @@ _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">BBBBIIII")
 
 _FRAME: Final = struct.Struct(">4sI")
-_FRAME_MAGIC: Final = b"\xff\xee\x00\x12"
+_FRAME_MAGIC: Final = struct.pack("=I", 0xFFEE0012)
+"""In the machine's own order: the other end is on the same one. The length is not."""
 _LONG: Final = struct.Struct(">BI")
 _MARK: Final = 0xFF
 """In place of a part's length: its length follows, in four bytes."""
@@ -97,7 +98,7 @@ def encode(message: Message) -> bytes:
         parts += [*message.routes, b""]
     if message.topic:
         flags |= Flag.TOPIC
-        parts.append(message.topic.encode() + b"\0")
+        parts.append(message.topic.encode())
     if message.payload is not None:
         flags |= Flag.PAYLOAD
         parts.append(message.payload + b"\0")
@@ -111,7 +112,7 @@ def encode(message: Message) -> bytes:
         *(message.userid, message.roles, first, message.matchtag),
     )
     body = b"".join(_length(part) + part for part in (*parts, header))
-    return _FRAME.pack(_FRAME_MAGIC, _FRAME.size + len(body)) + body
+    return _FRAME.pack(_FRAME_MAGIC, len(body)) + body
 
 
 def _length(part: bytes) -> bytes:
@@ -133,13 +134,13 @@ class Frames:
                 magic, size = _FRAME.unpack_from(self._begun, at)
                 if magic != _FRAME_MAGIC:
                     raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
-                if not _FRAME.size + _HEADER.size < size <= LONGEST:
+                if not _HEADER.size < size <= LONGEST:
                     raise BadFormat(f"a frame of {size} bytes")
-                if len(self._begun) - at < size:
+                begin = at + _FRAME.size
+                if len(self._begun) - begin < size:
                     return
-                body = bytes(self._begun[at + _FRAME.size : at + size])
-                at += size
-                yield decode(body)
+                at = begin + size
+                yield decode(bytes(self._begun[begin:at]))
         finally:
             del self._begun[:at]
 
@@ -170,7 +171,7 @@ def decode(body: bytes) -> Message:
     return Message(
         type=type_,
         topic=topic,
-        # A payload that is text ends with a NUL.
+        # A payload that is text ends with a NUL, and a topic does not.
         payload=None if payload is None else payload.removesuffix(b"\0"),
         matchtag=second,
         errnum=first if type_ is Type.RESPONSE else 0,
@@ -207,6 +208,6 @@ def _next(parts: list[bytes], name: str) -> bytes:
 
 def _text(part: bytes) -> str:
     try:
-        return part.removesuffix(b"\0").decode()
+        return part.decode()
     except UnicodeDecodeError:
         raise BadFormat("a topic that is no text") from None

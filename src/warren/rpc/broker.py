@@ -221,7 +221,11 @@ async def _greeted(reader: asyncio.StreamReader, path: Path) -> None:
 
 def _request(topic: str, payload: Payload | None, tag: int) -> wire.Message:
     return wire.Message(
-        type=Type.REQUEST, topic=topic, payload=bytes(message.pack(payload or {})), matchtag=tag
+        type=Type.REQUEST,
+        topic=topic,
+        payload=bytes(message.pack(payload or {})),
+        matchtag=tag,
+        routes=(),  # the broker adds the way to us
     )
 
 
