@@ -700,8 +700,11 @@ def test_progress_is_told_while_it_is_made_and_never_goes_back(copy: Copier) -> 
 # Its end
 
 
-def much(copy: Copier, directories: int = 8) -> int:
-    """Make a tree `in` that takes seconds to copy; return how many files and bytes it has."""
+def much(copy: Copier, directories: int = 60) -> int:
+    """Make a tree `in` that takes many seconds to copy; return how many files and bytes it has.
+
+    However long a loaded machine lets the test wait, it finds the copier at work.
+    """
     (copy.place / "in").mkdir()
     (copy.place / "in" / "0").write_bytes(b"x")
     for number in range(directories):
