@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.living import cluster
-from warren.base.errors import UserMistake
+from tests.rpc.flux import broker_in_a_thread
+from warren.base.errors import UserMistake, WarrenError
 from warren.cli.cluster.doctor import tell
 from warren.cli.common import f58, print_table
 from warren.cli.job.read import log_path
@@ -68,6 +69,21 @@ def test_an_instance_is_found_where_it_is_named(tmp_path: Path) -> None:
         assert ids(**place) == [job]
         assert ids() == ids(FLUX_URI="") == []
         assert ids("--statedir", str(other.state.path), FLUX_URI="/wrong") == []
+
+
+@pytest.mark.parametrize("command", [["jobs"], ["cancel", "f5"], ["submit", "true"]], ids=" ".join)
+def test_a_flux_broker_at_the_socket_is_named_in_one_sentence(
+    command: list[str], tmp_path: Path
+) -> None:
+    """FLUX_URI is set in each job of a real Flux instance, too."""
+    path = tmp_path / "local-0"
+    environment = {"FLUX_URI": f"local://{path}", "WARREN_STATEDIR": str(tmp_path)}
+    with broker_in_a_thread(path):
+        done = CliRunner().invoke(cli, command, env=environment)
+
+    assert isinstance(done.exception, WarrenError)
+    assert f"the socket {path} is a Flux broker's" in str(done.exception)
+    assert done.stdout == ""
 
 
 def test_logs_are_named_in_short_or_in_full() -> None:

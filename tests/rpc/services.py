@@ -96,10 +96,12 @@ def bus_with(services: Services, owner: int = OWNER) -> Bus:
 
 
 @asynccontextmanager
-async def serving(bus: Bus, path: Path, longest: int = LONGEST) -> AsyncIterator[None]:
+async def serving(
+    bus: Bus, path: Path, longest: int = LONGEST, silence: float = 0.5
+) -> AsyncIterator[None]:
     """Serve a bus at a path for the length of a block."""
     running = asyncio.ensure_future(
-        server.serve(bus, path, AccessPolicy(guests=True), Bounds(longest=longest))
+        server.serve(bus, path, AccessPolicy(guests=True), Bounds(longest=longest, silence=silence))
     )
     try:
         await eventually(lambda: running.done() or _listens(path))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
+from warren.rpc.foreign import demand_instance
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
 from warren.rpc.peer import WAITING, Asked, Peer
 
@@ -17,8 +18,12 @@ _NO_USER = Cred(0, False)
 class _Served(Asked):
     """The requests that the other end passes on to services of this process."""
 
-    def __init__(self, bus: Bus | None) -> None:
+    def __init__(self, bus: Bus | None, path: Path) -> None:
         self._bus = bus
+        self._path = path
+
+    def meet(self, first: bytes) -> None:
+        demand_instance(first, self._path)
 
     def request(self, received: Message) -> Request:
         assert received.topic is not None
@@ -69,6 +74,7 @@ async def connect(
 ) -> AsyncIterator[Connection]:
     """Connect for the length of a block. Raises RpcError(ECONNRESET) where no server listens.
 
+    Where another program's does, such as a Flux broker's, requests fail with EPROTONOSUPPORT.
     Requests for services that the block adds with `service.add` go to `serving`. A stream of
     which more than `waiting` answers wait to be read ends with EOVERFLOW.
     """
@@ -77,10 +83,13 @@ async def connect(
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
     reader, writer = await asyncio.open_unix_connection(sock=opened)
-    peer = Peer(reader, writer, _Served(serving), waiting=waiting)
+    peer = Peer(reader, writer, _Served(serving, path), waiting=waiting)
     # Not a task group: what the block raises is to reach its caller as it is.
     running = asyncio.create_task(peer.run())
     try:
+        # Once around the loop: a broker that refuses us says so and hangs up, and what has been
+        # said cannot be read any more after a write that fails.
+        await asyncio.sleep(0)
         yield Connection(peer, running)
     finally:
         peer.close()

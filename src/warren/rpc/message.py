@@ -16,6 +16,11 @@ Errno = NewType("Errno", int)
 LONGEST: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
 
+NOT_FLUX: Final = bytes([errno.EPROTONOSUPPORT])
+"""What a server says to clients that may be those of Flux, who read it as an errno (`foreign`).
+
+All others skip it before the first message, which it cannot begin."""
+
 MOST_VALUES: Final = 2**15
 """Values in what a guest sends: while more are read, all others would wait."""
 
@@ -77,7 +82,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """Read a line. Raises RpcError(EPROTO) where it is no message."""
     try:
-        return _decoder.decode(line)
+        return _decoder.decode(line.removeprefix(NOT_FLUX))
     except _NOT_JSON as error:
         raise RpcError(errno.EPROTO, f"a malformed message: {error}") from None
 

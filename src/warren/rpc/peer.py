@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from warren.rpc import message
+from warren.rpc import foreign, message
 from warren.rpc.bus import Forwarder
 from warren.rpc.guests import Share
 from warren.rpc.message import LONGEST, MOST_VALUES, Message, Payload, Request, RpcError
@@ -30,9 +30,12 @@ _PARTING: Final = 0
 
 def part(writer: asyncio.StreamWriter, error: RpcError) -> None:
     """Send why the connection is refused, and close it."""
-    sent = Message(tag=_PARTING, errnum=error.errnum, error=str(error))
-    writer.write(message.encode(sent))
+    writer.write(foreign.REFUSED + message.encode(_parting(error)))
     writer.close()
+
+
+def _parting(error: RpcError) -> Message:
+    return Message(tag=_PARTING, errnum=error.errnum, error=str(error))
 
 
 class _Answers:
@@ -126,8 +129,12 @@ class Peer(Forwarder):
         """Return the lines that come. Raises RpcError for one that is too long."""
         begun = bytearray()
         held = 0
+        met = False
         try:
             while data := await self._reader.read(_CHUNK):
+                if not met and not self._welcomes(data):
+                    return
+                met = True
                 first, *others = data.split(b"\n")
                 begun += first
                 if others:
@@ -141,6 +148,14 @@ class Peer(Forwarder):
                 held = len(begun)
         finally:
             self._share.give_back(held)
+
+    def _welcomes(self, first: bytes) -> bool:
+        try:
+            self._asked.meet(first)
+        except RpcError as error:
+            self._parting = _parting(error)  # as if it had said so itself
+            return False
+        return True
 
     def close(self) -> None:
         """Hang up."""
@@ -269,6 +284,9 @@ class Peer(Forwarder):
 
 class Asked(ABC):
     """What this end does with the other end's requests."""
+
+    def meet(self, first: bytes) -> None:  # noqa: B027 - all ends are welcome unless it says so
+        """Look at the first bytes of the other end. Raises RpcError where they are not for us."""
 
     @abstractmethod
     def request(self, received: Message) -> Request:

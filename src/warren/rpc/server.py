@@ -5,7 +5,8 @@ is ignored. Guests come in where the site lets them, and take no more than their
 A client may also serve over its connection: it asks `service.add`, and
 from then on the service's requests come to it, until it hangs up. Asked for as a
 stream, the service is on offer as long as the stream is. The instance's owner
-may offer any service, other users those that bear their number (`bus`).
+may offer any service, other users those that bear their number (`bus`). Clients of
+Flux are told that they are at no broker of theirs (`foreign`).
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import Final
 from warren.base.turns import USUAL, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
+from warren.rpc.foreign import Listening
 from warren.rpc.guests import Guests, Limits, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Asked, Peer, part
@@ -99,7 +101,7 @@ _CLOSED: Final = AccessPolicy()
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """How much those who have come in may take."""
+    """How much those who have come in may take, and how long they may be silent."""
 
     longest: int = LONGEST
     """Bytes of a message."""
@@ -107,6 +109,8 @@ class Bounds:
     """Of all guests, and of each; None for what suits this process."""
     fairness: Fairness = USUAL
     """How guests share the event loop with each other and with all others."""
+    silence: float = 0.5
+    """Seconds after which a client that says nothing is told that this is no Flux broker."""
 
 
 _BOUNDS: Final = Bounds()
@@ -133,7 +137,9 @@ async def serve(
                     # read by then keeps no connection open.
                     task.add_done_callback(lambda _: writer.transport.abort())
 
-            server = await asyncio.start_unix_server(accept, sock=listener)
+            server = await asyncio.get_running_loop().create_unix_server(
+                lambda: Listening(accept, bounds.silence), sock=listener
+            )
             try:
                 # Not serve_forever: from Python 3.12 on that waits for the connections, which
                 # end only after it.
