@@ -23,6 +23,7 @@ from tests.dws.builders import (
     workflow,
 )
 from warren.base.bytesize import GIB
+from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key, Remove, key_of
 from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
@@ -340,6 +341,34 @@ def test_a_job_that_has_no_storage_may_be_on_nodes_without_a_rabbit() -> None:
     strange = replace(job(Phase.STARTING), nodes=("n9",), directives=(DESTROY,))
     actions = decide(seen(strange, at("Proposal"), breakdowns={}, servers={}))
     assert asked(actions) == ["Setup"]
+
+
+def test_where_the_scheduler_knows_no_flash_jobs_are_released_as_they_are() -> None:
+    actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=Policy(reserves=False)))
+    (released,) = (each for each in actions if isinstance(each, Release))
+    assert (released.resources, released.constraints) == ([NODE], {})
+
+
+def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() -> None:
+    starting = seen(
+        job(Phase.STARTING),
+        at("Proposal"),
+        breakdowns={"wf-0": breakdown(0, need("ost", 12 * GIB, "AllocateAcrossServers", count=3))},
+    )
+    actions = decide(replace(starting, policy=Policy(reserves=False)))
+    (patch,) = changes(actions, kinds.SERVERS)
+    (found,) = patch["spec"]["allocationSets"]
+    assert {each["name"] for each in found["storage"]} <= {"r0", "r1"}
+    assert sum(each["allocationCount"] for each in found["storage"]) == 3
+    with pytest.raises(Fault, match="no flash"):
+        decide(starting)
+
+
+def test_a_job_that_asks_for_more_than_a_site_allows_is_told_so() -> None:
+    held = seen(job(Phase.HELD), at("Proposal"), policy=Policy(maximums={"xfs": 3}))
+    with pytest.raises(UserMistake, match=r"4 GiB of xfs .* have 3 GiB at most"):
+        decide(held)
+    decide(replace(held, policy=Policy(maximums={"xfs": 4})))
 
 
 def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:

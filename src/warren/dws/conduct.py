@@ -17,6 +17,7 @@ from warren.dws import (
     expiry,
     kinds,
     labels,
+    maximums,
     nodelocal,
     placement,
     resources,
@@ -200,13 +201,19 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if snapshot.daemons is not None:
         daemons.demand_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    changed = resources.rewritten(
-        snapshot.job.resources, needs, snapshot.floor, snapshot.largest, localities(snapshot)
-    )
+    policy, own = snapshot.policy, snapshot.job.resources
+    if policy.maximums:
+        wanted = maximums.asked(snapshot.breakdowns.values())
+        nodes_wanted = resources.nodes_of(own)
+        maximums.demand_within(wanted, nodes_wanted, snapshot.floor, policy.maximums)
+    changed = resources.Rewritten(own, {})
+    if policy.reserves:
+        where = localities(snapshot)
+        changed = resources.rewritten(own, needs, snapshot.floor, snapshot.largest, where)
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
     if nodes is not None:
-        nodelocal.demand_enough(nodes, resources.nodes_of(snapshot.job.resources))
+        nodelocal.demand_enough(nodes, resources.nodes_of(own))
     return [
         *record(snapshot, workflow),
         Note("rabbit_workflow", snapshot.raw),
@@ -254,7 +261,8 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.counts(snapshot.job.resources)
     where = localities(snapshot)
-    filled = placement.filled(every, counts, snapshot.floor, snapshot.flash, reserved, where)
+    flash = snapshot.flash if snapshot.policy.reserves else placement.unreserved(counts)
+    filled = placement.filled(every, counts, snapshot.floor, flash, reserved, where)
     rabbits = {*counts, *(share["name"] for each in filled for share in each["storage"])}
     sets = iter(filled)
     actions: list[Action] = []

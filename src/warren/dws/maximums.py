@@ -1,17 +1,28 @@
 """How much storage a job may ask for, by the type of its file systems (coral2-spec section 13)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from warren.base.bytesize import gib, whole_gib
 from warren.base.errors import UserMistake
+from warren.directives.parse import parse
 from warren.dws.breakdown import PER_COMPUTE
-from warren.dws.objects import AllocationNeed
+from warren.dws.objects import AllocationNeed, DirectiveBreakdown
 
 KINDS: Final = ("xfs", "gfs2", "raw", "lustre")
 
 _METADATA: Final = ("mgt", "mdt", "mgtmdt")
 """What Lustre has besides room for data, which is not counted."""
+
+
+def asked(
+    breakdowns: Iterable[DirectiveBreakdown],
+) -> Iterator[tuple[str, Sequence[AllocationNeed]]]:
+    """Return the types of the file systems that a job has made, and what each needs."""
+    for each in breakdowns:
+        kind = parse(each.spec.directive).values.get("type")
+        if kind is not None and each.status.storage is not None:
+            yield kind, each.status.storage.allocation_sets
 
 
 def demand_within(

@@ -48,6 +48,11 @@ class Policy:
     """The most allocations that sets have, by their labels."""
     anywhere: bool = False
     """Whether what nodes reach over the network may be on rabbits that none is wired to."""
+    reserves: bool = True
+    """Whether the scheduler gives jobs their flash. If it knows of none, jobs get their nodes, and
+    whether there is room turns out when their storage is made."""
+    maximums: Mapping[str, int] = field(default_factory=dict)
+    """GiB for each of a job's nodes, by type, where nothing has looked at that before."""
 
     def applied(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
         """Return sets as the site wants them. What breakdowns say of numbers counts for more."""
@@ -67,6 +72,9 @@ class Policy:
 
 
 NO_POLICY: Final = Policy()
+
+_UNBOUNDED: Final = 2**40
+"""GiB of a rabbit of which nothing is known here."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,11 @@ def filled(
             }
         )
     return sets
+
+
+def unreserved(per_rabbit: Mapping[str, int]) -> list[Held]:
+    """Return the flash of a job to which none was given: all that its nodes' rabbits have."""
+    return [Held(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in per_rabbit.items()]
 
 
 def spreads(needs: Sequence[AllocationNeed]) -> bool:
