@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.dws.builders import BINDING
+from warren.base.errors import UserMistake
 from warren.base.placing import Held
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
@@ -28,6 +29,8 @@ class Jobs:
         """The daemons that are to be enabled for them."""
         self.aborted: set[int] = set()
         """The jobs that were let go before their storage."""
+        self.refused: str | None = None
+        """Why the site allows no job."""
         self.synced = asyncio.Event()
         self.synced.set()
         self._listeners: list[Callable[[int], None]] = []
@@ -56,6 +59,10 @@ class Jobs:
 
     def jobs(self) -> Iterable[int]:
         return list(self.known) if self.synced.is_set() else []
+
+    def demand_allowed(self, job: Job) -> None:
+        if self.refused is not None:
+            raise UserMistake(self.refused)
 
     async def flash(self, job: Job) -> Sequence[Held]:
         self.asked.append(("flash", job.id))

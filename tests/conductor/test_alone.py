@@ -308,6 +308,18 @@ def test_nodes_that_have_let_go_of_their_mounts_go_back_without_the_flash(
 # What is wrong
 
 
+def test_a_job_that_its_site_does_not_allow_fails_before_it_has_a_workflow() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.refused = "Only the instance's owner may."
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert jobs.asked == [("fail", 7, "dws-create", "Only the instance's owner may.", 0)]
+        assert api.find(kinds.WORKFLOW, KEY) is None
+
+    conducted(story, JOB)
+
+
 def test_a_job_whose_workflow_the_api_will_not_have_is_told_so() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         api.refusals["create", kinds.WORKFLOW] = Refused("line 1: no such command")

@@ -13,7 +13,7 @@ from warren.base.errors import UserMistake
 from warren.daemons.compose import Control
 from warren.instance.config import Config, Rabbit
 from warren.lifecycle.states import Result
-from warren.wlm.embedded.presets import Presets
+from warren.wlm.presets import Presets
 
 XFS = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 RAW = "#DW jobdw type=raw capacity=1GiB name=bare"

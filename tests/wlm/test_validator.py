@@ -11,7 +11,8 @@ from warren.base.errors import UserMistake
 from warren.directives.diagnostics import Mistake
 from warren.rfc import jobspec
 from warren.scheduling.graph import Graph
-from warren.wlm.embedded.validator import LONGEST, MOST, StorageValidator
+from warren.wlm.embedded.validator import StorageValidator
+from warren.wlm.view import LONGEST, MOST
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 

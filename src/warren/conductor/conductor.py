@@ -149,6 +149,8 @@ class Conductor:
         mistake = None
         delay = None
         try:
+            if snapshot.workflow is None and snapshot.job.phase is Phase.HELD:
+                self._jobs.demand_allowed(snapshot.job)
             delay = await self._act(snapshot.job, await self._decided(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it

@@ -46,6 +46,10 @@ class WorkloadManager(Protocol):
         """Return the ids of the jobs that are known."""
         ...
 
+    def demand_allowed(self, job: Job) -> None:
+        """Raise UserMistake for a job that its site does not allow, before it has a Workflow."""
+        ...
+
     async def flash(self, job: Job) -> Sequence[Held]:
         """Return the flash that a job was given, rabbit by rabbit, in the order of its nodes."""
         ...

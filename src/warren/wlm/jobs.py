@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import orjson
@@ -35,7 +35,7 @@ from warren.scheduling.held import held
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, view
 from warren.wlm.codec import EPILOG_TIMEOUT
-from warren.wlm.nodes import drained_for
+from warren.wlm.nodes import drains
 
 log = structlog.get_logger()
 
@@ -66,13 +66,29 @@ class _Known:
     """The job as the conductor sees it, once it was looked at; None again after news."""
 
 
+class Rules(Protocol):
+    """What a site wants of jobs with storage, where ingest asks for nothing."""
+
+    def meant(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a jobspec with the directives that its author means."""
+        ...
+
+    def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
+        """Raise UserMistake for a jobspec that a site does not let this user have."""
+        ...
+
+
 class FluxJobs:
     """A `WorkloadManager`."""
 
     binding = codec.BINDING
 
-    def __init__(self, handle: Handle, owner: int) -> None:
-        """`owner` is the instance's: what guests say of their jobs is theirs alone."""
+    def __init__(self, handle: Handle, owner: int, rules: Rules | None = None) -> None:
+        """`owner` is the instance's: what guests say of their jobs is theirs alone.
+
+        `rules` are asked where jobs have not been looked at when they were submitted.
+        """
+        self._rules = rules
         self._handle = handle
         self._owner = owner
         self._known: dict[int, _Known] = {}
@@ -102,6 +118,11 @@ class FluxJobs:
 
     def jobs(self) -> Iterable[int]:
         return list(self._known)
+
+    def demand_allowed(self, job: Job) -> None:
+        known = self._known.get(job.id)
+        if self._rules is not None and known is not None:
+            self._rules.demand_allowed(known.jobspec, job.userid)
 
     async def run(self) -> None:
         """Follow the journal until cancelled."""
@@ -143,7 +164,9 @@ class FluxJobs:
         if event.name == "submit":
             if "dw" in jobspecs.system(entry["jobspec"]):
                 begun = lifecycle.begin(JobId(job), event)
-                self._incoming[job] = _Known(begun, entry["jobspec"])
+                spec = entry["jobspec"]
+                meant = spec if self._rules is None else self._rules.meant(spec)
+                self._incoming[job] = _Known(begun, meant)
             return
         known = self._incoming.get(job)
         if known is None:
@@ -226,8 +249,8 @@ class FluxJobs:
                 log.warning("node is not drained", node=node, reason=str(error))
 
     async def undrain(self, nodes: Sequence[str], reason: str) -> None:
-        drained = drained_for(await self._asked("resource.status", {}), reason)
-        meant = sorted(drained.intersection(nodes))
+        drained = drains(await self._asked("resource.status", {}))
+        meant = sorted(each for each in nodes if drained.get(each) == reason)
         if meant:
             await self._ask("resource.undrain", {"targets": hostlist.encode(meant)})
 

@@ -1,5 +1,7 @@
 """What `resource.status` says of an instance's nodes (RFC 44)."""
 
+from collections.abc import Collection
+
 from warren.rfc import idset, resource_set
 from warren.rpc.message import Payload
 from warren.scheduling.drains import Hosts
@@ -10,13 +12,19 @@ def hosts(status: Payload) -> Hosts:
     return {each.rank: each.host for each in resource_set.decode(status["R"])}
 
 
-def drained_for(status: Payload, reason: str) -> set[str]:
-    """Return the hosts that are drained for a reason. Raises BadFormat."""
+def drains(status: Payload) -> dict[str, str]:
+    """Return the hosts that are drained, with the reason of each. Raises BadFormat."""
     known = hosts(status)
     return {
-        known[rank]
+        known[rank]: drain.get("reason", "")
         for ranks, drain in status["drain"].items()
-        if drain.get("reason") == reason
         for rank in idset.decode(ranks)
         if rank in known
     }
+
+
+def with_properties(status: Payload, names: Collection[str]) -> frozenset[str]:
+    """Return the hosts that have one of some properties. Raises BadFormat."""
+    known = resource_set.read(status["R"])
+    ranks = {rank for name in names for rank in known.properties.get(name, ())}
+    return frozenset(host for rank, host in hosts(status).items() if rank in ranks)

@@ -18,6 +18,12 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
 
+MOST: Final = 64
+"""Directives of one job. Each has objects of its own, and every pass looks at all of them."""
+
+LONGEST: Final = 2**16
+"""Characters of all directives of one job: objects and their journal have them again and again."""
+
 _LATE: Final = ("persistentdw", "destroy_persistent")
 """Directives about storage that jobs before this one may still have to make, or to let go of."""
 
@@ -30,6 +36,20 @@ def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     given = system["dw"]
     blocks = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     return tuple(each for block in blocks if isinstance(block, str) for each in split(block))
+
+
+def demand_few(texts: Sequence[str]) -> None:
+    """Raise UserMistake for more directives than one job may have."""
+    if len(texts) > MOST:
+        raise UserMistake(
+            f"The job has {len(texts)} directives, and one has {MOST} at most: "
+            "copy a directory rather than each file in it."
+        )
+    if sum(map(len, texts)) > LONGEST:
+        raise UserMistake(
+            f"The job's directives have {sum(map(len, texts))} characters together, and {LONGEST} "
+            "at most: use shorter names, such as that of a link."
+        )
 
 
 def failure_tolerance(spec: Mapping[str, Any]) -> int:

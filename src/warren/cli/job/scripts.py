@@ -54,7 +54,7 @@ def directives_in(program: str) -> list[str]:
 
 def demand_few(directives: Sequence[str]) -> None:
     """Raise UserMistake for more directives than ingest takes."""
-    from warren.wlm.embedded.validator import demand_few
+    from warren.wlm.view import demand_few
 
     demand_few(directives)
 

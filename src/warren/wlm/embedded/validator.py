@@ -5,7 +5,7 @@ mistake; and a job that could never fit is not left to wait for ever.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from warren.base.accounts import groups_of
 from warren.base.errors import UserMistake
@@ -37,12 +37,6 @@ from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
 from warren.wlm import view
-
-MOST: Final = 64
-"""Directives of one job. Each has objects of its own, and every pass looks at all of them."""
-
-LONGEST: Final = 2**16
-"""Characters of all directives of one job: objects and their journal have them again and again."""
 
 
 class StorageValidator:
@@ -100,7 +94,7 @@ class StorageValidator:
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
         texts = view.directives(spec)
-        demand_few(texts or ())
+        view.demand_few(texts or ())
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
@@ -225,17 +219,3 @@ class StorageValidator:
                     both = set(own) if allowed is None else {*own} & {*allowed}
                     allowed = tuple(each for each in own if each in both)
         return allowed
-
-
-def demand_few(texts: Sequence[str]) -> None:
-    """Raise UserMistake for more directives than one job may have."""
-    if len(texts) > MOST:
-        raise UserMistake(
-            f"The job has {len(texts)} directives, and one has {MOST} at most: "
-            "copy a directory rather than each file in it."
-        )
-    if sum(map(len, texts)) > LONGEST:
-        raise UserMistake(
-            f"The job's directives have {sum(map(len, texts))} characters together, and {LONGEST} "
-            "at most: use shorter names, such as that of a link."
-        )
