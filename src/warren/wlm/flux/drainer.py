@@ -1,0 +1,46 @@
+"""Drains the nodes of a broker that have lost their rabbit, and no others: a `health.Nodes`."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from warren.rpc.message import Handle, Payload, RpcError
+from warren.wlm.nodes import drains, hosts
+
+log = structlog.get_logger()
+
+
+class Drainer:
+    """Drains and undrains nodes for a reason."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def keep_drained(
+        self, lost: Iterable[str], reason: str, among: Iterable[str] | None = None
+    ) -> None:
+        """Keep nodes drained that have lost something; undrain the others among some, or all.
+
+        Undrained is what was drained for the very same reason: what admins drain stays. Nodes
+        that are none of the broker's, or that it refuses to drain, are left alone.
+        """
+        lost = frozenset(lost)
+        try:
+            status = await self._handle.rpc("resource.status")
+        except RpcError as error:
+            log.warning("nodes are not drained", nodes=sorted(lost), reason=str(error))
+            return
+        known, drained = frozenset(hosts(status).values()), drains(status)
+        meant = known if among is None else known.intersection({*among, *lost})
+        for host in sorted(meant):
+            if host in lost and host not in drained:
+                request = {"targets": host, "reason": reason, "mode": "update"}
+                await self._ask("resource.drain", request)
+            elif host not in lost and drained.get(host) == reason:
+                await self._ask("resource.undrain", {"targets": host})
+
+    async def _ask(self, topic: str, request: Payload) -> None:
+        try:
+            await self._handle.rpc(topic, request)
+        except RpcError as error:  # one that is excluded, say
+            log.warning("refused", request=topic, node=request["targets"], reason=str(error))

@@ -1,0 +1,161 @@
+"""Tells Fluxion which flash it may give to jobs, and which nodes are out of a rabbit's reach.
+
+What is wanted is compared with what was told last, and the difference is told, one request after
+the other, until Fluxion has taken it: a broker that is busy, or a module that is reloaded, loses
+nothing. A `health.Scheduler` (coral2-spec section 8).
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import structlog
+
+from warren.rfc.fluid import JobId
+from warren.rpc.message import Handle, Payload, RpcError
+from warren.scheduling.external import External, ExternalAllocations
+from warren.scheduling.tags import TAG
+from warren.wlm.flux.graph import FlashGraph
+
+log = structlog.get_logger()
+
+_SERVICE: Final = "sched-fluxion-resource"
+_PAUSE: Final = 5.0
+"""Seconds after which Fluxion is told again what it has not taken."""
+
+_ABSENT: Final = 60.0
+"""Seconds after which it is looked for again where there is none."""
+
+_BAD: Final = "bad"
+"""The value of the tag, which Fluxion's properties have to have."""
+
+
+class Fluxion:
+    """The flash and the nodes of one broker. `run` tells Fluxion until cancelled."""
+
+    def __init__(self, handle: Handle, graph: FlashGraph, holds: Callable[[int], bool]) -> None:
+        """`holds` says whether a job has its resources."""
+        self._handle = handle
+        self._graph = graph
+        self._holds = holds
+        self._usable: dict[str, tuple[bool, int | None]] = {}
+        """Whether the flash of a rabbit may be given out, and how many GiB it has."""
+        self._external = ExternalAllocations()
+        self._taken: dict[str, int] = {}
+        self._tags: dict[str, frozenset[str]] = {}
+        self._told: dict[str, bool] = {}
+        """Whether an ssd is up, and whether a node is tagged, by their paths, as told last."""
+        self._changed: set[str] = set(graph.rabbits)
+        """The rabbits of whose flash there is news."""
+        self._moved: set[str] = set(graph.nodes)
+        """The hosts of which there is."""
+        self._news = asyncio.Event()
+        self._news.set()
+
+    def set_ssds(
+        self,
+        rabbit: str,
+        *,
+        up: bool,
+        state: str = "",
+        capacity: int | None = None,
+        labels: Iterable[str] | None = None,
+    ) -> None:
+        """Set whether a rabbit's flash may be given to jobs, and how many GiB it has.
+
+        Fluxion has no words for its `state` and its `labels`.
+        """
+        self._usable[rabbit] = (up, capacity)
+        self._mark({rabbit: 0})
+
+    def set_external(
+        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+    ) -> None:
+        """Set what storage there is of a name, in bytes by rabbit; None if there is none any more.
+
+        While `job` has its resources, its R counts for the storage.
+        """
+        holding = job is not None and self._holds(job)
+        storage = None if sizes is None else External(sizes=sizes, job=job)
+        self._take(self._external.set(name, storage, holding=holding))
+
+    def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
+        """Set which nodes one source has tagged, in place of those that it had before."""
+        before, now = self._tags.get(source, frozenset()), frozenset(hosts)
+        self._tags[source] = now
+        self._moved |= before ^ now
+        self._news.set()
+
+    def job_changed(self, job: int) -> None:
+        """Look again whether a job has its resources."""
+        self._take(self._external.hold(JobId(job), holding=self._holds(job)))
+
+    async def run(self) -> None:
+        """Tell Fluxion what it is to do until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._tell()
+            except RpcError as error:
+                absent = error.errnum == errno.ENOSYS
+                log.warning("Fluxion was not told of flash", reason=str(error))
+                await asyncio.sleep(_ABSENT if absent else _PAUSE)
+                self._news.set()
+
+    def _take(self, taken: Mapping[str, int]) -> None:
+        self._taken.update(taken)
+        self._mark(taken)
+
+    def _mark(self, rabbits: Iterable[str]) -> None:
+        self._changed.update(rabbits)
+        self._news.set()
+
+    async def _tell(self) -> None:
+        while self._changed:
+            rabbit = self._changed.pop()
+            try:
+                for path, up in self._wanted(rabbit):
+                    word = "up" if up else "down"
+                    await self._ask("set_status", {"resource_path": path, "status": word})
+                    self._told[path] = up
+            except BaseException:
+                self._changed.add(rabbit)
+                raise
+        tagged = frozenset[str]().union(*self._tags.values())
+        while self._moved:
+            host = self._moved.pop()
+            try:
+                await self._tag(host, tagged=host in tagged)
+            except BaseException:
+                self._moved.add(host)
+                raise
+
+    def _wanted(self, rabbit: str) -> Iterator[tuple[str, bool]]:
+        """Return the ssds of a rabbit that are to be told otherwise, those first that go down."""
+        ssds = self._graph.rabbits.get(rabbit)
+        if ssds is None:
+            return
+        up, capacity = self._usable.get(rabbit, (False, None))
+        count = ssds.usable(capacity, self._taken.get(rabbit, 0)) if up else 0
+        # The first ones go down first: Fluxion gives jobs the last ones.
+        down = len(ssds.paths) - count
+        wanted = {path: number >= down for number, path in enumerate(ssds.paths)}
+        changed = [path for path in wanted if self._told.get(path) != wanted[path]]
+        for path in sorted(changed, key=lambda path: wanted[path]):
+            yield path, wanted[path]
+
+    async def _tag(self, host: str, *, tagged: bool) -> None:
+        path = self._graph.nodes.get(host)
+        if path is None or self._told.get(path) == tagged:
+            return
+        if tagged:
+            request = {"sp_resource_path": [path], "sp_keyval": f"{TAG}={_BAD}"}
+            await self._ask("set_property", request)
+        else:
+            await self._ask("remove_property", {"resource_path": [path], "key": TAG})
+        self._told[path] = tagged
+
+    async def _ask(self, method: str, payload: Payload) -> None:
+        await self._handle.rpc(f"{_SERVICE}.{method}", payload)

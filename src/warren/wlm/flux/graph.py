@@ -1,0 +1,60 @@
+"""Where Fluxion's graph has the flash of rabbits, and their nodes (coral2-spec section 17)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from warren.rfc import jgf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ssds:
+    """The flash of one rabbit: vertices of one size, by their ids."""
+
+    paths: tuple[str, ...]
+    gib: int
+    """The size of each."""
+
+    def usable(self, capacity: int | None, taken: int) -> int:
+        """Return how many of them jobs may have.
+
+        `capacity` is how many GiB the rabbit has, where it says so, and `taken` how many are
+        in no job's R.
+        """
+        count = len(self.paths)
+        has = count * self.gib if capacity is None else capacity
+        return max(0, min(count, (has - taken) // self.gib))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashGraph:
+    """The rabbits' flash by rabbit, and the paths of nodes by host."""
+
+    rabbits: Mapping[str, Ssds]
+    nodes: Mapping[str, str]
+
+
+def read(scheduling: Mapping[str, Any]) -> FlashGraph:
+    """Read what `flux dws2jgf` has written, or `warren dws2jgf`. Raises BadFormat."""
+    owners: dict[str, str] = {}
+    ssds: dict[str, list[jgf.Vertex]] = {}
+    nodes: dict[str, str] = {}
+    for vertex in jgf.decode(scheduling):
+        match vertex.type:
+            case "node":
+                nodes[vertex.name] = vertex.path
+            case "ssd":
+                ssds.setdefault(vertex.parent, []).append(vertex)
+            case _ if rabbit := vertex.properties.get("rabbit"):
+                owners[vertex.path] = rabbit
+    return FlashGraph(
+        rabbits={
+            rabbit: Ssds(
+                paths=tuple(each.path for each in sorted(found, key=lambda each: each.id)),
+                gib=max(1, min(each.size for each in found)),
+            )
+            for path, rabbit in owners.items()
+            if (found := ssds.get(path))
+        },
+        nodes=nodes,
+    )

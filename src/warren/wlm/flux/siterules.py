@@ -1,0 +1,49 @@
+"""What table `rabbit` of a broker's configuration says of jobs that ingest has let in unseen.
+
+A broker has no validator of ours: what `wlm.embedded.validator` refuses when a job is submitted
+is refused here, before the job has a Workflow, and the rest by the Workflow's webhook.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from warren.base.errors import UserMistake
+from warren.dws import persistent
+from warren.instance.config import Rabbit
+from warren.wlm import view
+from warren.wlm.presets import Presets
+
+
+class SiteRules:
+    """Presets, and who may have what. A `jobs.Rules`."""
+
+    def __init__(self, rabbit: Rabbit, owner: int) -> None:
+        self._owner = owner
+        self.configure(rabbit)
+
+    def configure(self, rabbit: Rabbit) -> None:
+        """Have other rules from now on."""
+        self._rabbit = rabbit
+        self._presets = Presets(rabbit.directives)
+
+    def meant(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a jobspec with the directives of its presets. Unknown ones are left."""
+        try:
+            meant: Mapping[str, Any] = self._presets(jobspec)
+        except UserMistake:
+            return jobspec
+        return meant
+
+    def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
+        """Raise UserMistake for a jobspec that the site does not let this user have."""
+        self._presets(jobspec)
+        texts = view.directives(jobspec)
+        view.demand_few(texts or ())
+        if not texts:
+            raise UserMistake("The job's dw attribute holds no #DW directive.")
+        view.failure_tolerance(jobspec)
+        view.unsaved(jobspec, self._rabbit.unsaved_results)
+        view.expires(jobspec)
+        creates = persistent.named_in(texts, ("create_persistent",))
+        if creates and self._rabbit.restricts_persistent and userid != self._owner:
+            raise UserMistake("Only the instance's owner creates persistent storage at this site.")

@@ -1,0 +1,56 @@
+"""Table `rabbit` of a broker's configuration, as flux-coral2 reads it (coral2-spec section 1)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from warren.base.errors import UserMistake
+from warren.instance.config import Rabbit
+
+_OWNERS = ("restrict_persistent", "restrict_persistent_creation")
+"""Whether guests create persistent storage: where a site does not say, they do not."""
+
+
+def read(configuration: Mapping[str, Any]) -> Rabbit:
+    """Read the table. Keys that are not known are passed over. Raises UserMistake."""
+    table = dict(_table(configuration))
+    for key in unknown(configuration):
+        del table[key]
+    if not any(key in table for key in _OWNERS):
+        table[_OWNERS[0]] = True
+    try:
+        return msgspec.convert(table, Rabbit)
+    except msgspec.ValidationError as error:
+        raise UserMistake(f"The broker's configuration, table rabbit: {error}.") from error
+
+
+def properties_of(configuration: Mapping[str, Any], queues: Iterable[str]) -> frozenset[str]:
+    """Return the properties that make nodes those of some queues. Raises UserMistake.
+
+    A name that is no queue's is taken for a property, as flux-coral2 does.
+    """
+    tables = configuration.get("queues", {})
+    found: set[str] = set()
+    for queue in queues:
+        requires = tables[queue].get("requires") if queue in tables else [queue]
+        if not requires:
+            raise UserMistake(
+                f"--drain-queues: queue {queue} requires no property: it has all nodes."
+            )
+        found.update(requires)
+    return frozenset(found)
+
+
+def unknown(configuration: Mapping[str, Any]) -> Iterator[str]:
+    """Return the keys of the table that nothing here reads."""
+    known = {field.encode_name for field in structs.fields(Rabbit)}
+    yield from sorted(_table(configuration).keys() - known)
+
+
+def _table(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = configuration.get("rabbit", {})
+    if not isinstance(table, Mapping):
+        raise UserMistake("The broker's configuration: rabbit is no table.")
+    return table

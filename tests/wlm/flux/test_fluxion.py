@@ -1,0 +1,190 @@
+"""What Fluxion is told of flash and nodes."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from tests.harness import virtual
+from warren.base.bytesize import GIB
+from warren.rfc.fluid import JobId
+from warren.rpc.message import Payload, RpcError
+from warren.wlm.flux.fluxion import Fluxion
+from warren.wlm.flux.graph import FlashGraph, Ssds
+
+GRAPH = FlashGraph(
+    rabbits={
+        "r0": Ssds(paths=("/c/0/ssd0", "/c/0/ssd1", "/c/0/ssd2"), gib=4),
+        "r1": Ssds(paths=("/c/1/ssd0",), gib=4),
+    },
+    nodes={"n0": "/c/0/n0", "n1": "/c/1/n1"},
+)
+
+
+class Broker:
+    """A handle of which it is known what it was asked; it fails as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.status: dict[str, str] = {}
+        self.tags: dict[str, str] = {}
+        self.asked = 0
+        self.failing = 0
+        self.errnum = errno.EAGAIN
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        assert payload is not None
+        self.asked += 1
+        if self.failing:
+            self.failing -= 1
+            raise RpcError(self.errnum)
+        match topic.removeprefix("sched-fluxion-resource."):
+            case "set_status":
+                self.status[payload["resource_path"]] = payload["status"]
+            case "set_property":
+                for path in payload["sp_resource_path"]:
+                    self.tags[path] = payload["sp_keyval"]
+            case "remove_property":
+                for path in payload["resource_path"]:
+                    self.tags.pop(path, None)
+            case _:
+                raise AssertionError(topic)
+        return {}
+
+    def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        raise NotImplementedError
+
+    @property
+    def up(self) -> set[str]:
+        return {path for path, status in self.status.items() if status == "up"}
+
+
+Story = Callable[[Broker, Fluxion, set[int]], Awaitable[None]]
+
+
+def live(story: Story, graph: FlashGraph = GRAPH) -> None:
+    async def main() -> None:
+        broker, holding = Broker(), set[int]()
+        fluxion = Fluxion(broker, graph, holding.__contains__)
+        running = asyncio.create_task(fluxion.run())
+        await story(broker, fluxion, holding)
+        running.cancel()
+        await asyncio.wait({running})
+
+    virtual.run(main())
+
+
+async def told(seconds: float = 1.0) -> None:
+    await asyncio.sleep(seconds)
+
+
+def test_flash_of_which_nothing_is_known_is_not_given_out() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        await told()
+        assert set(broker.status.values()) == {"down"}
+        assert len(broker.status) == 4
+
+    live(story)
+
+
+def test_flash_of_a_rabbit_goes_up_and_down_with_it() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        await told()
+        assert broker.up == {"/c/0/ssd0", "/c/0/ssd1", "/c/0/ssd2"}
+        fluxion.set_ssds("r0", up=False)
+        await told()
+        assert broker.up == set()
+        fluxion.set_ssds("unknown", up=True)
+        await told()
+        assert broker.up == set()
+
+    live(story)
+
+
+def test_only_what_has_changed_is_told() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        await told()
+        before = broker.asked
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        await told()
+        assert broker.asked == before
+        fluxion.set_ssds("r0", up=True, capacity=8)
+        await told()
+        assert (broker.asked, len(broker.up)) == (before + 1, 2)
+
+    live(story)
+
+
+def test_storage_of_no_job_takes_flash_from_jobs() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_external("default/p", {"r0": 5 * GIB})
+        await told()
+        assert broker.up == {"/c/0/ssd2"}  # Fluxion gives jobs the last ones
+        fluxion.set_external("default/p", None)
+        await told()
+        assert len(broker.up) == 3
+
+    live(story)
+
+
+def test_storage_of_a_job_counts_from_when_the_job_gives_its_resources_back() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        holding.add(7)
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_external("default/p", {"r0": 4 * GIB}, JobId(7))
+        await told()
+        assert len(broker.up) == 3
+        holding.clear()
+        fluxion.job_changed(7)
+        await told()
+        assert len(broker.up) == 2
+
+    live(story)
+
+
+def test_nodes_are_tagged_as_long_as_some_rabbit_says_so() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        fluxion.set_tagged("r0", ["n0", "of another system"])
+        fluxion.set_tagged("r1", ["n0", "n1"])
+        await told()
+        assert broker.tags == {"/c/0/n0": "badrabbit=bad", "/c/1/n1": "badrabbit=bad"}
+        fluxion.set_tagged("r0", [])
+        await told()
+        assert len(broker.tags) == 2
+        fluxion.set_tagged("r1", [])
+        await told()
+        assert broker.tags == {}
+
+    live(story)
+
+
+def test_what_fluxion_did_not_take_is_told_again() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        broker.failing = 2
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_tagged("r0", ["n0"])
+        await told(60)
+        assert len(broker.up) == 3
+        assert broker.tags == {"/c/0/n0": "badrabbit=bad"}
+
+    live(story)
+
+
+def test_fluxion_is_looked_for_seldom_where_there_is_none() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        broker.failing, broker.errnum = 10, errno.ENOSYS
+        await told(300)
+        assert broker.asked <= 7
+
+    live(story)
+
+
+def test_no_node_is_asked_for_where_no_rabbit_is() -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        fluxion.set_tagged("r0", ["n0"])
+        fluxion.set_ssds("r0", up=True)
+        await told(60)
+        assert broker.asked == 0
+
+    live(story, FlashGraph(rabbits={}, nodes={}))
