@@ -5,11 +5,11 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -21,16 +21,15 @@ from warren.daemons import compose, exposed
 from warren.daemons.together import INDEXES, Part, System
 from warren.dws import kinds
 from warren.instance import config
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Rabbit
 from warren.kube import http, versions
-from warren.kube.client import Client, Unavailable
+from warren.kube.client import Client, LogReader, Unavailable
 from warren.kube.http import HttpClient
 from warren.kube.informer import Informers
 from warren.kube.kubeconfig import Access
 from warren.rpc import client as rpc_client
-from warren.rpc.bus import Bus
-from warren.rpc.client import Connection
-from warren.rpc.message import RpcError
+from warren.rpc.bus import Bus, Methods
+from warren.rpc.message import Handle, RpcError
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted
@@ -47,6 +46,62 @@ _START: Final = 30.0
 """Seconds for which a cluster that refuses all requests is asked for its API versions."""
 
 
+class Link(Handle, Protocol):
+    """A connection to an instance."""
+
+    async def lost(self) -> None:
+        """Wait until the instance is gone, and raise RpcError(ECONNRESET) then."""
+        ...
+
+
+class Build(Protocol):
+    """Makes the conductor of an instance, and the service that it offers as `dws`."""
+
+    def __call__(
+        self,
+        client: Client,
+        informers: Informers,
+        observe: Callable[[Conductor], None],
+        reader: LogReader,
+    ) -> tuple[Methods, dict[str, Part]]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Led:
+    """What a conductor needs of an instance that it has reached."""
+
+    rabbit: Rabbit
+    """How the instance is configured now."""
+    build: Build
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flavor:
+    """What instances of a kind are reached by."""
+
+    connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[Link]]
+    look: Callable[[Link], Awaitable[Led]]
+    """Looks at an instance. Raises RpcError, and UserMistake where it is not configured well."""
+
+
+async def _look(handle: Link) -> Led:
+    settings = config.from_plain(await handle.rpc("config.get"))
+
+    def build(
+        client: Client,
+        informers: Informers,
+        observe: Callable[[Conductor], None],
+        reader: LogReader,
+    ) -> tuple[Methods, dict[str, Part]]:
+        owner, clock = os.geteuid(), SystemClock()
+        return compose.conductor(client, informers, clock, handle, settings, owner, observe, reader)
+
+    return Led(rabbit=settings.rabbit, build=build)
+
+
+EMBEDDED: Final = Flavor(connect=rpc_client.connect, look=_look)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The options of the conductor's process."""
@@ -54,15 +109,16 @@ class Settings:
     access: Access
     instance: Path
     """The instance's socket."""
+    flavor: Flavor = EMBEDDED
     exposed: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
-async def configured(instance: Path) -> Rabbit:
+async def configured(instance: Path, flavor: Flavor = EMBEDDED) -> Rabbit:
     """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
     with suppress(RpcError):
-        async with rpc_client.connect(instance) as handle:
-            return config.from_plain(await handle.rpc("config.get")).rabbit
+        async with flavor.connect(instance, None) as handle:
+            return (await flavor.look(handle)).rabbit
     return Rabbit()
 
 
@@ -73,7 +129,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:
-        leading = _Leading(client, settings.instance, ready)
+        leading = _Leading(client, settings.instance, settings.flavor, ready)
         parts: dict[str, Part] = {"conductor": leading.run, "watchdog": systemd.watchdog}
         if settings.exposed is not None:
             listener = settings.exposed
@@ -102,6 +158,7 @@ class _Leading:
 
     client: HttpClient
     socket: Path
+    flavor: Flavor
     ready: Callable[[], None]
     leads: bool = False
     counts: bool = False
@@ -114,7 +171,7 @@ class _Leading:
         while True:
             bus = Bus(os.geteuid())
             try:
-                async with rpc_client.connect(self.socket, bus) as handle:
+                async with self.flavor.connect(self.socket, bus) as handle:
                     await self._lead(bus, handle)
             except RpcError as error:
                 if error.errnum == errno.EEXIST:
@@ -143,12 +200,12 @@ class _Leading:
         """Return the metrics since it has led this instance."""
         return self._counts.exposition() if self._counts is not None else b""
 
-    async def _lead(self, bus: Bus, handle: Connection) -> None:
+    async def _lead(self, bus: Bus, handle: Link) -> None:
         """Lead an instance until it goes away. Raises RpcError if it is not there."""
-        settings = config.from_plain(await handle.rpc("config.get"))
-        spoken = kinds.versions(settings.rabbit.dws_api_version, settings.rabbit.nnf_api_version)
+        led = await self.flavor.look(handle)
+        spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
         chosen = await versions.chosen(self.client, spoken, seconds=_START)
-        system = self._system(bus, handle, settings, self.client.speaking(chosen))
+        system = self._system(bus, led.build, self.client.speaking(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())
         lost = asyncio.ensure_future(handle.lost())
@@ -162,12 +219,10 @@ class _Leading:
             leading.result()
         log.info("the instance has gone away")
 
-    def _system(self, bus: Bus, handle: Connection, settings: Config, speaking: Client) -> System:
+    def _system(self, bus: Bus, build: Build, speaking: Client) -> System:
         client, observe = self._counted(speaking)
         informers = Informers(client, indexes=INDEXES)
-        methods, parts = compose.conductor(
-            client, informers, SystemClock(), handle, settings, os.geteuid(), observe, self.client
-        )
+        methods, parts = build(client, informers, observe, self.client)
         bus.register("dws", methods)
 
         async def settled() -> None:

@@ -1,0 +1,65 @@
+"""`warren conductor flux`: in place of flux-coral2's service."""
+
+import os
+from pathlib import Path
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.cluster.leading import cluster_options, exposed, lead
+
+_SYSTEM = "local:///run/flux/local"
+"""The broker of a system that packages have installed."""
+
+_LOCAL = "local://"
+
+
+@click.command("flux")
+@cluster_options
+@click.option("-m", "--min-allocation-size", type=click.IntRange(min=0), metavar="GIB",
+              help="The least size of one allocation (default: 4).")  # fmt: skip
+@click.option("--disable-fluxion", is_flag=True,
+              help="Leave resources of jobs alone: the scheduler gives them no flash.")  # fmt: skip
+@click.option("--drain-queues", multiple=True, metavar="QUEUE",
+              help="Drain nodes of these queues alone, when they lose their rabbit.")  # fmt: skip
+@click.option("-w", "--watch-interval", type=float, hidden=True)
+@click.option("--retry-delay", type=float, hidden=True)
+@click.option("-v", "--verbose", count=True, hidden=True)
+def flux(
+    kubeconfig: Path | None,
+    context: str | None,
+    metrics_port: int | None,
+    metrics_address: str,
+    min_allocation_size: int | None,
+    disable_fluxion: bool,
+    drain_queues: tuple[str, ...],
+    watch_interval: float | None,
+    retry_delay: float | None,
+    verbose: int,
+) -> None:
+    """Lead the Workflows of the jobs of a Flux broker, as its owner, until stopped.
+
+    The broker is that of FLUX_URI, or that of the system (/run/flux/local), and has the plugin
+    dws-jobtap loaded: that of Warren or of flux-coral2. Table `rabbit` of its configuration is
+    flux-coral2's, and so are the options that are not shown here, which have no meaning any more.
+    """
+    from warren.base.bytesize import GIB
+    from warren.daemons import fluxconductor
+
+    least = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
+    flavor = fluxconductor.flavor(
+        floor=least * GIB, fluxion=not disable_fluxion, drain_queues=drain_queues
+    )
+    lead(_socket(), flavor, kubeconfig, context, exposed(metrics_port, metrics_address))
+
+
+def _socket() -> Path:
+    """Return the broker's socket. Raises UserMistake for a FLUX_URI of another machine."""
+    uri = os.environ.get("FLUX_URI") or _SYSTEM
+    path = uri.removeprefix(_LOCAL)
+    if path == uri or not path.startswith("/"):
+        raise UserMistake(
+            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of a broker's socket: run the "
+            "conductor on the node of the broker of rank 0."
+        )
+    return Path(path)

@@ -1,0 +1,214 @@
+"""The conductor of a broker of Flux, in place of flux-coral2's service."""
+
+import asyncio
+import base64
+import errno
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import orjson
+import structlog
+
+from warren.base.clock import SystemClock
+from warren.base.errors import UserMistake
+from warren.conductor.conductor import Conductor, Settings
+from warren.conductor.systemstatus import SystemStatus
+from warren.daemons import compose
+from warren.daemons.conductor import Flavor, Led, Link
+from warren.daemons.together import Part
+from warren.dws import kinds
+from warren.dws.binding import Phase
+from warren.dws.health import Policy
+from warren.instance.config import Config, Rabbit
+from warren.kube.client import Client, LogReader
+from warren.kube.informer import Informers
+from warren.rpc import broker
+from warren.rpc.bus import Methods
+from warren.rpc.message import Payload, RpcError
+from warren.wlm import health, waits
+from warren.wlm.codec import BINDING
+from warren.wlm.flux import graph, tables
+from warren.wlm.flux.drainer import Drainer
+from warren.wlm.flux.fluxion import Fluxion
+from warren.wlm.flux.graph import FlashGraph
+from warren.wlm.flux.siterules import SiteRules
+from warren.wlm.jobs import FluxJobs
+from warren.wlm.nodes import with_properties
+from warren.wlm.online import OnlineNodes
+
+log = structlog.get_logger()
+
+LEAST_GIB: Final = 4
+"""GiB of the least allocation, unless an admin says otherwise (coral2-spec section 1)."""
+
+_RELOADED: Final = 30.0
+"""Seconds after which the broker's configuration is read again: it has no word for a change."""
+
+_HOLDING: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+"""Where a job has its resources."""
+
+
+def flavor(*, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()) -> Flavor:
+    """Return how brokers are led. `floor` is the least size of an allocation, in bytes.
+
+    `fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
+    Only nodes of `drain_queues` are drained, where some are named.
+    """
+    look = partial(_look, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
+    return Flavor(connect=broker.connect, look=look)
+
+
+async def _look(handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]) -> Led:
+    configuration = await handle.rpc("config.get")
+    rabbit = tables.read(configuration)
+    for key in tables.unknown(configuration):
+        log.warning("misconfiguration: unrecognized key", key=f"rabbit.{key}")
+    known = await _graph(handle) if fluxion else None
+    drainable = await _drainable(handle, configuration, drain_queues or rabbit.drain_queues)
+
+    def build(
+        client: Client,
+        informers: Informers,
+        observe: Callable[[Conductor], None],
+        reader: LogReader,
+    ) -> tuple[Methods, dict[str, Part]]:
+        made = _Made(handle, client, informers, rabbit, known, drainable, floor, reader)
+        observe(made.leading)
+        return made.methods(), made.parts()
+
+    return Led(rabbit=rabbit, build=build)
+
+
+async def _drainable(
+    handle: Link, configuration: Payload, queues: Sequence[str]
+) -> frozenset[str] | None:
+    """Return the nodes that may be drained; None for all. Raises UserMistake."""
+    if not queues:
+        return None
+    properties = tables.properties_of(configuration, queues)
+    found = with_properties(await handle.rpc("resource.status"), properties)
+    if not found:
+        raise UserMistake(
+            f"No resources found associated with queues {', '.join(queues)}: correct "
+            "--drain-queues."
+        )
+    return found
+
+
+async def _graph(handle: Link) -> FlashGraph | None:
+    """Return the graph that Fluxion goes by; None where it has no flash, or there is no Fluxion."""
+    request = {"key": "resource.R", "namespace": "primary", "flags": 0}
+    try:
+        found = await handle.rpc("kvs.lookup", request)
+    except RpcError as error:
+        if error.errnum != errno.ENOENT:
+            raise
+        return None
+    r = orjson.loads(base64.b64decode(found["val"]["data"]))
+    known = graph.read(r["scheduling"]) if "scheduling" in r else None
+    if known is None or not known.rabbits:
+        log.warning(
+            "the broker's R has no rabbits: jobs get their nodes, and flash as far as there is any"
+        )
+        return None
+    return known
+
+
+class _Made:
+    """The parts of a broker's conductor."""
+
+    def __init__(
+        self,
+        handle: Link,
+        client: Client,
+        informers: Informers,
+        rabbit: Rabbit,
+        known: FlashGraph | None,
+        drainable: frozenset[str] | None,
+        floor: int,
+        reader: LogReader,
+    ) -> None:
+        owner = os.geteuid()
+        self._handle = handle
+        self._client = client
+        self._rabbit = rabbit
+        self._drainable = drainable
+        self._reserves = known is not None
+        self._rules = SiteRules(rabbit, owner)
+        self._jobs = FluxJobs(handle, owner, self._rules)
+        self._fluxion = Fluxion(handle, known or FlashGraph(rabbits={}, nodes={}), self._holds)
+        self._jobs.listen(self._fluxion.job_changed)
+        self._storages = informers.of(kinds.STORAGE)
+        self._taken = informers.of(kinds.NNF_STORAGE)
+        self._policy_listeners: list[Callable[[], None]] = []
+        settings = self._settings(rabbit)
+        clock = SystemClock()
+        self.leading = Conductor(client, informers, self._jobs, clock, floor, settings, reader)
+
+    def methods(self) -> Methods:
+        asked = waits.methods(self._jobs.job, self.leading.waiting, self.leading.storage)
+        return {**self._jobs.methods(), **asked}
+
+    def parts(self) -> dict[str, Part]:
+        return {
+            "jobs": self._jobs.run,
+            "conductor": self.leading.run,
+            "system status": SystemStatus(self._client, OnlineNodes(self._handle)).run,
+            "Fluxion": self._fluxion.run,
+            "flash": self._follow_flash,
+            "configuration": self._follow_configuration,
+        }
+
+    def _settings(self, rabbit: Rabbit) -> Settings:
+        found = compose.leads_by(Config(rabbit=rabbit))
+        most = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
+        policy = replace(found.policy, reserves=self._reserves, maximums=most)
+        return replace(found, policy=policy, daemons=None)
+
+    def _holds(self, job: int) -> bool:
+        known = self._jobs.job(job)
+        return known is not None and known.phase in _HOLDING
+
+    async def _follow_flash(self) -> None:
+        await self._jobs.wait_synced()  # whose resources count for their storage
+        await health.follow(
+            self._storages,
+            self._taken,
+            BINDING,
+            self._fluxion,
+            Drainer(self._handle),
+            self._drains,
+            self._policy_listeners.append,
+        )
+
+    def _drains(self) -> Policy:
+        return Policy(
+            drain_compute_nodes=self._rabbit.drain_compute_nodes,
+            soft_drain=self._rabbit.soft_drain,
+            drainable=self._drainable,
+        )
+
+    async def _follow_configuration(self) -> None:
+        """Lead by what the broker is configured to, until cancelled."""
+        while True:
+            await asyncio.sleep(_RELOADED)
+            with suppress(RpcError):  # the broker has gone away: others see to that
+                self._configure(await self._handle.rpc("config.get"))
+
+    def _configure(self, configuration: Payload) -> None:
+        try:
+            rabbit = tables.read(configuration)
+        except UserMistake as mistake:
+            log.warning("the configuration is as it was", reason=str(mistake))
+            return
+        if rabbit == self._rabbit:
+            return
+        self._rabbit = rabbit
+        self._rules.configure(rabbit)
+        self.leading.configure(self._settings(rabbit))
+        for listener in self._policy_listeners:
+            listener()
