@@ -492,14 +492,15 @@ def test_a_pod_that_is_slow_to_begin_holds_up_no_other(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(go := machine.nodes.root / "go")
-    script = f'#!/bin/sh\ntouch {go}.there\nread go < {go}\nexec {sys.executable} "$@"\n'
+    there = machine.nodes.root / "there"
+    script = f'#!/bin/sh\ntouch {there}\nread go < {go}\nexec {sys.executable} "$@"\n'
     slow = _program(machine, script)
 
     async def story() -> None:
         with monkeypatch.context() as patched:
             patched.setattr(sys, "executable", slow)
             first = asyncio.ensure_future(machine.start(plan(container("true"))))
-            while not Path(f"{go}.there").exists():  # noqa: ASYNC110 - no news of a file
+            while not there.exists():  # noqa: ASYNC110 - no news of a file
                 await asyncio.sleep(0.02)
         await machine.start(plan(container("true")), "b")
         assert machine.pods.state("a") is None
