@@ -32,7 +32,7 @@ FINALIZER: Final = "warren.cluster/pod"
 LONGEST: Final = 20.0
 """The longest pause before what has failed is tried again, in seconds: a job waits for the pod."""
 
-_PULLING: Final = "its images are fetched"
+_PULLING: Final = "the images of the pod are being fetched"
 
 _UNFOLLOWED: Final = 5.0
 """Seconds until a pod that could not be followed is followed again."""
@@ -220,8 +220,8 @@ class PodReconciler:
         try:
             await self._runner.start(item.uid, make)
         except Unfit as unfit:
-            self._pulls.forget(item)
             await self._report(pod, raw, podstatus.refused(raw, now, "Unfit", str(unfit)))
+            self._pulls.forget(item)
             return None
         except Missing as missing:
             why = podstatus.waiting(raw, now, "CreateContainerConfigError", str(missing))
