@@ -206,6 +206,9 @@ class PodReconciler:
         maps = await self._named(kinds.CONFIG_MAP, space, podplans.config_maps_of(raw))
         secrets = await self._named(kinds.SECRET, space, podplans.secrets_of(raw))
 
+        # Not in `make`, which may be in a thread. What is news later is told when it has begun.
+        siblings = self._alike(raw)
+
         def make(address: str) -> Object:
             found = Found(
                 images=images,
@@ -214,7 +217,7 @@ class PodReconciler:
                 address=address,
                 host_address=self._runner.host_address,
             )
-            hosts = podstatus.hosts(raw, address, self._alike(raw))
+            hosts = podstatus.hosts(raw, address, siblings)
             return {**podplans.plan(raw, found), "hosts": hosts}
 
         try:
