@@ -1,6 +1,7 @@
 """Pods of a node: what is done about them, when, and what is told."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +12,10 @@ from tests.dws.builders import meta
 from tests.kube.clusters import alongside
 from warren.base.objects import Key, Object
 from warren.controllers.pods import FINALIZER, PodReconciler
-from warren.controllers.registration import register
 from warren.dws import kinds, podstatus
 from warren.dws.node import NodeTrouble
 from warren.dws.podplans import Image
 from warren.dws.pods import PodState
-from warren.kube.client import Unavailable
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 
@@ -36,6 +35,11 @@ class FakeRunner:
         self.stopped: list[str] = []
         self.trouble: dict[str, NodeTrouble] = {}
         self.unfollowed: list[Exception] = []
+        self.slow: dict[str, asyncio.Event] = {}
+        """Images that are fetched for as long as these are not set."""
+        self.tried: list[float] = []
+        """When images and beginnings that failed were asked for."""
+        self.told: list[str] = []
         self._news = asyncio.Condition()
 
     host_address = "127.9.0.1"
@@ -54,15 +58,21 @@ class FakeRunner:
 
     async def image(self, reference: str) -> Image:
         if "image" in self.trouble:
-            raise self.trouble["image"]
+            self._try("image")
+        if reference in self.slow:
+            await self.slow[reference].wait()
         return Image(root=f"/images/{reference}")
 
     async def start(self, uid: str, make: Callable[[str], Object]) -> None:
         if "start" in self.trouble:
-            raise self.trouble["start"]
+            self._try("start")
         if uid not in self.states:
             self.plans[uid] = make("10.0.1.2")
             await self.become(uid, {"name": "app", "startedAt": 0.0})
+
+    def _try(self, what: str) -> None:
+        self.tried.append(asyncio.get_running_loop().time())
+        raise self.trouble[what]
 
     async def become(self, uid: str, app: Object, *, alive: bool = True, **more: Any) -> None:
         self.states[uid] = PodState(alive=alive, init=(), containers=(app,), **more)
@@ -96,6 +106,7 @@ class FakeRunner:
 
     def tell_hosts(self, uid: str, text: str) -> None:
         self.hosts[uid] = text
+        self.told.append(uid)
 
 
 def pod(name: str = "wf-r0", node: str = "r0", **spec: Any) -> Object:
@@ -251,6 +262,96 @@ def test_an_image_that_cannot_be_had_is_told_and_asked_for_again() -> None:
     lived(story)
 
 
+@pytest.mark.parametrize("what", ["image", "start"])
+def test_what_has_failed_is_tried_again_soon_and_then_from_time_to_time(what: str) -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.trouble[what] = NodeTrouble("not now")
+        await api.add(kinds.POD, pod())
+        await asyncio.sleep(300)
+        pauses = [after - before for before, after in itertools.pairwise(runner.tried)]
+        assert [1 <= pauses[0] < 2, 2 <= pauses[1] < 4, 4 <= pauses[2] < 8] == [True] * 3
+        assert all(20 <= pause <= 26 for pause in pauses[5:])
+        # It is told once.
+        assert [verb for verb, *_ in api.written].count("status") <= 2
+
+    lived(story)
+
+
+def test_images_that_are_slow_hold_up_no_other_pod() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        for number in range(8):
+            runner.slow[f"slow:{number}"] = asyncio.Event()
+            slow = {**APP, "image": f"slow:{number}"}
+            await api.add(kinds.POD, pod(f"slow-{number}", containers=[slow]))
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        assert status(api)["phase"] == "Running"
+        (container,) = status(api, Key("default", "slow-0"))["containerStatuses"]
+        assert container["state"]["waiting"]["reason"] == "Pulling"
+        runner.slow["slow:0"].set()
+        await caught_up()
+        assert status(api, Key("default", "slow-0"))["phase"] == "Running"
+
+    lived(story)
+
+
+def test_pods_that_want_an_image_have_it_fetched_once() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        gate = runner.slow["index:1"] = asyncio.Event()
+        fetched: list[str] = []
+        fetch = runner.image
+
+        async def counted(reference: str) -> Image:
+            fetched.append(reference)
+            return await fetch(reference)
+
+        runner.image = counted  # type: ignore[method-assign]
+        informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
+        pods = PodReconciler(api, informers, runner, api.clock, "r1")
+        async with alongside(informers.run()):
+            await informers.wait_synced()
+            async with alongside(pods.reconciler.run()), alongside(pods.run()):
+                for number in range(3):
+                    await api.add(kinds.POD, pod(f"wf-{number}", "r1"))
+                assert fetched == ["index:1"]
+                gate.set()
+                await caught_up()
+                for number in range(3):
+                    assert status(api, Key("default", f"wf-{number}"))["phase"] == "Running"
+
+    lived(story)
+
+
+def test_a_pod_that_is_removed_while_its_image_is_fetched_goes_at_once() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.slow["index:1"] = asyncio.Event()
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        await api.remove(kinds.POD, POD)
+        assert api.find(kinds.POD, POD) is None
+        # Another one may want it after that.
+        await api.add(kinds.POD, pod())
+        runner.slow["index:1"].set()
+        await caught_up()
+        assert status(api)["phase"] == "Running"
+
+    lived(story)
+
+
+def test_an_image_that_no_pod_wants_any_more_is_not_asked_for_again() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.trouble["image"] = NodeTrouble("there is no image index:1")
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        await api.remove(kinds.POD, POD)
+        await asyncio.sleep(30)
+        runner.tried.clear()
+        await asyncio.sleep(600)
+        assert runner.tried == []
+
+    lived(story)
+
+
 def test_a_pod_that_asks_for_what_is_not_done_fails_with_the_reason() -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod(hostNetwork=True))
@@ -318,6 +419,23 @@ def test_pods_of_a_subdomain_hear_of_each_other() -> None:
     lived(story)
 
 
+def test_pods_are_not_woken_by_what_they_are_not_told_of_others() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        other = Key("default", "wf-r1")
+        await api.add(kinds.POD, {**pod("wf-r1", "r1"), "status": {"podIP": "10.0.2.2"}})
+        runner.told.clear()
+        await api.change(kinds.POD, other, {"metadata": {"labels": {"a": "b"}}})
+        await api.change(kinds.POD, other, {"status": {"phase": "Running"}}, status=True)
+        assert runner.told == []
+        await api.change(kinds.POD, other, {"status": {"podIP": "10.0.2.3"}}, status=True)
+        assert "10.0.2.3 r1.wf" in runner.hosts[uid(api)]
+        await api.remove(kinds.POD, other)
+        assert "r1.wf" not in runner.hosts[uid(api)]
+
+    lived(story)
+
+
 def test_a_namesake_of_a_pod_that_went_is_another_pod() -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod())
@@ -333,31 +451,3 @@ def test_a_namesake_of_a_pod_that_went_is_another_pod() -> None:
         assert runner.known() == [uid(api)]
 
     lived(story)
-
-
-# Nodes
-
-
-def test_a_rabbit_registers_as_a_node_and_says_why_it_runs_no_pods() -> None:
-    async def main(api: Api) -> None:
-        api.refusals["create", kinds.NODE] = Unavailable("not yet")
-        reasons = ["bubblewrap is not installed"]
-
-        async def unable() -> str | None:
-            return reasons[0] if reasons else None
-
-        async with alongside(register(api, api.clock, "r0", "127.9.0.1", unable)):
-            await asyncio.sleep(10)
-            node = api.find(kinds.NODE, Key("", "r0"))
-            assert node["metadata"]["labels"] == {"kubernetes.io/hostname": "r0"}
-            (ready,) = node["status"]["conditions"]
-            assert (ready["status"], ready["message"]) == ("False", "bubblewrap is not installed")
-            # What hinders may pass, and is not for ever.
-            reasons.clear()
-            await asyncio.sleep(20)
-        node = api.find(kinds.NODE, Key("", "r0"))
-        (ready,) = node["status"]["conditions"]
-        assert ready["status"] == "True"
-        assert node["status"]["addresses"][0]["address"] == "127.9.0.1"
-
-    alone(main)

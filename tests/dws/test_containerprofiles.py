@@ -1,5 +1,6 @@
 """Profiles of containers: both forms in which they are written, and what none may say."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -214,6 +215,66 @@ def test_what_is_wrong_is_told_with_its_path(changes: Object, said: str) -> None
     found = mistakes(profile(changes))
     assert len(found) == 1, found
     assert str(found[0]).startswith(said)
+
+
+def placed(*storages: Object, mounts: Sequence[Object] = (), **more: Any) -> Object:
+    spec = {"containers": [{"name": "main", "image": "a:1", "volumeMounts": [*mounts]}], **more}
+    return profile({"data": {"storages": [*storages], "spec": spec}})
+
+
+DATA = {"name": "DW_JOB_data", "mountPath": "/data"}
+TMP = {"name": "tmp", "emptyDir": {}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            placed(DATA, {"name": "DW_JOB_more", "mountPath": "/data/more"}),
+            "data.storages[1].mountPath: '/data/more' is below the storage at '/data', which",
+        ),
+        (
+            placed(DATA, mounts=[{"name": "tmp", "mountPath": "/data/tmp"}], volumes=[TMP]),
+            "data.spec.containers[0].volumeMounts[0].mountPath: '/data/tmp' is below",
+        ),
+        (
+            placed(
+                {"name": "DW_PERSISTENT_a", "mountPathPrefix": "/a"},
+                mounts=[
+                    {"name": "a", "mountPath": "/own/"},
+                    {"name": "tmp", "mountPath": "/own/tmp"},
+                ],
+                volumes=[TMP],
+            ),
+            "data.spec.containers[0].volumeMounts[1].mountPath: '/own/tmp' is below",
+        ),
+    ],
+)
+def test_nothing_is_mounted_where_storage_may_have_a_directory_for_each_node(
+    wrong: Object, said: str
+) -> None:
+    (found,) = mistakes(wrong)
+    assert str(found).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        placed(DATA, {"name": "DW_JOB_more", "mountPath": "/database"}),
+        placed(DATA, mounts=[{"name": "tmp", "mountPath": "/"}], volumes=[TMP]),
+        placed({"name": "DW_GLOBAL_lus", "mountPath": "/lus"}, {**DATA, "mountPath": "/lus/data"}),
+        placed(
+            DATA,
+            mounts=[
+                {"name": "data", "mountPath": "/a", "subPath": "a"},
+                {"name": "tmp", "mountPath": "/a/tmp"},
+            ],
+            volumes=[TMP],
+        ),
+    ],
+)
+def test_what_is_beside_storage_or_above_it_is_right(right: Object) -> None:
+    assert mistakes(right) == []
 
 
 def test_a_profile_that_cannot_be_read_leaves_the_others() -> None:

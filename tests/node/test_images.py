@@ -4,9 +4,11 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import shutil
+import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +130,72 @@ def test_agents_of_several_rabbits_may_want_an_image_at_a_time(
     assert len({each.root for each in asyncio.run(story())}) == 1
 
 
-def test_what_was_left_half_unpacked_is_unpacked_anew(images: Images, tmp_path: Path) -> None:
+def test_what_a_process_that_has_died_left_half_unpacked_is_removed(
+    images: Images, tmp_path: Path
+) -> None:
     layout(tmp_path / "library" / "index", "1", {"it": "words"})
-    found = Path(find(images, "index:1").root).parent
-    found.rename(found.parent / f".{found.name}")
+    unpacked = tmp_path / "own" / "unpacked"
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left, others = unpacked / f".{dead.pid}-x", unpacked / f".{os.getppid()}-x"
+    for each in (left, others):
+        (each / "bundle" / "rootfs").mkdir(parents=True)
     assert (Path(find(images, "index:1").root) / "it").read_text() == "words"
+    assert not left.exists()
+    assert others.exists()
+    assert [each.name for each in unpacked.glob(".*")] == [others.name]
+
+
+def test_who_unpacks_an_image_waits_for_nobody_who_does_so_too(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words"})
+    run = commands.run
+
+    async def story() -> list[Image]:
+        slow, go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(argv: Sequence[str], *, seconds: float) -> str:
+            if slow.is_set():
+                return await run(argv, seconds=seconds)
+            slow.set()
+            said = await run(argv, seconds=seconds)
+            await go_on.wait()
+            return said
+
+        monkeypatch.setattr(commands, "run", held)
+        first = asyncio.ensure_future(images.find("index:1"))
+        await slow.wait()
+        second = await Images(tmp_path / "own", tmp_path / "library").find("index:1")
+        go_on.set()
+        return [await first, second]
+
+    first, second = asyncio.run(story())
+    assert first == second
+    assert (Path(first.root) / "it").read_text() == "words"
+    assert list((tmp_path / "own" / "unpacked").glob(".*")) == []
+
+
+def test_an_image_that_is_there_does_not_wait_for_those_that_are_fetched(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words"})
+    there = find(images, "index:1")
+
+    async def never(argv: Sequence[str], *, seconds: float) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def story() -> Image:
+        monkeypatch.setattr(commands, "run", never)
+        async with asyncio.TaskGroup() as tasks:
+            fetched = [tasks.create_task(images.find(f"far/{n}:1")) for n in range(8)]
+            found = await images.find("index:1")
+            for each in fetched:
+                each.cancel()
+        return found
+
+    assert asyncio.run(story()) == there
 
 
 def test_a_layout_with_images_for_several_machines_is_told_what_to_do(

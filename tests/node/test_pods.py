@@ -488,6 +488,29 @@ def test_a_pod_that_is_slow_to_begin_is_begun_once(
     assert "BlockingIOError" not in (machine.place() / ".process.log").read_text()
 
 
+def test_a_pod_that_is_slow_to_begin_holds_up_no_other(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(go := machine.nodes.root / "go")
+    there = machine.nodes.root / "there"
+    script = f'#!/bin/sh\ntouch {there}\nread go < {go}\nexec {sys.executable} "$@"\n'
+    slow = _program(machine, script)
+
+    async def story() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", slow)
+            first = asyncio.ensure_future(machine.start(plan(container("true"))))
+            while not there.exists():  # noqa: ASYNC110 - no news of a file
+                await asyncio.sleep(0.02)
+        await machine.start(plan(container("true")), "b")
+        assert machine.pods.state("a") is None
+        assert machine.pods.address("a") != machine.pods.address("b")
+        go.write_text("\n")
+        await first
+
+    asyncio.run(story())
+
+
 def test_a_process_that_comes_when_its_pod_has_ended_leaves_it_so(machine: Machine) -> None:
     machine.run(container("echo on"))
     subprocess.run([sys.executable, "-I", "-S", podprocess.__file__, machine.place()], check=True)

@@ -13,6 +13,7 @@ import structlog
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.base.times import parse_rfc3339
+from warren.controllers.pulls import Pulls
 from warren.dws import kinds, podplans, podstatus, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects import read
@@ -21,14 +22,17 @@ from warren.dws.pods import Pod, PodState
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
+from warren.kube.queue import WorkQueue
 from warren.kube.runtime import Reconciler
 
 log = structlog.get_logger()
 
 FINALIZER: Final = "warren.cluster/pod"
 
-_LONGEST: Final = 900.0
-"""Seconds that one reconcile may take: an image is fetched in it."""
+LONGEST: Final = 20.0
+"""The longest pause before what has failed is tried again, in seconds: a job waits for the pod."""
+
+_PULLING: Final = "the images of the pod are being fetched"
 
 _UNFOLLOWED: Final = 5.0
 """Seconds until a pod that could not be followed is followed again."""
@@ -39,6 +43,20 @@ class Item(NamedTuple):
 
     key: Key
     uid: str
+
+
+class NotBegun(NodeTrouble):
+    """A pod cannot begin yet."""
+
+    delay = 1.0
+
+
+class _Seen(NamedTuple):
+    """What there was of a pod when it was seen last."""
+
+    own: Object
+    """What is to be done follows from it. Its status is not in it, which is written here."""
+    to_siblings: Object
 
 
 class Runner(Protocol):
@@ -94,9 +112,19 @@ class PodReconciler:
     """Makes what runs on a node what its pods say."""
 
     def __init__(
-        self, client: Client, informers: Informers, runner: Runner, clock: Clock, node: str
+        self,
+        client: Client,
+        informers: Informers,
+        runner: Runner,
+        clock: Clock,
+        node: str,
+        *,
+        longest: float = LONGEST,
     ) -> None:
-        """`informers` have the index `subdomain` of pods (`podstatus.subdomain_of`)."""
+        """`informers` have the index `subdomain` of pods (`podstatus.subdomain_of`).
+
+        What has failed is tried again after `longest` seconds at most.
+        """
         self._client = client
         self._runner = runner
         self._clock = clock
@@ -104,17 +132,22 @@ class PodReconciler:
         self._pods = informers.of(kinds.POD, kinds.DEFAULT_NAMESPACE)
         self._followed: set[Item] = set()
         self._to_follow: asyncio.Queue[Item] = asyncio.Queue()
-        self.reconciler: Reconciler[Item] = Reconciler("pods", self.reconcile, limit=_LONGEST)
+        self._seen: dict[Key, _Seen] = {}
+        self.reconciler: Reconciler[Item] = Reconciler(
+            "pods", self.reconcile, queue=WorkQueue(longest=longest)
+        )
+        self._pulls: Pulls[Item] = Pulls(runner.image, self.reconciler.add, longest=longest)
         self._pods.listen(self._changed)
 
     async def run(self) -> None:
-        """Follow the pods that run, until cancelled. They outlive that."""
+        """Follow the pods that run, and fetch images, until cancelled. Pods outlive that."""
         await self._pods.wait_synced()
         here = {obj["metadata"]["uid"] for obj in self._pods.all()}
         for uid in self._runner.known():
             if uid not in here:  # it went while there was no agent
                 self.reconciler.add(Item(Key(kinds.DEFAULT_NAMESPACE, uid), uid))
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pulls.run(), name="images")
             while True:
                 item = await self._to_follow.get()
                 tasks.create_task(self._follow(item), name=f"pod {item.key}")
@@ -123,30 +156,30 @@ class PodReconciler:
         """Reconcile a pod."""
         raw = self._pods.get(item.key)
         if raw is None or raw["metadata"]["uid"] != item.uid:
+            self._pulls.forget(item)
             await self._runner.remove(item.uid)
             return None
         pod = read(raw, Pod)
         if pod.spec.node_name != self._node:
             return None
-        if pod.metadata.deleting:
-            return await self._end(item, pod)
-        if pod.has_ended:
-            return None
+        if pod.metadata.deleting or pod.has_ended:
+            self._pulls.forget(item)
+            return await self._end(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
             return None  # there is news of that
-        left = self._time_left(pod)
+        now = self._clock.now()
+        left = _time_left(pod, now)
+        overdue = left is not None and left <= 0
         state = self._runner.state(item.uid)
-        if state is None:
-            if left is not None and left <= 0:
-                why = "Pod was active on the node longer than the specified deadline"
-                now = self._clock.now()
-                await self._report(pod, raw, podstatus.refused(raw, now, "DeadlineExceeded", why))
-                return None
+        if state is None and not overdue:
             state = await self._begin(item, pod, raw)
             if state is None:
                 return left
-        overdue = left is not None and left <= 0
+        self._pulls.forget(item)
+        if state is None:
+            await self._report(pod, raw, podstatus.overdue(raw, now))
+            return None
         if state.alive:
             self._want_followed(item)
             address = self._runner.address(item.uid) or ""
@@ -154,22 +187,27 @@ class PodReconciler:
             if overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
-        now = self._clock.now()
-        found = podstatus.told(raw, state, now, addresses, overdue=overdue)
+        found = podstatus.told(raw, state, self._clock.now(), addresses, overdue=overdue)
         await self._report(pod, raw, found)
         return None if overdue else left
 
     async def _begin(self, item: Item, pod: Pod, raw: Object) -> PodState | None:
-        """Begin a pod; None where it never will, which is told then."""
+        """Begin a pod; None where it has not, and the reason is told."""
         now = self._clock.now()
         try:
-            images = {each: await self._runner.image(each) for each in podplans.images_of(raw)}
+            images = self._pulls.images(item, podplans.images_of(raw))
         except NodeTrouble as trouble:
             await self._report(pod, raw, podstatus.waiting(raw, now, "ErrImagePull", str(trouble)))
-            raise
+            return None  # it is tried again, and there is news of that
+        if images is None:
+            await self._report(pod, raw, podstatus.waiting(raw, now, "Pulling", _PULLING))
+            return None  # there is news of their end
         space = pod.metadata.namespace
         maps = await self._named(kinds.CONFIG_MAP, space, podplans.config_maps_of(raw))
         secrets = await self._named(kinds.SECRET, space, podplans.secrets_of(raw))
+
+        # Not in `make`, which may be in a thread. What is news later is told when it has begun.
+        siblings = self._alike(raw)
 
         def make(address: str) -> Object:
             found = Found(
@@ -179,22 +217,23 @@ class PodReconciler:
                 address=address,
                 host_address=self._runner.host_address,
             )
-            hosts = podstatus.hosts(raw, address, self._alike(raw))
+            hosts = podstatus.hosts(raw, address, siblings)
             return {**podplans.plan(raw, found), "hosts": hosts}
 
         try:
             await self._runner.start(item.uid, make)
         except Unfit as unfit:
             await self._report(pod, raw, podstatus.refused(raw, now, "Unfit", str(unfit)))
+            self._pulls.forget(item)
             return None
         except Missing as missing:
             why = podstatus.waiting(raw, now, "CreateContainerConfigError", str(missing))
             await self._report(pod, raw, why)
-            raise NodeTrouble(str(missing)) from missing
+            raise NotBegun(str(missing)) from missing
         except NodeTrouble as trouble:
             why = podstatus.waiting(raw, now, "CreatePodSandboxError", str(trouble))
             await self._report(pod, raw, why)
-            raise
+            raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
         return self._runner.state(item.uid)
 
     async def _end(self, item: Item, pod: Pod) -> float | None:
@@ -225,12 +264,6 @@ class PodReconciler:
         if any(known.get(name) != value for name, value in status.items()):
             await perform(self._client, [reports.status(kinds.POD, pod.metadata, status)])
 
-    def _time_left(self, pod: Pod) -> float | None:
-        limit, began = pod.spec.active_deadline_seconds, pod.status.start_time
-        if limit is None or began is None:
-            return None
-        return parse_rfc3339(began) + limit - self._clock.now()
-
     def _alike(self, raw: Object) -> list[Object]:
         """Return the pods that are in the subdomain of one."""
         return [
@@ -240,9 +273,24 @@ class PodReconciler:
         ]
 
     def _changed(self, obj: Object) -> None:
-        for each in (obj, *self._alike(obj)):
-            if (each.get("spec") or {}).get("nodeName") == self._node:
-                self.reconciler.add(Item(key_of(each), each["metadata"]["uid"]))
+        key, before = key_of(obj), self._seen.get(key_of(obj))
+        now = None if self._pods.get(key) is None else _seen(obj)
+        if now is None:
+            self._seen.pop(key, None)
+        else:
+            self._seen[key] = now
+        if self._is_here(obj) and (now is None or before is None or now.own != before.own):
+            self._add(obj)
+        if (before.to_siblings if before else {}) != (now.to_siblings if now else {}):
+            for each in self._alike(obj):
+                if self._is_here(each):
+                    self._add(each)
+
+    def _is_here(self, obj: Object) -> bool:
+        return bool((obj.get("spec") or {}).get("nodeName") == self._node)
+
+    def _add(self, obj: Object) -> None:
+        self.reconciler.add(Item(key_of(obj), obj["metadata"]["uid"]))
 
     def _want_followed(self, item: Item) -> None:
         if item not in self._followed:
@@ -270,3 +318,22 @@ def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
         patch={"metadata": {"finalizers": [*finalizers] or None}},
         resource_version=pod.metadata.resource_version,
     )
+
+
+def _seen(obj: Object) -> _Seen:
+    meta = obj["metadata"]
+    own = {
+        "uid": meta["uid"],
+        "deletionTimestamp": meta.get("deletionTimestamp"),
+        "finalizers": meta.get("finalizers"),
+        "spec": obj.get("spec"),
+    }
+    return _Seen(own, podstatus.known_to_siblings(obj))
+
+
+def _time_left(pod: Pod, now: float) -> float | None:
+    """Return for how long a pod may run yet; it begins now, if it has not."""
+    limit, began = pod.spec.active_deadline_seconds, pod.status.start_time
+    if limit is None:
+        return None
+    return limit if began is None else parse_rfc3339(began) + limit - now

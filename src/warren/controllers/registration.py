@@ -4,69 +4,55 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from warren.base.clock import Clock
-from warren.base.errors import WarrenError
-from warren.base.objects import Change, Create, Key, Object
-from warren.base.times import rfc3339
-from warren.dws import kinds
+from warren.base.objects import Key, Object, key_of
+from warren.dws import kinds, nodestatus
 from warren.kube.client import Client
+from warren.kube.informer import Informers
 from warren.kube.perform import perform
-
-log = structlog.get_logger()
-
-_AGAIN: Final = 2.0
-"""Seconds after which an agent tries again."""
+from warren.kube.runtime import Reconciler
 
 _UNABLE: Final = 10.0
-"""Seconds after which it looks again whether pods can be run."""
+"""Seconds after which it is looked again whether pods can be run: what hinders may pass."""
 
 
-async def register(
-    client: Client,
-    clock: Clock,
-    name: str,
-    address: str,
-    unable: Callable[[], Awaitable[str | None]],
-) -> None:
-    """Make the Node of a rabbit, and return when it says that pods are run there.
+class NodeRegistration:
+    """Keeps the Node of a rabbit there, saying what its agent says."""
 
-    Until then it says why not, which `unable` tells, and is asked again: what hinders may pass.
-    """
-    made = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}, "spec": {}}
-    told: str | None = None
-    while True:
-        why_not = await unable() or ""
-        status = Change(
-            kind=kinds.NODE,
-            key=Key("", name),
-            patch={"status": _status(clock, name, address, why_not)},
-            status=True,
-        )
-        try:
-            if why_not != told:
-                await perform(client, [Create(kind=kinds.NODE, object=made), status])
-                told = why_not
-            if not why_not:
-                return
-        except WarrenError as error:
-            log.info("node not registered", node=name, reason=str(error))
-        await asyncio.sleep(_AGAIN if told != why_not else _UNABLE)
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        name: str,
+        address: str,
+        unable: Callable[[], Awaitable[str | None]],
+    ) -> None:
+        """`unable` returns why no pods can be run; None if they can."""
+        self._client = client
+        self._clock = clock
+        self._key = Key("", name)
+        self._address = address
+        self._unable = unable
+        self._nodes = informers.of(kinds.NODE)
+        self.able = asyncio.Event()
+        """Set when pods can be run, from then on."""
+        self.reconciler: Reconciler[Key] = Reconciler("node", self.reconcile, workers=1)
+        self.reconciler.add(self._key)
+        self._nodes.listen(self._changed)
 
+    async def reconcile(self, key: Key) -> float | None:
+        """Make the Node if it is not there, and have it say what is so."""
+        why_not = await self._unable()
+        node = self._nodes.get(key)
+        if node is None or not nodestatus.is_told(node, self._address, why_not):
+            status = nodestatus.told(key.name, self._address, why_not, self._clock.now())
+            await perform(self._client, [nodestatus.made(key.name), status])
+        if why_not is not None:
+            return _UNABLE
+        self.able.set()
+        return None
 
-def _status(clock: Clock, name: str, address: str, why_not: str) -> Object:
-    ready = {
-        "type": "Ready",
-        "status": "False" if why_not else "True",
-        "reason": "NotAble" if why_not else "Able",
-        "message": why_not or "pods are run here",
-        "lastTransitionTime": rfc3339(clock.now()),
-    }
-    return {
-        "conditions": [ready],
-        "addresses": [
-            {"type": "InternalIP", "address": address},
-            {"type": "Hostname", "address": name},
-        ],
-    }
+    def _changed(self, obj: Object) -> None:
+        if key_of(obj) == self._key:
+            self.reconciler.add(self._key)

@@ -12,7 +12,7 @@ from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import RabbitReconciler
 from warren.controllers.pods import PodReconciler, Runner
-from warren.controllers.registration import register
+from warren.controllers.registration import NodeRegistration
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.dws import podstatus
 from warren.kube.client import Client
@@ -60,7 +60,18 @@ def agent(
 
 async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:
     """Run the pods of a node, as soon as that is possible."""
-    await register(client, clock, node, runner.host_address, runner.unable)
+    nodes = Informers(client)
+    registration = NodeRegistration(client, nodes, clock, node, runner.host_address, runner.unable)
+    parts = {"informers": nodes.run, **synced(nodes, [registration.reconciler])}
+
+    async def run_pods() -> None:
+        await registration.able.wait()
+        await _run_pods(client, clock, node, runner)
+
+    await System(parts={**parts, "pods": run_pods}).run()
+
+
+async def _run_pods(client: Client, clock: Clock, node: str, runner: Runner) -> None:
     informers = Informers(client, indexes={"subdomain": podstatus.subdomain_of})
     pods = PodReconciler(client, informers, runner, clock, node)
     parts = {"informers": informers.run, "followers": pods.run}

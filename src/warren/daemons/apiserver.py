@@ -14,6 +14,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.batchjobs import JobController
+from warren.controllers.nodelife import NodeLifeController
 from warren.daemons import cluster, roles, users
 from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.profileadmission import ProfileAdmission
@@ -102,6 +103,7 @@ async def run(
             tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")
             if not plain:
                 tasks.create_task(run_jobs(LocalClient(embedded.store), clock), name="jobs")
+                tasks.create_task(run_nodes(LocalClient(embedded.store), clock), name="nodes")
             ready()
 
 
@@ -109,6 +111,14 @@ async def run_jobs(client: Client, clock: Clock) -> None:
     """Make the pods of batch Jobs, until cancelled."""
     informers = Informers(client, indexes={"job": jobpods.job_of})
     controller = JobController(client, informers, clock)
+    parts = {"informers": informers.run, **synced(informers, [controller.reconciler])}
+    await System(parts=parts).run()
+
+
+async def run_nodes(client: Client, clock: Clock) -> None:
+    """Say of Nodes whose agents are not heard of that they are not, until cancelled."""
+    informers = Informers(client)
+    controller = NodeLifeController(client, informers, clock)
     parts = {"informers": informers.run, **synced(informers, [controller.reconciler])}
     await System(parts=parts).run()
 

@@ -80,7 +80,8 @@ def _node(rabbit: str) -> Iterator[Object]:
         "metadata": meta,
         "rules": [
             # A creation cannot be held to a name: the name is not known where it is authorized.
-            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["create"]},
+            # All are watched, for there are few, and their news is rare.
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["create", "list", "watch"]},
             {
                 "apiGroups": [""],
                 "resources": ["nodes/status"],

@@ -275,6 +275,33 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
             except UserMistake as error:
                 yield ProfileMistake(f"{path}.minimumCapacity", str(error).removesuffix("."))
 
+    yield from _nested_storages(profile.data.storages)
+
+
+def _nested_storages(storages: Sequence[StorageNeed]) -> Iterator[ProfileMistake]:
+    for index, each in enumerate(storages):
+        for other in storages:
+            if _may_be_indexed(other) and _is_below(each.place, other.place):
+                path = f"data.storages[{index}].mountPath"
+                yield ProfileMistake(path, _below(each.place, other.place))
+
+
+def _may_be_indexed(storage: StorageNeed) -> bool:
+    """Return whether it may have a directory for each compute node: nothing else fits in there."""
+    return not storage.name.startswith(GLOBAL)
+
+
+def _is_below(path: str, place: str) -> bool:
+    words, above = path.rstrip("/").split("/"), place.rstrip("/").split("/")
+    return bool(place) and len(words) > len(above) and words[: len(above)] == above
+
+
+def _below(path: str, place: str) -> str:
+    return (
+        f"{path!r} is below the storage at {place!r}, which may have a directory for each compute "
+        "node and nothing else: choose another place"
+    )
+
 
 def _is_place(path: str) -> bool:
     words = path.rstrip("/").split("/")
@@ -317,11 +344,17 @@ def _pod(
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(_objects(pod.get(kind))):
             where = f"{path}.{kind}[{index}]"
-            yield from _container(where, container, volumes | own | {CONFIG}, offload=offload)
+            known = volumes | own | {CONFIG}
+            yield from _container(where, container, known, profile.data.storages, offload=offload)
 
 
 def _container(
-    path: str, container: Mapping[str, Any], volumes: set[str], *, offload: bool
+    path: str,
+    container: Mapping[str, Any],
+    volumes: set[str],
+    storages: Sequence[StorageNeed],
+    *,
+    offload: bool,
 ) -> Iterator[ProfileMistake]:
     yield from _unknown(path, container, _CONTAINER, "is set by Warren")
     name = str(container.get("name", ""))
@@ -340,6 +373,25 @@ def _container(
         if mount.get("name") not in volumes:
             why = f"there is no volume {mount.get('name')!r}: add a storage of that name"
             yield ProfileMistake(f"{path}.volumeMounts[{index}].name", why)
+    yield from _nested_mounts(path, _objects(container.get("volumeMounts")), storages)
+
+
+def _nested_mounts(
+    path: str, mounts: Sequence[Mapping[str, Any]], storages: Sequence[StorageNeed]
+) -> Iterator[ProfileMistake]:
+    named = {volume_name(each.name): each for each in storages if _may_be_indexed(each)}
+    own = {mount.get("name") for mount in mounts}
+    places = [each.place for name, each in named.items() if name not in own]
+    # A part of a storage is as the rabbit has it, and no directory of ours.
+    whole = [each for each in mounts if not (each.get("subPath") or each.get("subPathExpr"))]
+    places += [str(each.get("mountPath", "")) for each in whole if each.get("name") in named]
+    for index, mount in enumerate(mounts):
+        where = str(mount.get("mountPath", ""))
+        for place in places:
+            if _is_below(where, place):
+                yield ProfileMistake(
+                    f"{path}.volumeMounts[{index}].mountPath", _below(where, place)
+                )
 
 
 def _unknown(

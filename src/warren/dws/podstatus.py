@@ -38,6 +38,11 @@ def refused(pod: Object, now: float, reason: str, message: str) -> Object:
     }
 
 
+def overdue(pod: Object, now: float) -> Object:
+    """Return the status of a pod whose time was over before it could begin."""
+    return refused(pod, now, "DeadlineExceeded", _OVERDUE)
+
+
 def told(
     pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, overdue: bool
 ) -> Object:
@@ -154,13 +159,21 @@ def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
     searches = (pod["spec"].get("dnsConfig") or {}).get("searches") or ()
     known = {_names(pod, searches): address}
     for each in siblings:
-        status = each.get("status") or {}
-        other = None if status.get("phase") in (SUCCEEDED, FAILED) else status.get("podIP")
-        if other and each["metadata"].get("uid") != pod["metadata"].get("uid"):
-            known.setdefault(_names(each, searches), other)
+        found = known_to_siblings(each)
+        if found and each["metadata"].get("uid") != pod["metadata"].get("uid"):
+            known.setdefault(_names(each, searches), found["address"])
     lines += sorted(f"{where} {' '.join(names)}" for names, where in known.items() if names)
     lines.append(f"{address} {pod['spec'].get('hostname') or pod['metadata']['name']}")
     return "\n".join([*lines, ""])
+
+
+def known_to_siblings(pod: Object) -> Object:
+    """Return all of a pod that `hosts` tells those of its subdomain; nothing where it does not."""
+    spec, status = pod["spec"], pod.get("status") or {}
+    address = None if status.get("phase") in (SUCCEEDED, FAILED) else status.get("podIP")
+    if not (address and spec.get("hostname") and spec.get("subdomain")):
+        return {}
+    return {"hostname": spec["hostname"], "subdomain": spec["subdomain"], "address": address}
 
 
 def subdomain_of(obj: Object) -> Sequence[str]:

@@ -83,11 +83,18 @@ class WorkQueue(Generic[K]):
     and brings others back after a delay."""
 
     def __init__(
-        self, budget: Budget | None = None, chance: Callable[[], float] = random.random
+        self,
+        budget: Budget | None = None,
+        chance: Callable[[], float] = random.random,
+        longest: float = LONGEST,
     ) -> None:
-        """`budget` is that of all retries together; `chance` gives luck from 0 to 1."""
+        """`budget` is that of all retries together; `chance` gives luck from 0 to 1.
+
+        Failures put a key off for `longest` seconds at most, unless they ask for more.
+        """
         self._budget = budget or Budget()
         self._chance = chance
+        self._longest = longest
         self._waiting: OrderedDict[K, float] = OrderedDict()
         """Keys in line, and since when."""
         self._working: dict[K, float] = {}
@@ -144,7 +151,7 @@ class WorkQueue(Generic[K]):
         A `free` one is not counted by the budget.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = backoff(delay, failures, self._chance())
+        delay = backoff(delay, failures, self._chance(), self._longest)
         self._put_off(key, delay, self._again_at_once if free else self._again_by_budget)
 
     def succeeded(self, key: K) -> None:

@@ -7,11 +7,11 @@ that a tag that is moved is seen, and is whole or not there.
 """
 
 import asyncio
-import fcntl
 import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,15 @@ from warren.node.threads import in_thread
 _PULL_SECONDS: Final = 600.0
 _UNPACK_SECONDS: Final = 300.0
 
+_AT_ONCE: Final = 4
+"""How many images are fetched or unpacked at a time."""
+
 _REFERENCE: Final = re.compile(
     r"(?P<name>[a-z0-9]+(?:[._:/-]+[a-zA-Z0-9]+)*?)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
 )
+_OWNER: Final = re.compile(r"\.(\d+)-.*")
+"""The name of a directory in which a process unpacks."""
+
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -41,21 +47,22 @@ class Images:
         """`directory` is for what is fetched and unpacked, `library` is the admin's own."""
         self._directory = directory
         self._library = library
-        self._finding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Locks by name: one layout is written to once at a time."""
+        self._working = asyncio.Semaphore(_AT_ONCE)
 
     async def find(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be. Raises NodeTrouble."""
         name, tag = _split(reference)
-        async with self._finding.setdefault(name, asyncio.Lock()):
-            try:
-                layout = await self._layout(name, tag)
-                manifest, digest = await in_thread(_manifest, layout, tag)
-                config = await in_thread(_blob, layout, manifest["config"]["digest"])
-                bundle = self._directory / "unpacked" / digest
-                if not bundle.exists():
-                    await self._unpack(layout, tag, bundle)
-            except (OSError, ValueError, KeyError) as error:
-                raise NodeTrouble(f"the image {reference} cannot be read: {error!r}") from error
+        try:
+            layout = await self._layout(name, tag)
+            manifest, digest = await in_thread(_manifest, layout, tag)
+            config = await in_thread(_blob, layout, manifest["config"]["digest"])
+            bundle = self._directory / "unpacked" / digest
+            if not await in_thread(bundle.exists):
+                await self._unpack(layout, tag, bundle)
+        except (OSError, ValueError, KeyError) as error:
+            raise NodeTrouble(f"the image {reference} cannot be read: {error!r}") from error
         return _described(bundle / "rootfs", config.get("config") or {})
 
     async def _layout(self, name: str, tag: str) -> Path:
@@ -64,35 +71,60 @@ class Images:
         if await in_thread(_has, own, tag):
             return own
         fetched = self._directory / "fetched" / name
-        if not await in_thread(_has, fetched, tag):
-            fetched.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                await commands.run(
-                    ["skopeo", "copy", "--quiet", f"docker://{name}:{tag}", f"oci:{fetched}:{tag}"],
-                    seconds=_PULL_SECONDS,
-                )
-            except NodeTrouble as trouble:
-                raise NodeTrouble(
-                    f"there is no image {name}:{tag} in {self._library}, and it cannot be fetched: "
-                    f"{trouble}"
-                ) from trouble
+        if await in_thread(_has, fetched, tag):
+            return fetched
+        async with self._fetching.setdefault(name, asyncio.Lock()), self._working:
+            if not await in_thread(_has, fetched, tag):
+                await self._fetch(name, tag, fetched)
         return fetched
 
-    async def _unpack(self, layout: Path, tag: str, bundle: Path) -> None:
-        bundle.parent.mkdir(parents=True, exist_ok=True)
-        # Agents of other rabbits may want the same one now.
-        with (bundle.parent / f".{bundle.name}.lock").open("wb") as lock:
-            await in_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-            if await in_thread(bundle.exists):
-                return
-            unfinished = bundle.parent / f".{bundle.name}"
-            await in_thread(shutil.rmtree, unfinished, ignore_errors=True)
-            rootless = ["--rootless"] if os.geteuid() != 0 else []
+    async def _fetch(self, name: str, tag: str, layout: Path) -> None:
+        await in_thread(layout.parent.mkdir, parents=True, exist_ok=True)
+        try:
             await commands.run(
-                ["umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(unfinished)],
-                seconds=_UNPACK_SECONDS,
+                ["skopeo", "copy", "--quiet", f"docker://{name}:{tag}", f"oci:{layout}:{tag}"],
+                seconds=_PULL_SECONDS,
             )
-            unfinished.rename(bundle)
+        except NodeTrouble as trouble:
+            raise NodeTrouble(
+                f"there is no image {name}:{tag} in {self._library}, and it cannot be fetched: "
+                f"{trouble}"
+            ) from trouble
+
+    async def _unpack(self, layout: Path, tag: str, bundle: Path) -> None:
+        """Unpack an image, which others may do as well: the first to have it whole gives it."""
+        async with self._working:
+            own = await in_thread(_own_directory, bundle.parent)
+            try:
+                rootless = ["--rootless"] if os.geteuid() != 0 else []
+                unpacked = own / "bundle"
+                await commands.run(
+                    ["umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(unpacked)],
+                    seconds=_UNPACK_SECONDS,
+                )
+                await in_thread(_renamed, unpacked, bundle)
+            finally:
+                await in_thread(shutil.rmtree, own, ignore_errors=True)
+
+
+def _own_directory(place: Path) -> Path:
+    """Make a directory that is this process's, and remove those of processes that have ended."""
+    place.mkdir(parents=True, exist_ok=True)
+    for each in place.glob(".*"):
+        owner = _OWNER.fullmatch(each.name)
+        # A number that another process has by now keeps its directory there until later.
+        if owner is not None and not Path(f"/proc/{owner[1]}").exists():
+            shutil.rmtree(each, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=place))
+
+
+def _renamed(unpacked: Path, bundle: Path) -> None:
+    try:
+        unpacked.rename(bundle)
+    except OSError:
+        # One that has files in it takes no other's place (rename(2)): it was there first.
+        if not bundle.exists():
+            raise
 
 
 def _split(reference: str) -> tuple[str, str]:

@@ -81,7 +81,8 @@ class Pods:
         self._number = number
         self._network = network
         self._rabbit = rabbit
-        self._starting = asyncio.Lock()
+        self._choosing = asyncio.Lock()
+        """No address is given twice: it is chosen and written down before the next one."""
 
     async def unable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
@@ -128,21 +129,22 @@ class Pods:
 
     async def start(self, uid: str, make: Callable[[str], Object]) -> None:
         """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
-        async with self._starting:
-            if self.state(uid) is not None:
-                return
-            network = await self._network.ensure()
-            rabbit = None if self._rabbit is None else await self._rabbit.ensure()
-            place = self._place(uid)
-            if _holds(place / "lock") is not None:
-                raise NodeTrouble("the pod takes long to begin: it is waited for")
+        # Two are never at work on one pod: who calls sees to that.
+        if self.state(uid) is not None:
+            return
+        network = await self._network.ensure()
+        rabbit = None if self._rabbit is None else await self._rabbit.ensure()
+        place = self._place(uid)
+        if _holds(place / "lock") is not None:
+            raise NodeTrouble("the pod takes long to begin: it is waited for")
+        async with self._choosing:
             await in_thread(self._plan, place, make)
-            bwrap = shutil.which("bwrap")
-            if bwrap is None:
-                raise NodeTrouble("bwrap cannot be run: it is not there")
-            machine = {"network": network, "rabbit": rabbit, "bwrap": bwrap}
-            await in_thread(_written, place, "machine.json", json.dumps(machine))
-            await self._begin(uid)
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
+            raise NodeTrouble("bwrap cannot be run: it is not there")
+        machine = {"network": network, "rabbit": rabbit, "bwrap": bwrap}
+        await in_thread(_written, place, "machine.json", json.dumps(machine))
+        await self._begin(uid)
 
     def _plan(self, place: Path, make: Callable[[str], Object]) -> None:
         """Have a pod's address and plan in its directory, where they have been told to others."""

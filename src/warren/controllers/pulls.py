@@ -1,0 +1,119 @@
+"""Images that pods wait for: each is fetched by one task, beside the reconciles of the pods."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import structlog
+
+from warren.dws.node import NodeTrouble
+from warren.dws.podplans import Image
+from warren.kube.queue import backoff
+
+log = structlog.get_logger()
+
+K = TypeVar("K", bound=Hashable)
+
+_AGAIN: Final = 1.0
+"""Seconds after which an image that could not be had is asked for again, at first."""
+
+
+class NotPulled(NodeTrouble):
+    """An image cannot be had, as of now. It is asked for again."""
+
+
+@dataclass
+class _Wanted(Generic[K]):
+    """An image that is waited for."""
+
+    by: set[K] = field(default_factory=set)
+    trouble: str | None = None
+    """Why the last try has failed."""
+
+
+class Pulls(Generic[K]):
+    """Fetches images for as long as they are waited for, and tries again after failures."""
+
+    def __init__(
+        self,
+        fetch: Callable[[str], Awaitable[Image]],
+        news: Callable[[K], None],
+        *,
+        longest: float,
+    ) -> None:
+        """`fetch` raises NodeTrouble, and is asked again after `longest` seconds at most.
+
+        `news` is told those that wait, when a try has ended.
+        """
+        self._fetch = fetch
+        self._news = news
+        self._longest = longest
+        self._wanted: dict[str, _Wanted[K]] = {}
+        self._found: dict[K, dict[str, Image]] = {}
+        self._pulling: set[str] = set()
+        """The images that have a task, or will."""
+        self._to_pull: asyncio.Queue[str] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                reference = await self._to_pull.get()
+                tasks.create_task(self._pull(reference), name=f"image {reference}")
+
+    def images(self, key: K, references: Iterable[str]) -> Mapping[str, Image] | None:
+        """Return images, once all of them are there; None while they are fetched.
+
+        Until `forget`, `key` waits for them. Raises NotPulled where one cannot be had now.
+        """
+        found = self._found.setdefault(key, {})
+        missing = [each for each in references if each not in found]
+        for reference in missing:
+            self._wanted.setdefault(reference, _Wanted()).by.add(key)
+            if reference not in self._pulling:
+                self._pulling.add(reference)
+                self._to_pull.put_nowait(reference)
+        for reference in missing:
+            trouble = self._wanted[reference].trouble
+            if trouble is not None:
+                raise NotPulled(trouble)
+        return None if missing else found
+
+    def forget(self, key: K) -> None:
+        """Wait for no images any more."""
+        found = self._found.pop(key, None)
+        if found is None:
+            return
+        for reference, wanted in list(self._wanted.items()):
+            wanted.by.discard(key)
+            if not wanted.by:
+                del self._wanted[reference]
+
+    async def _pull(self, reference: str) -> None:
+        failures = 0
+        while reference in self._wanted:
+            try:
+                image = await self._fetch(reference)
+            except (NodeTrouble, OSError, ValueError) as trouble:
+                # One image's trouble, of whatever kind, is not that of the others.
+                failures += 1
+                log.info("image not fetched", image=reference, reason=str(trouble))
+                if reference in self._wanted:
+                    self._wanted[reference].trouble = str(trouble)
+                    self._tell(self._wanted[reference])
+                await asyncio.sleep(backoff(_AGAIN, failures, random.random(), self._longest))
+            else:
+                self._give(reference, image)
+        self._pulling.discard(reference)
+
+    def _give(self, reference: str, image: Image) -> None:
+        wanted: _Wanted[K] = self._wanted.pop(reference, _Wanted())
+        for key in wanted.by:
+            self._found[key][reference] = image
+        self._tell(wanted)
+
+    def _tell(self, wanted: _Wanted[K]) -> None:
+        for key in wanted.by:
+            self._news(key)
