@@ -158,7 +158,6 @@ class _Made:
             "jobs": self._jobs.run,
             "conductor": self.leading.run,
             "system status": SystemStatus(self._client, OnlineNodes(self._handle)).run,
-            "Fluxion": self._fluxion.run,
             "flash": self._follow_flash,
             "configuration": self._follow_configuration,
         }
@@ -175,15 +174,21 @@ class _Made:
 
     async def _follow_flash(self) -> None:
         await self._jobs.wait_synced()  # whose resources count for their storage
-        await health.follow(
-            self._storages,
-            self._taken,
-            BINDING,
-            self._fluxion,
-            Drainer(self._handle),
-            self._drains,
-            self._policy_listeners.append,
-        )
+        await self._taken.wait_synced()
+        await self._storages.wait_synced()
+        async with asyncio.TaskGroup() as tasks:
+            following = health.follow(
+                self._storages,
+                self._taken,
+                BINDING,
+                self._fluxion,
+                Drainer(self._handle),
+                self._drains,
+                self._policy_listeners.append,
+            )
+            tasks.create_task(following)
+            # Second: Fluxion is told of no rabbit before it is known what is to be of it.
+            tasks.create_task(self._fluxion.run())
 
     def _drains(self) -> Policy:
         return Policy(

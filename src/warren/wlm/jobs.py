@@ -10,7 +10,7 @@ import errno
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -64,6 +64,8 @@ class _Known:
     r: Mapping[str, Any] | None = None
     view: Job | None = None
     """The job as the conductor sees it, once it was looked at; None again after news."""
+    raised: set[tuple[str, str]] = field(default_factory=set)
+    """The exceptions that it was told to have, of which there may be no news yet."""
 
 
 class Rules(Protocol):
@@ -263,9 +265,13 @@ class FluxJobs:
             # The plugin waits for an answer, and raises the exception that fits its question.
             self.passed(job.id, note)
             return
-        await self._ask_about(
-            "job-manager.raise", {"id": job.id, "type": type, "severity": severity, "note": note}
-        )
+        known = self._known.get(job.id)
+        raised = set[tuple[str, str]]() if known is None else known.raised
+        if (type, note) in raised:
+            return
+        request = {"id": job.id, "type": type, "severity": severity, "note": note}
+        await self._ask_about("job-manager.raise", request)
+        raised.add((type, note))
 
     async def note(self, job: Job, key: str, value: Any) -> None:
         kept = f"{fluid.kvs(job.id)}.{key}"
