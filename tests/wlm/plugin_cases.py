@@ -669,12 +669,13 @@ async def play(case: Case, driver: Driver, requests: Sequence[str]) -> None:
     await driver.until("clean")
     log = await driver.log()
 
-    assert [said for name, context in log if (said := told(name, context))] == list(case.events)
+    events = [said for name, context in log if (said := told(name, context))]
+    assert events == list(case.events), log
     updates = [dict(context) for name, context in log if name == "jobspec-update"]
     wanted = {f"attributes.system.{key}": value for key, value in case.updates.items()}
-    assert updates in ([], [{"resources": list(driver.resources()), **wanted}])
+    assert updates in ([], [{"resources": list(driver.resources()), **wanted}]), updates
     asked = await driver.requests()
-    assert [said for said, _ in groupby(request(*each) for each in asked)] == list(requests)
+    assert [said for said, _ in groupby(request(*each) for each in asked)] == list(requests), asked
     for method, payload in asked:
         if method == "create":
             assert case.created.items() <= payload.items()
