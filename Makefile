@@ -1,6 +1,7 @@
 # make demo    set up, and run one rabbit job through its whole life
 # make test    set up, and run the tests
 # make test-all   the same, and what is long goes further: about an hour on two CPUs
+# make test-flux   the plugins in plugins/flux, in a real Flux; ARGS="-k epilog" for some
 # make test-kube KUBECONFIG=FILE   run the client contract tests against a real cluster
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
@@ -15,7 +16,7 @@ ONLY ?= .
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
-.PHONY: demo test test-all test-kube check bench crash mutants docs clean
+.PHONY: demo test test-all test-flux test-kube check bench crash mutants docs clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
@@ -26,6 +27,12 @@ test: $(VENV)/.dev
 test-all:
 	@echo 'Loads, soaks and fault schedules at full length: about an hour on two CPUs.'
 	WARREN_TEST_ALL=1 $(MAKE) test
+
+# The tests build the plugins for themselves; what they need is said here, where they would skip.
+test-flux: $(VENV)/.dev
+	@command -v flux >/dev/null || { echo 'flux is not installed, or not on the PATH' >&2; exit 2; }
+	@$(MAKE) -s -C plugins/flux
+	$(BIN)/pytest tests/flux $(ARGS)
 
 # What clients are promised, told to every cluster. It works in namespaces and API groups of its
 # own, and fails if it cannot take them away again.

@@ -129,7 +129,8 @@ class DwsPlugin:
             failure_tolerance=system.get("dw_failure_tolerance", 0),
         )
 
-    def _send(self, method: str, message: Any, exception: str) -> None:
+    def _send(self, method: str, message: Any, exception: str | None = None) -> None:
+        """Ask something of the conductor; a refusal raises the exception, if there is one."""
         job = JobId(message.jobid)
 
         def answered(answer: Payload | RpcError) -> None:
@@ -144,7 +145,11 @@ class DwsPlugin:
                     "the conductor's answer is not understood", method=method, reason=str(error)
                 )
                 return
-            if not reply.success and self._tap.foreseen(job) is not None:
+            if reply.success:
+                return
+            if exception is None:
+                log.warning("the conductor has refused", method=method, reason=reply.errstr)
+            elif self._tap.foreseen(job) is not None:
                 note = f"DWS workflow interactions failed: {reply.errstr}"
                 self._tap.raise_exception(job, exception, 0, note)
 
@@ -157,10 +162,11 @@ class DwsPlugin:
         if latest.severity != 0 or EPILOG not in job.epilogs:
             return
         if latest.type == EPILOG_TIMEOUT and latest.is_of(self._owner):
-            self._send("abort", codec.OfJob(jobid=job.id), EPILOG)
+            self._send("abort", codec.OfJob(jobid=job.id))
             self._tap.epilog_finish(job.id, EPILOG, 1)
         else:
-            self._send("teardown", codec.OfJob(jobid=job.id), EPILOG)
+            # Its refusal is no exception, which would be the next reason to ask for it.
+            self._send("teardown", codec.OfJob(jobid=job.id))
 
     # What the conductor asks. All may be repeated: a job that is past it is left alone.
 

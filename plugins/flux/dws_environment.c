@@ -1,0 +1,111 @@
+/* The shell plugin: tells a job's tasks where their storage is.
+ *
+ * For a job with directives it waits for the `dws_environment` event, which the jobtap
+ * plugin posts before the tasks may start. The embedded instance has the same in Python
+ * (src/warren/wlm/embedded/environment.py).
+ */
+#define FLUX_SHELL_PLUGIN_NAME "dws_environment"
+
+#include <errno.h>
+#include <string.h>
+
+#include <flux/core.h>
+#include <flux/shell.h>
+#include <jansson.h>
+
+static int set_variables (flux_shell_t *shell, json_t *variables)
+{
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object (variables)) {
+        shell_log_error ("the event dws_environment has no variables");
+        return -1;
+    }
+    json_object_foreach (variables, name, value) {
+        if (!json_is_string (value)) {
+            shell_log_error ("the event dws_environment gives %s no text", name);
+            return -1;
+        }
+        if (flux_shell_setenvf (shell, 1, name, "%s", json_string_value (value)) < 0) {
+            shell_log_errno ("%s cannot be set", name);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Read an entry: return 1 if there is more to read, 0 if all is set, -1 if it cannot be. */
+static int read_entry (flux_shell_t *shell, const char *text)
+{
+    json_t *entry = json_loads (text, 0, NULL);
+    const char *name = json_string_value (json_object_get (entry, "name"));
+    int rc = 1;
+
+    if (!name) {
+        shell_log_error ("the job's eventlog cannot be read");
+        rc = -1;
+    }
+    else if (strcmp (name, "dws_environment") == 0)
+        rc = set_variables (shell,
+                            json_object_get (json_object_get (entry, "context"), "variables"));
+    else if (strcmp (name, "start") == 0) {
+        /* The event comes before the prolog's end: what is not there now does not come. */
+        shell_log_error ("the job's storage was never made ready: no dws_environment event");
+        rc = -1;
+    }
+    json_decref (entry);
+    return rc;
+}
+
+static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *args, void *arg)
+{
+    flux_shell_t *shell = flux_plugin_get_shell (p);
+    json_int_t id;
+    json_t *directives = NULL;
+    flux_future_t *f;
+    const char *text;
+    int rc = 1;
+
+    (void)topic, (void)args, (void)arg;
+    if (!shell
+        || flux_shell_info_unpack (shell, "{s:I s:{s:{s?{s?o}}}}",
+                                   "jobid", &id,
+                                   "jobspec", "attributes", "system", "dw", &directives) < 0) {
+        shell_log_errno ("the jobspec cannot be read");
+        return -1;
+    }
+    if (!directives)
+        return 0;
+    if (!(f = flux_job_event_watch (flux_shell_get_flux (shell), id, "eventlog", 0))) {
+        shell_log_errno ("the job's eventlog cannot be read");
+        return -1;
+    }
+    while (rc == 1) {
+        if (flux_job_event_watch_get (f, &text) < 0) {
+            if (errno == ENODATA)
+                shell_log_error ("the job's storage was never made ready: no dws_environment event");
+            else
+                shell_log_error ("the job's eventlog cannot be read: %s",
+                                 future_strerror (f, errno));
+            rc = -1;
+            break;
+        }
+        if ((rc = read_entry (shell, text)) == 1)
+            flux_future_reset (f);
+    }
+    if (errno != ENODATA)
+        flux_job_event_watch_cancel (f);
+    flux_future_destroy (f);
+    return rc;
+}
+
+int flux_plugin_init (flux_plugin_t *p)
+{
+    const struct flux_plugin_handler handlers[] = {
+        { "shell.init", shell_init, NULL },
+        { 0 },
+    };
+
+    return flux_plugin_register (p, FLUX_SHELL_PLUGIN_NAME, handlers);
+}

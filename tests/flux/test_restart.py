@@ -1,0 +1,78 @@
+"""Jobs whose job manager is restarted: what it forgets, their logs tell."""
+
+import asyncio
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from tests.flux.broker import Broker
+from tests.flux.test_jobtap import OWNER, Real, ask
+from tests.wlm.plugin_cases import DIRECTIVE, VARIABLES, WHOLE, request, told
+from warren.rfc import jobspec, signed_request
+
+_AROUND = (
+    *["sched-fluxion-resource", "sched-fluxion-feasibility", "sched-fluxion-qmanager"],
+    *["sched-simple", "job-exec", "job-list", "job-ingest"],
+)
+"""What stands on the job manager, in the order in which it is loaded."""
+
+
+def restart(broker: Broker, plugin: str) -> None:
+    """Restart the job manager, and with it what stands on it."""
+    configuration = {
+        **tomllib.loads((broker.home / "flux.toml").read_text()),
+        "job-manager": {"plugins": [{"load": plugin, "conf": {"retry-interval": 0.1}}]},
+    }
+    listed = {each["name"] for each in broker.rpc("module.list", {})["mods"]}
+    stopped = [each for each in _AROUND if each in listed]
+    new = broker.home / "new.json"
+    new.write_bytes(orjson.dumps(configuration))
+    steps = [f"flux config load <{new}"]
+    # Some end by themselves when the job manager is gone.
+    steps += [f"flux module remove -f {name}" for name in ["job-manager", *stopped]]
+    steps += [f"flux module load {name}" for name in ["job-manager", *stopped]]
+    done = broker.do("run", command=["sh", "-exc", "\n".join(steps)])
+    assert done["status"] == 0, done["said"]
+
+
+def test_jobs_go_on_where_they_were(broker: Broker) -> None:
+    jobs = {name: Real(broker) for name in ("held", "starting", "running", "ending")}
+    jobs["held"].begin()
+    for name, job in jobs.items():
+        test = {"run_duration": "1h" if name == "running" else "0.01s", "reattach_finish": 1}
+        submit(job, {"dw": DIRECTIVE, "exec": {"test": test}})
+        asyncio.run(job.received("create"))
+        if name == "held":
+            continue
+        assert ask(job, "resource-update", exclude=None) is None
+        asyncio.run(job.received("setup"))
+        if name == "starting":
+            continue
+        assert ask(job, "prolog-remove", **VARIABLES) is None
+        asyncio.run(job.until("start"))
+        if name == "ending":
+            asyncio.run(job.received("post_run"))
+
+    restart(broker, str(broker.plugins / "dws-jobtap.so"))
+
+    for job in jobs.values():
+        assert ask(job, "resource-update", exclude=None) is None
+        asyncio.run(job.received("setup"))
+        assert ask(job, "prolog-remove", **VARIABLES) is None
+        asyncio.run(job.received("post_run"))
+        assert ask(job, "epilog-remove") is None
+        asyncio.run(job.until("clean"))
+        log = asyncio.run(job.log())
+        assert [said for each in log if (said := told(*each))] == list(WHOLE)
+        asked = dict.fromkeys(request(*each) for each in asyncio.run(job.requests()))
+        assert list(asked) == ["create", "setup", "post_run ran"]
+    jobs["held"].end()
+
+
+def submit(job: Real, system: Mapping[str, Any]) -> None:
+    job.spec = jobspec.make(["app"], tasks=1, attributes=system)
+    token = signed_request.wrap(orjson.dumps(job.spec), OWNER)
+    wanted = {"J": token, "urgency": 16, "flags": 0}
+    job.job = job.broker.do("submit", request=wanted)["id"]

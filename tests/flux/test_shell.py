@@ -1,0 +1,75 @@
+"""The shell plugin in jobs of a real Flux."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.flux.broker import Broker
+from tests.flux.test_jobtap import OWNER, Real, ask
+from tests.wlm.plugin_cases import DIRECTIVE
+from warren.rfc import jobspec, signed_request
+
+
+class Shells(Real):
+    """A job whose task writes down a variable, with the plugin in its shell."""
+
+    def submit_writing(self, path: Path, system: Mapping[str, Any]) -> None:
+        rc = path.with_suffix(".lua")
+        rc.write_text(f'plugin.load {{ file = "{self.broker.plugins}/dws_environment.so" }}\n')
+        attributes = {**system, "shell": {"options": {"userrc": str(rc)}}}
+        spec = jobspec.make(
+            ["sh", "-c", f'printf "%s" "$DW_JOB_a" >{path}'], tasks=1, attributes=attributes
+        )
+        token = signed_request.wrap(orjson.dumps(spec), OWNER)
+        request = {"J": token, "urgency": 16, "flags": 0}
+        self.job = self.broker.do("submit", request=request)["id"]
+        self.spec = spec
+
+    def status(self) -> int:
+        """Wait until the job is over, and return its status."""
+        asyncio.run(self.until("clean"))
+        statuses = [c["status"] for name, c in asyncio.run(self.log()) if name == "finish"]
+        return int(statuses[0])
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    return tmp_path / "written"
+
+
+def test_tasks_learn_of_their_storage(broker: Broker, written: Path) -> None:
+    job = Shells(broker)
+    job.begin()
+    job.submit_writing(written, {"dw": DIRECTIVE})
+    asyncio.run(job.received("create"))
+    assert ask(job, "resource-update", exclude=None) is None
+    asyncio.run(job.received("setup"))
+    assert ask(job, "prolog-remove", variables={"DW_JOB_a": "/mnt/a %s"}) is None
+    asyncio.run(job.received("post_run"))
+    assert ask(job, "epilog-remove") is None
+
+    assert job.status() == 0
+    assert written.read_text() == "/mnt/a %s"
+    job.end()
+
+
+def test_a_job_without_directives_is_left_alone(broker: Broker, written: Path) -> None:
+    broker.unload()
+    job = Shells(broker)
+    job.submit_writing(written, {})
+    assert job.status() == 0
+    assert written.read_text() == ""
+
+
+def test_a_job_whose_storage_was_never_made_ready_fails(broker: Broker, written: Path) -> None:
+    broker.unload()
+    job = Shells(broker)
+    job.submit_writing(written, {"dw": DIRECTIVE})
+    assert job.status() != 0
+    assert not written.exists()
+    said = broker.do("run", command=["flux", "job", "attach", str(job.job)])["said"]
+    assert "the job's storage was never made ready: no dws_environment event" in said
