@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,10 @@ def test_jobs_wait_for_a_conductor(site: Site) -> None:
     assert fatal(site.over(job)) == []
 
 
+def _has_begun(site: Site, job: str) -> bool:
+    return not {"start", "clean"}.isdisjoint(site.names(job))
+
+
 def test_many_jobs_at_once_get_what_they_need_and_give_it_back(site: Site) -> None:
     """While the plugin is loaded anew, again and again."""
     listed = site.flux(
@@ -156,7 +161,7 @@ def test_many_jobs_at_once_get_what_they_need_and_give_it_back(site: Site) -> No
     ).stdout.split()
     assert len(listed) == 8
     for job in listed[:4]:
-        wait_for(lambda job=job: {"start", "clean"}.intersection(site.names(job)))
+        wait_for(partial(_has_begun, site, job))
         site.load()
     for job in listed:
         assert fatal(site.until(job, "clean")) == []

@@ -527,11 +527,14 @@ def test_a_deletion_waits_for_the_last_finalizer(run: Kubectl) -> None:
     run("create", "-f", run.write("held.yaml", held))
     run("delete", "toy", "held", "--wait=false")
     deleting = run.start("delete", "toy", "held")
+    assert deleting.stdout is not None
+    # It says so when it is accepted, and waits then.
+    assert deleting.stdout.readline().startswith(f'toy.{TOYS} "held" deleted')
     assert "deletionTimestamp" in run.read("toy", "held")["metadata"]
     assert deleting.poll() is None
     run("patch", "toy", "held", "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
-    said, _ = deleting.communicate(timeout=120)
-    assert said.startswith(f'toy.{TOYS} "held" deleted')
+    assert deleting.wait(timeout=120) == 0
+    deleting.stdout.close()
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
