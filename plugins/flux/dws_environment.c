@@ -1,17 +1,27 @@
 /* The shell plugin: tells a job's tasks where their storage is.
  *
  * For a job with directives it waits for the `dws_environment` event, which the jobtap
- * plugin posts before the tasks may start. The embedded instance has the same in Python
+ * plugin posts before the tasks may start. The token of the containers beside the job is in
+ * no event, which would be kept: the shell asks the conductor, who tells it to the job's own
+ * user alone. The embedded instance has the same in Python
  * (src/warren/wlm/embedded/environment.py).
  */
 #define FLUX_SHELL_PLUGIN_NAME "dws_environment"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <flux/core.h>
 #include <flux/shell.h>
 #include <jansson.h>
+
+#define TOKEN "DW_WORKFLOW_TOKEN"
+
+/* Seconds for which a conductor is waited for that is away. */
+static const int token_seconds = 60;
 
 static int set_variables (flux_shell_t *shell, json_t *variables)
 {
@@ -58,6 +68,41 @@ static int read_entry (flux_shell_t *shell, const char *text)
     return rc;
 }
 
+/* Return whether a job has a token. flux-coral2's service has put it into the event. */
+static bool wants_token (flux_shell_t *shell, const json_t *directives)
+{
+    char *text = json_dumps (directives, JSON_ENCODE_ANY);
+    bool wanted = text && strstr (text, "user-container-auth") && strstr (text, "#DW container");
+
+    free (text);
+    return wanted && !flux_shell_getenv (shell, TOKEN);
+}
+
+static int set_token (flux_shell_t *shell, json_int_t id)
+{
+    for (int tries = 0;; tries++) {
+        flux_future_t *f = flux_rpc_pack (flux_shell_get_flux (shell), "dws.token",
+                                          FLUX_NODEID_ANY, 0, "{s:I}", "id", id);
+        const char *token;
+        int rc = -1;
+
+        if (f && flux_rpc_get_unpack (f, "{s:s}", "token", &token) == 0)
+            rc = flux_shell_setenvf (shell, 1, TOKEN, "%s", token);
+        else if (errno == ENOENT)
+            rc = 0; /* the job's Workflow has none */
+        else if (tries < token_seconds
+                 && (errno == ENOSYS || errno == EAGAIN || errno == EHOSTUNREACH))
+            rc = 1; /* the conductor, or its API, is away */
+        else
+            shell_log_error ("no " TOKEN " for the job: %s",
+                             f ? future_strerror (f, errno) : strerror (errno));
+        flux_future_destroy (f);
+        if (rc != 1)
+            return rc;
+        sleep (1);
+    }
+}
+
 static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *args, void *arg)
 {
     flux_shell_t *shell = flux_plugin_get_shell (p);
@@ -97,6 +142,8 @@ static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *a
     if (errno != ENODATA)
         flux_job_event_watch_cancel (f);
     flux_future_destroy (f);
+    if (rc == 0 && wants_token (shell, directives))
+        rc = set_token (shell, id);
     return rc;
 }
 

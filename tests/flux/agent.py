@@ -15,7 +15,7 @@ import flux.constants
 import flux.job
 import flux.kvs
 
-METHODS = ("create", "setup", "post_run", "teardown", "abort")
+METHODS = ("create", "setup", "post_run", "teardown", "abort", "token")
 
 
 class Agent:
@@ -39,7 +39,8 @@ class Agent:
 
     def answer_request(self, handle: Any, watcher: Any, message: Any, argument: Any) -> None:
         method = message.topic.split(".")[1]
-        self.asked.setdefault(message.payload["jobid"], []).append([method, message.payload])
+        if method != "token":
+            self.asked.setdefault(message.payload["jobid"], []).append([method, message.payload])
         answer = self.answers.get(method, {"success": True})
         if "silent" not in answer:
             handle.respond(message, answer)

@@ -17,12 +17,14 @@ from warren.rfc import jobspec, signed_request
 class Shells(Real):
     """A job whose task writes down a variable, with the plugin in its shell."""
 
-    def submit_writing(self, path: Path, system: Mapping[str, Any]) -> None:
+    def submit_writing(
+        self, path: Path, system: Mapping[str, Any], variable: str = "DW_JOB_a"
+    ) -> None:
         rc = path.with_suffix(".lua")
         rc.write_text(f'plugin.load {{ file = "{self.broker.plugins}/dws_environment.so" }}\n')
         attributes = {**system, "shell": {"options": {"userrc": str(rc)}}}
         spec = jobspec.make(
-            ["sh", "-c", f'printf "%s" "$DW_JOB_a" >{path}'], tasks=1, attributes=attributes
+            ["sh", "-c", f'printf "%s" "${variable}" >{path}'], tasks=1, attributes=attributes
         )
         token = signed_request.wrap(orjson.dumps(spec), OWNER)
         request = {"J": token, "urgency": 16, "flags": 0}
@@ -54,6 +56,37 @@ def test_tasks_learn_of_their_storage(broker: Broker, written: Path) -> None:
 
     assert job.status() == 0
     assert written.read_text() == "/mnt/a %s"
+    job.end()
+
+
+AUTH = [f"{DIRECTIVE} requires=user-container-auth", "#DW container name=c profile=p"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "variables", "token"),
+    [
+        ({"token": {"token": "a.b.c"}}, {}, "a.b.c"),
+        # flux-coral2's service puts it into the event, and is not asked.
+        ({"token": {"token": "a.b.c"}}, {"DW_WORKFLOW_TOKEN": "x.y.z"}, "x.y.z"),
+    ],
+)
+def test_tasks_have_the_token_of_the_containers_beside_them(
+    broker: Broker, written: Path, answers: Any, variables: Any, token: str
+) -> None:
+    job = Shells(broker)
+    job.begin()
+    broker.do("answer", answers=answers)
+    job.submit_writing(written, {"dw": AUTH}, "DW_WORKFLOW_TOKEN")
+    asyncio.run(job.received("create"))
+    assert ask(job, "resource-update", exclude=None) is None
+    asyncio.run(job.received("setup"))
+    assert ask(job, "prolog-remove", variables=variables) is None
+    asyncio.run(job.received("post_run"))
+    assert ask(job, "epilog-remove") is None
+
+    assert job.status() == 0
+    assert written.read_text() == token
+    assert ("a.b.c" in str(asyncio.run(job.log()))) is False
     job.end()
 
 

@@ -14,7 +14,7 @@ from warren.dws import kinds
 from warren.kube.client import Forbidden, NotFound, Unavailable
 from warren.rpc.bus import Bus
 from warren.rpc.message import RpcError
-from warren.wlm.embedded.tokens import WorkflowTokens
+from warren.wlm.tokens import WorkflowTokens
 
 OWNER, ALICE, BOB = 1, 1001, 1002
 WHERE = {"secretName": "fluxjob-7-token", "secretNamespace": "default"}

@@ -60,11 +60,11 @@ from warren.wlm.embedded.daemons import DaemonCommands
 from warren.wlm.embedded.instances import Instances
 from warren.wlm.embedded.persistents import PersistentStorage
 from warren.wlm.embedded.plugin import DwsPlugin
-from warren.wlm.embedded.tokens import WorkflowTokens
 from warren.wlm.embedded.validator import StorageValidator
 from warren.wlm.jobs import FluxJobs
 from warren.wlm.online import OnlineNodes
 from warren.wlm.presets import Presets
+from warren.wlm.tokens import WorkflowTokens
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted

@@ -39,6 +39,7 @@ from warren.wlm.flux.siterules import SiteRules
 from warren.wlm.jobs import FluxJobs
 from warren.wlm.nodes import with_properties
 from warren.wlm.online import OnlineNodes
+from warren.wlm.tokens import WorkflowTokens
 
 log = structlog.get_logger()
 
@@ -151,7 +152,8 @@ class _Made:
 
     def methods(self) -> Methods:
         asked = waits.methods(self._jobs.job, self.leading.waiting, self.leading.storage)
-        return {**self._jobs.methods(), **asked}
+        tokens = WorkflowTokens(self._client, self._user_of)
+        return {**self._jobs.methods(), **asked, **tokens.methods()}
 
     def parts(self) -> dict[str, Part]:
         return {
@@ -167,6 +169,12 @@ class _Made:
         most = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
         policy = replace(found.policy, reserves=self._reserves, maximums=most)
         return replace(found, policy=policy, daemons=None)
+
+    def _user_of(self, job: int) -> int:
+        known = self._jobs.job(job)
+        if known is None:
+            raise RpcError(errno.ENOENT, "there is no such job with storage")
+        return known.userid
 
     def _holds(self, job: int) -> bool:
         known = self._jobs.job(job)

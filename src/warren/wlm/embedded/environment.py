@@ -20,7 +20,7 @@ from warren.rfc import eventlog
 from warren.rpc.message import RpcError
 from warren.wlm import view
 from warren.wlm.codec import ENVIRONMENT
-from warren.wlm.embedded.tokens import TOPIC
+from warren.wlm.tokens import TOPIC
 
 _SECONDS: Final = 60.0
 """How long storage is waited for that is not there, and a token that cannot be read now."""
