@@ -76,7 +76,8 @@ class ResourceUpdate(_Struct, frozen=True):
     id: int
     resources: Sequence[Mapping[str, Any]]
     exclude: Mapping[str, Any] | None
-    errmsg: str | None = None
+    errmsg: str | msgspec.UnsetType = msgspec.UNSET
+    """Why the job fails. flux-coral2's plugin takes a text, or nothing, and no null."""
     dw_constraints: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What their flash demands of rabbits. It is ours, and only there where something is."""
     requires: Sequence[str] | msgspec.UnsetType = msgspec.UNSET

@@ -213,15 +213,15 @@ class FluxJobs:
             dw_constraints=constraints or msgspec.UNSET,
             requires=daemons or msgspec.UNSET,
         )
-        await self._ask("job-manager.dws.resource-update", codec.write(message))
+        await self._tell_plugin("resource-update", message)
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:
         message = codec.PrologRemove(id=job.id, variables=variables)
-        await self._ask("job-manager.dws.prolog-remove", codec.write(message))
+        await self._tell_plugin("prolog-remove", message)
 
     async def finish(self, job: Job) -> None:
         message = codec.EpilogRemove(id=job.id)
-        await self._ask("job-manager.dws.epilog-remove", codec.write(message))
+        await self._tell_plugin("epilog-remove", message)
 
     async def was_aborted(self, job: Job) -> bool:
         try:
@@ -258,7 +258,7 @@ class FluxJobs:
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
-        await self._ask("job-manager.dws.release", codec.write(message))
+        await self._tell_plugin("release", message)
 
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
         if self._requests.get(job.id) and severity == 0:
@@ -292,6 +292,17 @@ class FluxJobs:
         request = {"id": job.id, "keys": [key], "flags": 0}
         found: str = (await self._asked("job-info.lookup", request))[key]
         return found
+
+    async def _tell_plugin(
+        self,
+        method: str,
+        message: codec.ResourceUpdate | codec.PrologRemove | codec.EpilogRemove | codec.Release,
+    ) -> None:
+        try:
+            await self._ask(f"job-manager.dws.{method}", codec.write(message))
+        except RpcError as error:
+            # flux-coral2's plugin refuses what it has done already, and raises what is wrong.
+            log.info("the plugin refused", method=method, job=message.id, reason=str(error))
 
     async def _ask_about(self, topic: str, payload: Payload) -> None:
         try:

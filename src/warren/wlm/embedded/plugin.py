@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from warren.base.clock import Clock
@@ -174,7 +175,7 @@ class DwsPlugin:
         message = codec.read(request.payload, codec.ResourceUpdate)
         job = self._tap.foreseen(JobId(message.id))
         if job is not None and DEPENDENCY in job.dependencies:
-            if message.errmsg is not None:
+            if message.errmsg is not msgspec.UNSET:
                 note = f"DWS workflow interactions failed: {message.errmsg}"
                 self._tap.raise_exception(job.id, DEPENDENCY, 0, note)
                 return {}
