@@ -20,6 +20,7 @@ from benchmarks import (
     containers,
     copying,
     directives,
+    flux,
     jobs,
     kvs,
     scheduling,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     **atom.ALL,
     **conducting.ALL,
     **containers.ALL,
+    **flux.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 

@@ -181,9 +181,12 @@ class Site:
 
 
 @contextmanager
-def opened(root: Path, plugins: Path, *, fluxion: bool, tables: str = "") -> Iterator[Site]:
+def opened(
+    root: Path, plugins: Path, *options: str, fluxion: bool, tables: str = ""
+) -> Iterator[Site]:
     """Have a site of two rabbits with two compute nodes each, for the length of a block."""
-    cluster = Cluster(root, "--rabbits", "2", "--computes", "2", "--separate", "--no-conductor")
+    shape = ("--rabbits", "2", "--computes", "2", "--separate", "--no-conductor")
+    cluster = Cluster(root, *shape, *options)
     # Not where pytest keeps files: the names of sockets may not be long.
     home = Path(tempfile.mkdtemp(prefix="flux-", dir="/tmp"))
     site = Site(home, plugins, cluster)

@@ -44,6 +44,7 @@ def fatal(events: list[Event]) -> list[tuple[str, str]]:
 
 
 def test_a_job_has_its_storage_from_before_its_tasks_until_after_them(site: Site) -> None:
+    """Statement 000.4: dws-jobtap.so is a C plugin in a real broker."""
     (site.cluster.shared / "input").write_text("words\n")
     copies = f"#DW copy_in source={site.cluster.shared}/input destination=$DW_JOB_fast/"
     done = site.flux("run", "-N2", "-S", f"dw={JOBDW}\n{copies}", "hostname")

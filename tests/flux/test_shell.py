@@ -44,6 +44,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_tasks_learn_of_their_storage(broker: Broker, written: Path) -> None:
+    """Statement 000.8: dws_environment.so tells the tasks of a real Flux."""
     job = Shells(broker)
     job.begin()
     job.submit_writing(written, {"dw": DIRECTIVE})
