@@ -124,11 +124,15 @@ def socket_of(state: StateDir) -> Path:
     source = None if context is None else context.get_parameter_source("state")
     if source in (None, _COMMAND_LINE) or not uri:
         return state.socket
+    return socket_at(uri, "correct it, or unset it, or name a cluster with --statedir")
+
+
+def socket_at(uri: str, remedy: str) -> Path:
+    """Return the socket that a FLUX_URI names. Raises UserMistake for none of this machine."""
     path = uri.removeprefix(_LOCAL)
     if path == uri or not path.startswith("/"):
         raise UserMistake(
-            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of an instance's socket: correct it, "
-            "or unset it, or name a cluster with --statedir."
+            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of an instance's socket: {remedy}."
         )
     return Path(path)
 

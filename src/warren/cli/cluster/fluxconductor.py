@@ -5,13 +5,11 @@ from pathlib import Path
 
 import click
 
-from warren.base.errors import UserMistake
 from warren.cli.cluster.leading import cluster_options, exposed, lead
+from warren.cli.common import socket_at
 
 _SYSTEM = "local:///run/flux/local"
 """The broker of a system that packages have installed."""
-
-_LOCAL = "local://"
 
 
 @click.command("flux")
@@ -50,16 +48,6 @@ def flux(
     flavor = fluxconductor.flavor(
         floor=least * GIB, fluxion=not disable_fluxion, drain_queues=drain_queues
     )
-    lead(_socket(), flavor, kubeconfig, context, exposed(metrics_port, metrics_address))
-
-
-def _socket() -> Path:
-    """Return the broker's socket. Raises UserMistake for a FLUX_URI of another machine."""
-    uri = os.environ.get("FLUX_URI") or _SYSTEM
-    path = uri.removeprefix(_LOCAL)
-    if path == uri or not path.startswith("/"):
-        raise UserMistake(
-            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of a broker's socket: run the "
-            "conductor on the node of the broker of rank 0."
-        )
-    return Path(path)
+    remedy = "run the conductor on the node of the broker of rank 0"
+    broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM, remedy)
+    lead(broker, flavor, kubeconfig, context, exposed(metrics_port, metrics_address))
