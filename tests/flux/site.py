@@ -67,7 +67,7 @@ def graph(chassis: Mapping[str, list[str]], ssds: int, gib: int) -> dict[str, An
         one = add(root, "chassis", path, id=index, properties=properties)
         for ssd in range(ssds):
             ssd_path = f"{path}/ssd{ssd}"
-            add(one, "ssd", ssd_path, id=ssd, unit="GiB", size=gib, status=1, exclusive=True)
+            add(one, "ssd", ssd_path, id=ssd, unit="GiB", size=gib, status=1)
         for host in computes:
             rank = len(hosts)
             node = add(one, "node", f"{path}/{host}", name=host, id=rank, rank=rank)

@@ -172,13 +172,25 @@ def test_many_jobs_at_once_get_what_they_need_and_give_it_back(site: Site) -> No
 def test_a_disabled_rabbit_gets_no_jobs_and_leaves_no_node_drained(site: Site) -> None:
     site.cluster("rabbits", "disable", "rabbit-1")
     wait_for(lambda: "Disabled" in site.cluster("rabbits").stdout)
-    job = site.submit(*STORAGE, "--requires=hosts:compute-[02-03]", "true")
+    job = site.submit("-N4", "-S", f"dw={JOBDW}", "true")  # which takes both
     site.until(job, "depend")
     site.cluster("rabbits", "enable", "rabbit-1")
     events = site.over(job)
     if "scheduling" in json.loads(site.info(job, "R")):
         assert fatal(events) == []
     assert site.rpc("resource.status", {})["drain"] == {}
+
+
+def test_fluxion_that_is_loaded_anew_hears_which_flash_is_up(site: Site) -> None:
+    modules = ["sched-fluxion-resource", "sched-fluxion-feasibility", "sched-fluxion-qmanager"]
+    listed = {each["name"] for each in site.rpc("module.list", {})["mods"]}
+    if not listed.issuperset(modules):
+        pytest.skip("this broker has no Fluxion")
+    for name in reversed(modules):
+        site.flux("module", "remove", "-f", name)
+    for name in modules:
+        assert site.flux("module", "load", name).returncode == 0
+    assert fatal(site.over(site.submit(*STORAGE, "true"))) == []
 
 
 def test_the_owner_is_told_where_the_storage_of_a_job_is(site: Site) -> None:

@@ -2,12 +2,14 @@
 
 What is wanted is compared with what was told last, and the difference is told, one request after
 the other, until Fluxion has taken it: a broker that is busy, or a module that is reloaded, loses
-nothing. A `health.Scheduler` (coral2-spec section 8).
+nothing. Of a rabbit of which nothing is known, the graph says what is up. A `health.Scheduler`
+(coral2-spec section 8).
 """
 
 import asyncio
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from typing import Final
 
 import structlog
@@ -46,12 +48,11 @@ class Fluxion:
         self._tags: dict[str, frozenset[str]] = {}
         self._told: dict[str, bool] = {}
         """Whether an ssd is up, and whether a node is tagged, by their paths, as told last."""
-        self._changed: set[str] = set(graph.rabbits)
+        self._changed: set[str] = set()
         """The rabbits of whose flash there is news."""
-        self._moved: set[str] = set(graph.nodes)
+        self._moved: set[str] = set()
         """The hosts of which there is."""
         self._news = asyncio.Event()
-        self._news.set()
 
     def set_ssds(
         self,
@@ -93,6 +94,34 @@ class Fluxion:
 
     async def run(self) -> None:
         """Tell Fluxion what it is to do until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._tell_news())
+
+    async def _follow(self) -> None:
+        """Have all told again to a Fluxion that was loaded anew: it has the graph as it was."""
+        while True:
+            try:
+                stream = self._handle.stream(f"{_SERVICE}.notify")
+                async with aclosing(stream) as answers:  # type: ignore[type-var]
+                    begun = False
+                    async for _ in answers:
+                        if not begun:
+                            self._begin()
+                        begun = True
+            except RpcError as error:
+                log.info("Fluxion is not there", reason=str(error))
+                if error.errnum == errno.ENOSYS:
+                    await asyncio.sleep(_ABSENT)
+            await asyncio.sleep(_PAUSE)
+
+    def _begin(self) -> None:
+        self._told.clear()
+        self._changed.update(self._usable)
+        self._moved.update(self._graph.nodes)
+        self._news.set()
+
+    async def _tell_news(self) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
