@@ -21,8 +21,6 @@ NOT_YET: dict[str, str] = {
     "000.4": "issue 19: the plugin of a real broker",
     "000.6": "issue 19: names of the library of flux-coral2",
     "000.8": "issue 19: the shell plugin of a real Flux",
-    "000.47": "issue 21: rabbitmapping",
-    "000.49": "issue 21: dws2jgf",
 }
 """What has no test, with the reason. It becomes shorter, and no longer."""
 

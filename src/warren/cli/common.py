@@ -1,6 +1,7 @@
 """What the commands share: finding the cluster, talking to it, printing."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -105,6 +106,31 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
 
     async def connected() -> T:
         async with connect(path) as handle:
+            return await work(handle)
+
+    path = socket_of(state)
+    if path == state.socket:
+        require_running(state)
+    return run(connected())
+
+
+def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
+    """Do something with an instance as `ask_instance` does, or with a broker of Flux.
+
+    The latter where FLUX_URI is that of one, and for what both know.
+    """
+    from warren.rpc import broker
+    from warren.rpc.client import connect
+    from warren.rpc.message import RpcError
+
+    async def connected() -> T:
+        try:
+            async with connect(path) as handle:
+                return await work(handle)
+        except RpcError as error:
+            if error.errnum != errno.EPROTONOSUPPORT:
+                raise
+        async with broker.connect(path) as handle:
             return await work(handle)
 
     path = socket_of(state)

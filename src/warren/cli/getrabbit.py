@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import ask_flux, json_option, print_json, statedir_option
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _named(texts: Sequence[str]) -> list[str]:
 
 
 def _asked(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
-    """Ask the instance where the mapping is, and which rabbits jobs have."""
+    """Ask the instance, or the broker, where the mapping is, and which rabbits jobs have."""
     from warren.rfc import fluid, hostlist
     from warren.rpc.message import RpcError
 
@@ -78,7 +78,7 @@ def _asked(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", lis
             found += hostlist.decode(user["rabbits"])
         return settings.get("rabbit", {}).get("mapping"), found
 
-    path, found = ask_instance(state, work)
+    path, found = ask_flux(state, work)
     if path is None:
         raise UserMistake(
             "rabbit.mapping is not configured: give the cluster a file that says which nodes are "
