@@ -22,6 +22,7 @@ from benchmarks import (
     directives,
     jobs,
     kvs,
+    rabbitmaps,
     scheduling,
     storage,
 )
@@ -40,6 +41,7 @@ BENCHMARKS = {
     **atom.ALL,
     **conducting.ALL,
     **containers.ALL,
+    **rabbitmaps.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 

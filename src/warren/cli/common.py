@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _COMMAND_LINE: Final = click.core.ParameterSource.COMMANDLINE
-_LOCAL: Final = "local://"
+LOCAL: Final = "local://"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,7 +119,6 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
 
     The latter where FLUX_URI is that of one, and for what both know.
     """
-    from warren.rpc import broker
     from warren.rpc.client import connect
     from warren.rpc.message import RpcError
 
@@ -130,6 +129,8 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
         except RpcError as error:
             if error.errnum != errno.EPROTONOSUPPORT:
                 raise
+        from warren.rpc import broker
+
         async with broker.connect(path) as handle:
             return await work(handle)
 
@@ -150,10 +151,10 @@ def socket_of(state: StateDir) -> Path:
     source = None if context is None else context.get_parameter_source("state")
     if source in (None, _COMMAND_LINE) or not uri:
         return state.socket
-    path = uri.removeprefix(_LOCAL)
+    path = uri.removeprefix(LOCAL)
     if path == uri or not path.startswith("/"):
         raise UserMistake(
-            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of an instance's socket: correct it, "
+            f"FLUX_URI is {uri!r}, not {LOCAL} and the path of an instance's socket: correct it, "
             "or unset it, or name a cluster with --statedir."
         )
     return Path(path)
