@@ -23,6 +23,7 @@ from benchmarks import (
     flux,
     jobs,
     kvs,
+    rabbitmaps,
     scheduling,
     storage,
 )
@@ -42,6 +43,7 @@ BENCHMARKS = {
     **conducting.ALL,
     **containers.ALL,
     **flux.ALL,
+    **rabbitmaps.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 

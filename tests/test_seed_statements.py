@@ -19,8 +19,6 @@ KNOWN = [f"{seed}.{number}" for seed, most in SEEDS.items() for number in range(
 
 NOT_YET: dict[str, str] = {
     "000.6": "issue 19: names of the library of flux-coral2",
-    "000.47": "issue 21: rabbitmapping",
-    "000.49": "issue 21: dws2jgf",
 }
 """What has no test, with the reason. It becomes shorter, and no longer."""
 

@@ -102,3 +102,24 @@ def test_what_cannot_be_done_to_rabbits_is_said_in_a_sentence_and_changes_nothin
     assert status(cluster, "rabbit-1")["reason"] == "other"
     assert cluster("rabbits", "enable", "rabbit-1").returncode == 0
     wait_for(lambda: status(cluster, "rabbit-1")["status"] == "Ready")
+
+
+def test_the_wiring_of_a_cluster_is_written_down_as_flux_reads_it(
+    own_cluster: Cluster, tmp_path: Path
+) -> None:
+    """Statement 000.47: the mapping is written from the live state."""
+    kubeconfig = str(own_cluster.state.kubeconfig)
+    done = own_cluster("rabbitmapping", "-k", kubeconfig, "--indent", "1")
+    assert done.returncode == 0, done.stderr
+    mapping = json.loads(done.stdout)
+    chassis = own_cluster.site().chassis()
+
+    assert mapping["computes"] == {host: each.rabbit for each in chassis for host in each.hosts}
+    assert {name: each["capacity"] for name, each in mapping["rabbits"].items()} == {
+        each.rabbit: each.capacity for each in chassis
+    }
+    named = own_cluster("rabbitmapping", KUBECONFIG=kubeconfig)
+    assert named.stdout == json.dumps(mapping, sort_keys=True)
+    nowhere = own_cluster("rabbitmapping", "-k", str(tmp_path / "none"))
+    assert (nowhere.returncode, nowhere.stdout) == (1, "")
+    assert "none: No such file" in nowhere.stderr

@@ -1,6 +1,7 @@
 """What the commands share: finding the cluster, talking to it, printing."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _COMMAND_LINE: Final = click.core.ParameterSource.COMMANDLINE
-_LOCAL: Final = "local://"
+LOCAL: Final = "local://"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +114,32 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
     return run(connected())
 
 
+def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
+    """Do something with an instance as `ask_instance` does, or with a broker of Flux.
+
+    The latter where FLUX_URI is that of one, and for what both know.
+    """
+    from warren.rpc.client import connect
+    from warren.rpc.message import RpcError
+
+    async def connected() -> T:
+        try:
+            async with connect(path) as handle:
+                return await work(handle)
+        except RpcError as error:
+            if error.errnum != errno.EPROTONOSUPPORT:
+                raise
+        from warren.rpc import broker
+
+        async with broker.connect(path) as handle:
+            return await work(handle)
+
+    path = socket_of(state)
+    if path == state.socket:
+        require_running(state)
+    return run(connected())
+
+
 def socket_of(state: StateDir) -> Path:
     """Return the instance's socket: inside of a job, that of the instance which the job is part of.
 
@@ -129,10 +156,10 @@ def socket_of(state: StateDir) -> Path:
 
 def socket_at(uri: str, remedy: str) -> Path:
     """Return the socket that a FLUX_URI names. Raises UserMistake for none of this machine."""
-    path = uri.removeprefix(_LOCAL)
+    path = uri.removeprefix(LOCAL)
     if path == uri or not path.startswith("/"):
         raise UserMistake(
-            f"FLUX_URI is {uri!r}, not {_LOCAL} and the path of an instance's socket: {remedy}."
+            f"FLUX_URI is {uri!r}, not {LOCAL} and the path of an instance's socket: {remedy}."
         )
     return Path(path)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import ask_instance, json_option, print_json, statedir_option
+from warren.cli.common import LOCAL, ask_flux, json_option, print_json, statedir_option
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def _named(texts: Sequence[str]) -> list[str]:
 
 
 def _asked(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
-    """Ask the instance where the mapping is, and which rabbits jobs have."""
+    """Ask the instance, or the broker, where the mapping is, and which rabbits jobs have."""
     from warren.rfc import fluid, hostlist
     from warren.rpc.message import RpcError
 
     async def work(handle: "Handle") -> tuple[str | None, list[str]]:
-        settings: Any = await handle.rpc("config.get")
+        mapping = await _configured(handle)
         found: list[str] = []
         for text in jobids:
             request = {"id": fluid.parse(text), "attrs": ["annotations"]}
@@ -76,15 +76,35 @@ def _asked(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", lis
             if "rabbits" not in user:
                 raise UserMistake(f"No rabbits found for job {text}: it has got none so far.")
             found += hostlist.decode(user["rabbits"])
-        return settings.get("rabbit", {}).get("mapping"), found
+        return mapping, found
 
-    path, found = ask_instance(state, work)
+    path, found = ask_flux(state, work)
     if path is None:
         raise UserMistake(
             "rabbit.mapping is not configured: give the cluster a file that says which nodes are "
             'wired to which rabbit, as [rabbit] mapping = "/PATH".'
         )
     return read(Path(path)), found
+
+
+async def _configured(handle: "Handle") -> str | None:
+    """Return the file that `rabbit.mapping` names, here or in an instance that this is part of."""
+    from warren.rpc import broker
+    from warren.rpc.message import RpcError
+
+    settings: Any = await handle.rpc("config.get")
+    found: str | None = settings.get("rabbit", {}).get("mapping")
+    if found is not None:
+        return found
+    try:
+        uri = (await handle.rpc("attr.get", {"name": "parent-uri"}))["value"]
+    except RpcError:  # it is part of no other, or is none of Flux's
+        return None
+    path = uri.removeprefix(LOCAL)
+    if path == uri:
+        return None  # on another machine
+    async with broker.connect(Path(path)) as parent:
+        return await _configured(parent)
 
 
 def read(path: Path) -> "RabbitMapping":

@@ -53,6 +53,12 @@ _COMMANDS: Final = {
     ),
     "rabbits": ("warren.cli.rabbits", "rabbits", "List, drain and disable rabbits."),
     "getrabbit": ("warren.cli.getrabbit", "getrabbit", "Look up rabbits, or their nodes."),
+    "rabbitmapping": (
+        "warren.cli.rabbitmapping",
+        "rabbitmapping",
+        "Print which nodes are wired to which rabbit.",
+    ),
+    "dws2jgf": ("warren.cli.dws2jgf", "dws2jgf", "Add rabbits to R, as Fluxion's graph."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
     "doctor": ("warren.cli.cluster.doctor", "doctor", "Find and remove orphaned resources."),

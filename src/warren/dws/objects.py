@@ -271,7 +271,7 @@ class DirectiveBreakdown(_Struct, frozen=True):
 
 class StorageShare(_Struct, frozen=True):
     name: str
-    allocation_count: int
+    allocation_count: int = 1
 
 
 class ServersSet(_Struct, frozen=True):

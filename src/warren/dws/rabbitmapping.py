@@ -1,15 +1,22 @@
 """Which compute nodes are wired to which rabbit, as a file that flux-coral2 writes and reads.
 
-`flux rabbitmapping` writes it (coral2-spec section 17), and `rabbit.mapping` names it.
+`flux rabbitmapping` and `warren rabbitmapping` write it (coral2-spec section 17), and
+`rabbit.mapping` names it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.dws.objects import Servers, Storage, SystemConfiguration
 from warren.rfc import hostlist
+from warren.rfc.errors import BadFormat
+
+_JOBS: Final = "fluxjob-"
+"""How Servers of jobs of Flux are called, whose flash the scheduler gives out itself."""
 
 
 class Rabbit(msgspec.Struct, frozen=True):
@@ -43,9 +50,95 @@ class RabbitMapping(msgspec.Struct, frozen=True):
             found.append(self.computes[compute])
         return list(dict.fromkeys(found))
 
+    def wiring(self) -> dict[str, list[str]]:
+        """Return the compute nodes of each rabbit, in order.
+
+        Raises UserMistake where both halves of the mapping do not say the same.
+        """
+        found = {name: _hosts(name, each.hostlist) for name, each in self.rabbits.items()}
+        wired = [(host, name) for name, hosts in found.items() for host in hosts]
+        for host, rabbit in wired:
+            if self.computes.get(host) != rabbit:
+                other = self.computes.get(host, "no rabbit")
+                raise UserMistake(
+                    f"The rabbit mapping contradicts itself: {host} is in the hostlist of "
+                    f"{rabbit}, and computes says {other}: write it anew."
+                )
+        unlisted = self.computes.keys() - dict(wired).keys()
+        if unlisted or len(wired) != len(self.computes):
+            what = (
+                f"{min(unlisted)} is in computes, and in no hostlist"
+                if unlisted
+                else "a hostlist names a node twice"
+            )
+            raise UserMistake(f"The rabbit mapping contradicts itself: {what}: write it anew.")
+        return found
+
     def _there(self, what: str) -> str:
         names: Mapping[str, Any] = getattr(self, what)
         return f"the mapping has {hostlist.encode(names) or 'none'}"
+
+
+def _hosts(rabbit: str, text: str) -> list[str]:
+    try:
+        return hostlist.decode(text)
+    except BadFormat as error:
+        raise UserMistake(
+            f"The rabbit mapping: rabbits.{rabbit}: {error}: write it anew."
+        ) from None
+
+
+def drawn_up(
+    configuration: SystemConfiguration, storages: Iterable[Storage], servers: Iterable[Servers]
+) -> RabbitMapping:
+    """Return the mapping of a live system, without the flash that others than Flux have.
+
+    A rabbit that says no capacity, or has no compute nodes, is taken to be like the largest one.
+    `servers` are all that there are, or none for all flash. Raises UserMistake where a rabbit
+    has nodes that the SystemConfiguration does not wire to it.
+    """
+    wiring: dict[str, list[str]] = {node.name: [] for node in configuration.spec.storage_nodes}
+    computes = configuration.rabbits_of_computes()
+    for compute, rabbit in computes.items():
+        wiring[rabbit].append(compute)
+    said = {}
+    for storage in storages:
+        name = storage.metadata.name
+        _demand_agreement(name, storage, computes)
+        if name in wiring:
+            said[name] = storage.status.capacity
+    most = max(said.values(), default=0)
+    taken = _external(servers)
+    rabbits = {
+        name: Rabbit(
+            hostlist=hostlist.encode(hosts),
+            capacity=max(((hosts and said.get(name)) or most) - taken[name], 0),
+        )
+        for name, hosts in wiring.items()
+    }
+    return RabbitMapping(computes=dict(computes), rabbits=rabbits)
+
+
+def _demand_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -> None:
+    for link in storage.status.access.computes:
+        if computes.get(link.name) != name:
+            wired = computes.get(link.name, "no rabbit")
+            raise UserMistake(
+                f"Mismatch: Storage {name} has the compute node {link.name}, which the "
+                f"SystemConfiguration wires to {wired}: correct the SystemConfiguration."
+            )
+
+
+def _external(servers: Iterable[Servers]) -> Counter[str]:
+    """Return how many bytes of each rabbit belong to none of Flux's jobs."""
+    taken: Counter[str] = Counter()
+    for each in servers:
+        if each.metadata.name.startswith(_JOBS):
+            continue
+        for wanted in each.spec.allocation_sets:
+            for share in wanted.storage:
+                taken[share.name] += wanted.allocation_size * share.allocation_count
+    return taken
 
 
 def parse(text: bytes, name: str) -> RabbitMapping:

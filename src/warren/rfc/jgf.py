@@ -5,7 +5,7 @@ what a vertex leaves out is told by its properties (`vertex.size`). A vertex is 
 its containment path, `/cluster/chassis0/ssd3`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -123,6 +123,24 @@ def text(vertex: Vertex, number: int, parent: int | None) -> Text:
     if parent is None:
         return Text(node, b"")
     return Text(node, orjson.dumps({"source": str(parent), "target": str(number)}))
+
+
+def leaves(kind: str, ids: Sequence[int], rank: int, path: str, number: int, parent: int) -> Text:
+    """Write the cores or gpus of a node, the first as `number`, the others counted on from it.
+
+    A large system has a million of them, which differ in numbers alone: nothing is made of each.
+    """
+    # Without its quotation mark the text can be gone on with.
+    name = orjson.dumps(f"{path}/{kind}").decode()[:-1]
+    middle = f'","metadata":{{"type":"{kind}","id":'
+    rest = f',"rank":{rank},"paths":{{"containment":{name}'
+    source = f'{{"source":"{parent}","target":"'
+    nodes = [
+        f'{{"id":"{each}{middle}{index}{rest}{index}"}}}}}}'
+        for each, index in enumerate(ids, number)
+    ]
+    edges = [f'{source}{each}"}}' for each in range(number, number + len(ids))]
+    return Text(",".join(nodes).encode(), ",".join(edges).encode())
 
 
 def joined(texts: Iterable[Text]) -> Text:

@@ -1,0 +1,166 @@
+"""`warren dws2jgf`: adds to an R the graph of a system with rabbits, for Fluxion."""
+
+import re
+import socket
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.base.errors import UserMistake, WarrenError
+from warren.cli.common import ask_flux, statedir_option
+from warren.daemons.statedir import StateDir
+
+if TYPE_CHECKING:
+    from warren.rfc.resource_set import ResourceSet
+    from warren.rpc.message import Handle
+    from warren.scheduling.resourceconfig import Configuration
+    from warren.scheduling.topology import Chassis
+
+_NOTE = "Unable to fetch `resource.exclude` from config"
+"""As flux-coral2 says it, where no broker can be asked what is excluded."""
+
+
+@click.command("dws2jgf")
+@statedir_option
+@click.option("--no-validate", is_flag=True,
+              help="Leave out mapped compute nodes that R does not have.")  # fmt: skip
+@click.option("-c", "--chunks-per-nnf", "ssds", type=click.IntRange(min=1), default=36,
+              show_default=True, metavar="N",
+              help="Divide each rabbit into N ssds for Fluxion.")  # fmt: skip
+@click.option("--cluster-name", metavar="NAME", default=None,
+              help="The cluster's name (default: the host's without digits).")  # fmt: skip
+@click.option("--from-config", "config", type=click.Path(path_type=Path), metavar="TOML",
+              help="Take R from the tables resource.config of a configuration.")  # fmt: skip
+@click.option("--only-sched", is_flag=True, help="Print the key `scheduling` of R alone.")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+def dws2jgf(
+    state: StateDir,
+    no_validate: bool,
+    ssds: int,
+    cluster_name: str | None,
+    config: Path | None,
+    only_sched: bool,
+    file: Path | None,
+) -> None:
+    """Add the graph that Fluxion goes by to R, which is read from standard input.
+
+    FILE is what rabbitmapping prints; by default that which rabbit.mapping names. Nodes that
+    resource.exclude names are not in the graph.
+    """
+    import orjson
+
+    from warren.rfc import resource_set
+    from warren.scheduling import rabbitgraph
+
+    tables = _asked(state) if config is None else _read(config)
+    r, where = _r(tables, config)
+    resources = resource_set.read(r)
+    path = file or _mapping(tables)
+    chassis = _chassis(path)
+    if not no_validate:
+        _demand_all(chassis, resources, path, where)
+    exclude = None if tables is None else tables.resource.exclude
+    graph = rabbitgraph.document(
+        _cluster(cluster_name),
+        chassis,
+        resources,
+        ssds=ssds,
+        without=() if exclude is None else rabbitgraph.excluded(exclude, resources),
+    )
+    if only_sched:
+        click.echo(graph)
+    else:
+        click.echo(orjson.dumps(r)[:-1] + b',"scheduling":' + graph + b"}")
+
+
+def _asked(state: StateDir) -> "Configuration | None":
+    """Return what the instance or the broker is configured to; None where there is none."""
+    from warren.scheduling import resourceconfig
+
+    async def work(handle: "Handle") -> Any:
+        return await handle.rpc("config.get")
+
+    try:
+        return resourceconfig.read(ask_flux(state, work), "The broker's configuration")
+    except WarrenError:
+        click.echo(_NOTE, err=True)
+        return None
+
+
+def _read(path: Path) -> "Configuration":
+    from warren.scheduling import resourceconfig
+
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:  # of TOML, and of UTF-8
+        raise UserMistake(f"{path} is no TOML: {error}.") from error
+    return resourceconfig.read(tables, str(path))
+
+
+def _r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, Any], str]:
+    """Return R without a graph, and where it is from. Raises UserMistake."""
+    import orjson
+
+    from warren.rfc import resource_set
+    from warren.scheduling import resourceconfig
+
+    if config is not None:
+        assert tables is not None
+        return resourceconfig.described(tables, str(config)), str(config)
+    try:
+        r = orjson.loads(sys.stdin.buffer.read())
+    except ValueError as error:
+        raise UserMistake(
+            f"Standard input is no R: {error}: give what `flux R encode` prints, or --from-config."
+        ) from error
+    return resource_set.without_scheduling(r) if isinstance(r, dict) else r, "R"
+
+
+def _mapping(tables: "Configuration | None") -> Path:
+    if tables is None or tables.rabbit.mapping is None:
+        raise UserMistake(
+            "rabbit.mapping is not configured: name a FILE that `warren rabbitmapping` has printed."
+        )
+    return Path(tables.rabbit.mapping)
+
+
+def _chassis(path: Path) -> list["Chassis"]:
+    from warren.dws import rabbitmapping
+    from warren.scheduling.topology import Chassis
+
+    try:
+        mapping = rabbitmapping.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
+    return [
+        Chassis(rabbit=name, capacity=mapping.rabbits[name].capacity, hosts=tuple(hosts))
+        for name, hosts in mapping.wiring().items()
+    ]
+
+
+def _demand_all(
+    chassis: Sequence["Chassis"], resources: "ResourceSet", path: Path, where: str
+) -> None:
+    from warren.rfc import hostlist
+    from warren.scheduling import rabbitgraph
+
+    lacking = rabbitgraph.missing(chassis, resources)
+    if lacking:
+        raise UserMistake(
+            f"{hostlist.encode(lacking)}: in {path} and not in {where}: correct either, or leave "
+            "such nodes out with --no-validate."
+        )
+
+
+def _cluster(given: str | None) -> str:
+    """Return the cluster's name. Raises UserMistake where no path can have it."""
+    name = re.sub(r"\d", "", socket.gethostname()).rstrip("-") if given is None else given
+    if not name or "/" in name:
+        raise UserMistake(f"{name!r} names no cluster: give one with --cluster-name NAME.")
+    return name

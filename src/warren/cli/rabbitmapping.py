@@ -1,0 +1,76 @@
+"""`warren rabbitmapping`: writes down which compute nodes are wired to which rabbit."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.cli.common import run
+
+if TYPE_CHECKING:
+    from warren.base.objects import Object
+    from warren.dws.rabbitmapping import RabbitMapping
+    from warren.kube.kubeconfig import Access
+
+
+@click.command("rabbitmapping")
+@click.option("-k", "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
+              help="The cluster (default: KUBECONFIG, the pod's, or ~/.kube/config).")  # fmt: skip
+@click.option("--context", metavar="NAME", help="The kubeconfig's context to use.")
+@click.option("-i", "--indent", type=click.IntRange(min=0), metavar="N",
+              help="Indent the JSON document by N.")  # fmt: skip
+@click.option("--nosort", is_flag=True, help="Leave keys in the order of the system.")
+@click.option("--ignore-external-allocations", "whole", is_flag=True,
+              help="Count flash, too, that others than Flux have.")  # fmt: skip
+def rabbitmapping(
+    kubeconfig: Path | None, context: str | None, indent: int | None, nosort: bool, whole: bool
+) -> None:
+    """Print which compute nodes are wired to which rabbit, and the capacity of each, as JSON.
+
+    `rabbit.mapping` names a file of it, which getrabbit and dws2jgf read.
+    """
+    from warren.kube import kubeconfig as kubeconfigs
+
+    mapping = _drawn_up(kubeconfigs.find(kubeconfig, context), whole)
+    plain = {
+        "computes": dict(mapping.computes),
+        "rabbits": {
+            name: {"capacity": each.capacity, "hostlist": each.hostlist}
+            for name, each in mapping.rabbits.items()
+        },
+    }
+    click.echo(json.dumps(plain, indent=indent, sort_keys=not nosort), nl=False)
+
+
+def _drawn_up(access: "Access", whole: bool) -> "RabbitMapping":
+    """Draw up the mapping of a cluster. Raises UserMistake where it has no rabbits described."""
+    from warren.dws import kinds
+    from warren.dws import rabbitmapping as mappings
+    from warren.dws.objects import Servers, Storage, SystemConfiguration, read
+    from warren.kube import versions
+    from warren.kube.http import connect
+
+    group = kinds.STORAGE.group
+    wanted = [kinds.SYSTEM_CONFIGURATION, kinds.STORAGE, *([] if whole else [kinds.SERVERS])]
+
+    async def listed() -> list[Sequence["Object"]]:
+        async with connect(access, component="rabbitmapping") as client:
+            chosen = await versions.choose(client, {group: kinds.versions()[group]})
+            speaking = client.speaking(chosen)
+            # As flux-coral2 does: what Flux may use is in this namespace.
+            return [(await speaking.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
+
+    configurations, storages, *servers = run(listed())
+    if not configurations:
+        raise UserMistake(
+            f"{access.server} has no SystemConfiguration: it says which nodes are wired to which "
+            "rabbit, so create it first."
+        )
+    return mappings.drawn_up(
+        read(configurations[0], SystemConfiguration),
+        [read(each, Storage) for each in storages],
+        [read(each, Servers) for found in servers for each in found],
+    )

@@ -1,0 +1,127 @@
+"""The graph of a system with rabbits as Fluxion reads it, of its R and of how it is wired.
+
+As flux-coral2 makes it (coral2-spec section 17): cluster -> chassis -> ssds and nodes -> gpus and
+cores. A rabbit that is in R itself is a `storage_node` of its chassis, and a node that is wired
+to none is the cluster's own. Ssds are down until the conductor has seen their rabbit.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from warren.base.bytesize import GIB
+from warren.base.errors import UserMistake
+from warren.rfc import hostlist, idset, jgf
+from warren.rfc.errors import BadFormat
+from warren.rfc.jgf import Text, Vertex
+from warren.rfc.resource_set import Rank, ResourceSet
+from warren.scheduling.topology import Chassis
+
+
+def missing(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
+    """Return the compute nodes that are wired to a rabbit, and not in R."""
+    known = {rank.host for rank in resources.ranks}
+    return [host for each in chassis for host in each.hosts if host not in known]
+
+
+def excluded(text: str, resources: ResourceSet) -> set[str]:
+    """Return the hosts that `resource.exclude` names, by rank or by name. Raises BadFormat."""
+    try:
+        ranks = set(idset.decode(text))
+    except BadFormat:
+        return set(hostlist.decode(text))
+    return {rank.host for rank in resources.ranks if rank.rank in ranks}
+
+
+def document(
+    cluster: str,
+    chassis: Sequence[Chassis],
+    resources: ResourceSet,
+    *,
+    ssds: int,
+    without: Collection[str] = (),
+) -> bytes:
+    """Write the graph, with each rabbit's flash as so many `ssds`, and nodes `without` some.
+
+    Raises UserMistake where R has a host twice, of which a graph could not tell which is which.
+    """
+    return jgf.document(_Graph(cluster, chassis, resources, ssds, without).texts())
+
+
+class _Graph:
+    def __init__(
+        self,
+        cluster: str,
+        chassis: Sequence[Chassis],
+        resources: ResourceSet,
+        ssds: int,
+        without: Collection[str],
+    ) -> None:
+        self._cluster = cluster
+        self._chassis = chassis
+        self._ssds = ssds
+        self._nodes = _by_host(resources, without)
+        self._properties = _by_rank(resources.properties)
+        self._next = 0
+
+    def texts(self) -> Iterator[Text]:
+        """Write each vertex with the edge to it, parents first."""
+        path = f"/{self._cluster}"
+        yield self._vertex(Vertex(type="cluster", path=path, metadata={"name": self._cluster}))
+        for number, each in enumerate(self._chassis):
+            yield from self._of_chassis(number, each)
+        wired = {name for each in self._chassis for name in (each.rabbit, *each.hosts)}
+        for host, rank in self._nodes.items():
+            if host not in wired:
+                yield from self._node("node", path, rank, 0)
+
+    def _of_chassis(self, number: int, each: Chassis) -> Iterator[Text]:
+        path = f"/{self._cluster}/chassis{number}"
+        own = self._next
+        properties = {"rabbit": each.rabbit, "ssdcount": str(self._ssds)}
+        metadata = {"id": number, "properties": properties}
+        yield self._vertex(Vertex(type="chassis", path=path, metadata=metadata), 0)
+        size = each.capacity // self._ssds // GIB
+        ssd = {"unit": "GiB", "size": size, "status": 1}
+        for index in range(self._ssds):
+            yield self._vertex(Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=ssd), own)
+        for host in each.hosts:
+            if host in self._nodes:
+                yield from self._node("node", path, self._nodes[host], own)
+        if each.rabbit in self._nodes:
+            yield from self._node("storage_node", path, self._nodes[each.rabbit], own)
+
+    def _node(self, kind: str, parent: str, rank: Rank, above: int) -> Iterator[Text]:
+        path = f"{parent}/{rank.host}"
+        own = self._next
+        metadata: dict[str, object] = {"name": rank.host, "rank": rank.rank}
+        if kind == "storage_node":
+            metadata["exclusive"] = True
+        if rank.rank in self._properties:
+            metadata["properties"] = self._properties[rank.rank]
+        yield self._vertex(Vertex(type=kind, path=path, metadata=metadata), above)
+        for name, ids in (("gpu", rank.gpus), ("core", rank.cores)):
+            if ids:
+                yield jgf.leaves(name, ids, rank.rank, path, self._next, own)
+                self._next += len(ids)
+
+    def _vertex(self, vertex: Vertex, parent: int | None = None) -> Text:
+        self._next += 1
+        return jgf.text(vertex, self._next - 1, parent)
+
+
+def _by_host(resources: ResourceSet, without: Collection[str]) -> dict[str, Rank]:
+    found: dict[str, Rank] = {}
+    for rank in resources.ranks:
+        if found.setdefault(rank.host, rank) is not rank:
+            raise UserMistake(
+                f"R has {rank.host} as rank {found[rank.host].rank} and as rank {rank.rank}: a "
+                "graph has one node of a name."
+            )
+    return {host: rank for host, rank in found.items() if host not in without}
+
+
+def _by_rank(properties: Mapping[str, Sequence[int]]) -> dict[int, dict[str, str]]:
+    found: dict[int, dict[str, str]] = {}
+    for name, ranks in properties.items():
+        for rank in ranks:
+            found.setdefault(rank, {})[name] = ""
+    return found
