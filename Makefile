@@ -47,8 +47,8 @@ else
 endif
 
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check src tests benchmarks tools hooks
-	$(BIN)/ruff check src tests benchmarks tools hooks
+	$(BIN)/ruff format --check src tests benchmarks tools hooks plugins
+	$(BIN)/ruff check src tests benchmarks tools hooks plugins
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
