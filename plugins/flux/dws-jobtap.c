@@ -28,6 +28,7 @@
 #define EPILOG "dws-epilog"
 #define EPILOG_TIMEOUT "dws-epilog-timeout"
 #define ENVIRONMENT "dws_environment"
+#define RELEASE "release"
 #define NOTE "DWS workflow interactions failed: "
 #define SKEW "Plugin and conductor may be of different versions: update the older one."
 
@@ -158,6 +159,9 @@ static int told_by (const char *name, json_t *context)
         }
         told |= events[i].told;
     }
+    /* Tasks that were lost with the broker have no finish: that they are gone, this tells. */
+    if (strcmp (name, RELEASE) == 0 && json_is_true (json_object_get (context, "final")))
+        told |= FINISHED;
     return told;
 }
 
@@ -857,6 +861,7 @@ static int read_journal (struct dws *dws)
     names = json_object ();
     for (size_t i = 0; i < COUNT (events); i++)
         json_object_set_new (names, events[i].name, json_integer (1));
+    json_object_set_new (names, RELEASE, json_integer (1));
     dws->journal = flux_rpc_pack (dws->h, "job-manager.events-journal", FLUX_NODEID_ANY,
                                   FLUX_RPC_STREAMING, "{s:o}", "allow", names);
     if (!dws->journal || flux_future_then (dws->journal, -1., journal_read, dws) < 0) {
@@ -939,7 +944,7 @@ static int event_posted (flux_plugin_t *p, const char *topic, flux_plugin_arg_t 
     struct job *job = flux_jobtap_job_aux_get (p, FLUX_JOBTAP_CURRENT_JOB, "dws");
     const char *name;
     json_t *context = NULL;
-    int state;
+    int state, told;
 
     (void)topic, (void)arg;
     if (!job
@@ -947,14 +952,16 @@ static int event_posted (flux_plugin_t *p, const char *topic, flux_plugin_arg_t 
                                    "state", &state,
                                    "entry", "name", &name, "context", &context) < 0)
         return 0;
-    job->seen |= told_by (name, context);
+    told = told_by (name, context);
+    job->seen |= told;
     if (strcmp (name, "exception") == 0)
         return excepted (job, context);
     if (strcmp (name, "finish") == 0) {
         job->seen |= STARTED; /* which a log that is not read yet has */
         return step (job, state);
     }
-    return 0;
+    /* Of others, the log says first whether the end is held already. */
+    return job->known && (told & FINISHED) ? step (job, state) : 0;
 }
 
 static int query (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *args, void *arg)

@@ -2,7 +2,7 @@
 
 import asyncio
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -71,8 +71,30 @@ def test_jobs_go_on_where_they_were(broker: Broker) -> None:
     jobs["held"].end()
 
 
-def submit(job: Real, system: Mapping[str, Any]) -> None:
-    job.spec = jobspec.make(["app"], tasks=1, attributes=system)
+def test_a_job_whose_tasks_are_lost_ends_after_its_storage(broker: Broker) -> None:
+    """Flux posts no `finish` for them."""
+    job = Real(broker)
+    job.begin()
+    submit(job, {"dw": DIRECTIVE}, ["sleep", "1000"])
+    asyncio.run(job.received("create"))
+    assert ask(job, "resource-update", exclude=None) is None
+    asyncio.run(job.received("setup"))
+    assert ask(job, "prolog-remove", **VARIABLES) is None
+    asyncio.run(job.until("start"))
+
+    restart(broker, str(broker.plugins / "dws-jobtap.so"))
+
+    asyncio.run(job.received("post_run ran"))
+    assert ask(job, "epilog-remove") is None
+    asyncio.run(job.until("clean"))
+    names = [name for name, _ in asyncio.run(job.log())]
+    assert "finish" not in names
+    assert names.index("release") < names.index("epilog-start") < names.index("free")
+    job.end()
+
+
+def submit(job: Real, system: Mapping[str, Any], command: Sequence[str] = ("app",)) -> None:
+    job.spec = jobspec.make(list(command), tasks=1, attributes=system)
     token = signed_request.wrap(orjson.dumps(job.spec), OWNER)
     wanted = {"J": token, "urgency": 16, "flags": 0}
     job.job = job.broker.do("submit", request=wanted)["id"]
