@@ -15,6 +15,7 @@ import pytest
 from tests.journal.running import really
 from tests.kube.clusters import TOKEN, beside, embedded, served, wanting
 from tests.kube.test_kubectl import KUBECTLS
+from tests.rpc.services import eventually
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Object, Remove
 from warren.dws.kinds import POD
@@ -134,7 +135,8 @@ def told_to_server(story: Story) -> Callable[..., None]:
             caller = Caller(session, access.server, store)
             caller.machine = machine
             await story(caller, **others)
-            assert all(each.closed for each in machine.opened)
+            # A client that has gone is noticed a moment later.
+            await eventually(lambda: all(each.closed for each in machine.opened))
 
     return wanting(story, "pki")(really(life))
 
@@ -311,7 +313,8 @@ def test_our_clients_read_the_last_lines_of_a_container(over: str, pki: Path) ->
                 machine.printed["p", "app"] = [b"broken"]
                 with pytest.raises(Unavailable):
                     await read("app", 9)
-            assert all(each.closed for each in machine.opened)
+            # A client that has gone is noticed a moment later.
+            await eventually(lambda: all(each.closed for each in machine.opened))
 
     really(life)()
 

@@ -625,6 +625,10 @@ def _keep(directory: str, states: dict[str, Any]) -> None:
     os.replace(unfinished, f"{directory}/state.json")
 
 
+_WAITING = 16
+"""Connections to a port that wait to be taken: each takes a file before it has its turn."""
+
+
 class _Turns:
     """How many connections are joined: any user of the machine makes them."""
 
@@ -679,7 +683,9 @@ async def _live(pod: _Pod, listener: socket.socket, ports: list[tuple[socket.soc
     address = pod.plan["address"].partition("/")[0]
     turns = _Turns()
     for taken, port in ports:
-        await asyncio.start_server(partial(turns.forward, address, port), sock=taken)
+        forward = partial(turns.forward, address, port)
+        # So many are accepted at a time before it is seen that there are too many.
+        await asyncio.start_server(forward, sock=taken, backlog=_WAITING)
     await asyncio.start_unix_server(pod.follow, sock=listener)
     # An agent that knows of a pod may stop it: the pod has to understand that before it tells, and
     # the first process of a namespace is not ended by a signal that it does not understand.
