@@ -261,12 +261,13 @@ class FluxJobs:
         await self._tell_plugin("release", message)
 
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
-        if self._requests.get(job.id) and severity == 0:
-            # The plugin waits for an answer, and raises the exception that fits its question.
-            self.passed(job.id, note)
-            return
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
+        if self._requests.get(job.id) and severity == 0:
+            # The plugin waits for an answer, and raises the exception that fits its question.
+            raised.add((type, note))
+            self.passed(job.id, note)
+            return
         if (type, note) in raised:
             return
         request = {"id": job.id, "type": type, "severity": severity, "note": note}
