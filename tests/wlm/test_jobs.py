@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec
 from warren.rpc.bus import Method
-from warren.rpc.message import Payload, Request, RpcError
+from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm import codec
 from warren.wlm.jobs import FluxJobs
 
@@ -116,6 +117,36 @@ def test_a_create_request_for_a_job_that_is_known_is_answered_at_once() -> None:
         request = codec.Create(jobid=job, userid=1, dw_directives=[], resources=[])
         answer = await control.instance.bus.handle().rpc("dws.create", codec.write(request))
         assert answer == {"success": True}
+        await world.ended(control, job)
+
+    in_a_world(action)
+
+
+def test_what_was_wrong_with_a_job_before_it_ended_answers_no_question_about_its_end() -> None:
+    """The plugin asked about its end meanwhile, and would raise the same once more."""
+
+    async def action(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes=DW)
+        jobs = FluxJobs(control.instance.bus.handle(), os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await world.until(lambda: (known := jobs.job(job)) and known.phase is Phase.ENDING)
+        now = jobs.job(job)
+        assert now is not None
+        method = jobs.methods()["post_run"]
+        assert isinstance(method, Method)
+        payload = codec.write(codec.PostRun(jobid=job, run_started=True))
+        cred = Cred(userid=os.getuid(), owner=True)
+        request = Request(topic="dws.post_run", payload=payload, cred=cred)
+        asked = asyncio.ensure_future(method.answer(request))
+        await asyncio.sleep(0)
+
+        jobs.passed(replace(now, phase=Phase.HELD), "it is too large")
+        await asyncio.sleep(1)
+        assert not asked.done()
+        jobs.passed(now, None)
+        assert await asked == {"success": True}
+
+        running.cancel()
         await world.ended(control, job)
 
     in_a_world(action)

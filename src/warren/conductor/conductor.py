@@ -160,7 +160,7 @@ class Conductor:
             if not snapshot.job.failed and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
                 type_ = snapshot.job.binding.exception(snapshot.job.phase)
                 await self._jobs.fail(snapshot.job, type_, mistake)
-        self._jobs.passed(job, mistake)
+        self._jobs.passed(snapshot.job, mistake)
         if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)

@@ -105,6 +105,6 @@ class WorkloadManager(Protocol):
         """Show values in listings of the job."""
         ...
 
-    def passed(self, job: int, mistake: str | None) -> None:
-        """Note that a job was reconciled, or what was wrong with its directives."""
+    def passed(self, job: Job, mistake: str | None) -> None:
+        """Note that a job was reconciled as it was then, or what was wrong with its directives."""
         ...

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import orjson
@@ -68,6 +68,14 @@ class _Known:
     """The exceptions that it was told to have, of which there may be no news yet."""
 
 
+class _Request(NamedTuple):
+    """A request of the plugin that waits until the job was reconciled."""
+
+    first: int
+    """The first phase, by its number, in which the job is what the request is about."""
+    answer: asyncio.Future[str | None]
+
+
 class Rules(Protocol):
     """What a site wants of jobs with storage, where ingest asks for nothing."""
 
@@ -99,7 +107,7 @@ class FluxJobs:
         self._synced = asyncio.Event()
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[int], None]] = []
-        self._requests: dict[int, list[asyncio.Future[str | None]]] = {}
+        self._requests: dict[int, list[_Request]] = {}
 
     # Observing
 
@@ -263,10 +271,10 @@ class FluxJobs:
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
-        if self._requests.get(job.id) and severity == 0:
+        if severity == 0 and self._asked_at(job):
             # The plugin waits for an answer, and raises the exception that fits its question.
             raised.add((type, note))
-            self.passed(job.id, note)
+            self.passed(job, note)
             return
         if (type, note) in raised:
             return
@@ -367,6 +375,7 @@ class FluxJobs:
     async def _settled(self, job: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
         last = max(_ORDER.index(each) for each in phases)
+        first = min(_ORDER.index(each) for each in phases)
         try:
             async with asyncio.timeout(_JOURNAL_SECONDS):
                 while (seen := self.job(job)) is None or _ORDER.index(seen.phase) <= last:
@@ -374,10 +383,11 @@ class FluxJobs:
                         break
                     await self._changed.wait()
         except TimeoutError:
+            first = 0
             if not self._stops_daemons(job):
                 log.warning("the journal does not tell of a job", job=job)
         passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._requests.setdefault(job, []).append(passed)
+        self._requests.setdefault(job, []).append(_Request(first, passed))
         self._tell(job)
         mistake = await passed
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
@@ -386,10 +396,19 @@ class FluxJobs:
         known = self._known.get(job)
         return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
 
-    def passed(self, job: int, mistake: str | None) -> None:
-        for request in self._requests.pop(job, ()):
-            if not request.done():
-                request.set_result(mistake)
+    def passed(self, job: Job, mistake: str | None) -> None:
+        asked = self._asked_at(job)
+        later = [each for each in self._requests.pop(job.id, ()) if each not in asked]
+        if later:
+            self._requests[job.id] = later
+        for request in asked:
+            if not request.answer.done():
+                request.answer.set_result(mistake)
+
+    def _asked_at(self, job: Job) -> list[_Request]:
+        """Return the requests that a look at this job answers: a later phase has its own."""
+        phase = _ORDER.index(job.phase)
+        return [each for each in self._requests.get(job.id, ()) if each.first <= phase]
 
 
 @lru_cache(maxsize=1024)
