@@ -67,6 +67,16 @@ def test_the_demo_refuses_a_wrong_directive_in_words(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_demo_with_flux_needs_one(tmp_path: Path) -> None:
+    done = Cluster(tmp_path)("demo", "--flux", PATH="/nowhere", TMPDIR=str(tmp_path))
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "warren: --flux needs a Flux to start: flux is not on the PATH: install it.\n"
+    )
+    assert list(tmp_path.glob("warren-demo-*")) == []
+
+
 CONTAINERS = ("bwrap", "umoci", "busybox", "ip")
 """What an application beside a job takes."""
 

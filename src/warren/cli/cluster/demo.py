@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from warren.daemons.temporary import Temporary
     from warren.rpc.message import Handle
 
+    Work = Callable[[Handle], Awaitable[list[Any]]]
+    Ask = Callable[[Work], list[Any]]
+
 _EXAMPLE: Final = "station-means.sh"
 _START_SECONDS: Final = 120.0
 _LOOK: Final = 0.05
@@ -55,9 +58,18 @@ _BAR: Final = 30
 @click.option("--tour", is_flag=True,
               help="Run one job of each command and each kind of storage instead, and tell why "
                    "what this machine cannot make is refused.")  # fmt: skip
+@click.option("--flux", is_flag=True,
+              help="Run the job in a real Flux, with a broker on each node: flux-core is to be "
+                   "installed, with what plugins are built with.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Keep the state directory.")
 def demo(
-    script: str | None, nodes: int, global_: str | None, separate: bool, tour: bool, keep: bool
+    script: str | None,
+    nodes: int,
+    global_: str | None,
+    separate: bool,
+    tour: bool,
+    flux: bool,
+    keep: bool,
 ) -> None:
     """Run one rabbit job through its whole life, on a cluster made for it.
 
@@ -65,6 +77,8 @@ def demo(
     """
     if tour and script is not None:
         raise UserMistake("--tour has jobs of its own: leave out --script.")
+    if flux:
+        _demand_flux(tour=tour)
     from rich.console import Console
 
     from warren.daemons.temporary import temporary
@@ -79,8 +93,10 @@ def demo(
     options = ["--rabbits", str(rabbits), "--global", str(shared)]
     if tour:
         options += ["--config", str(config)]
-    if separate:
+    if separate or flux:
         options.append("--separate")
+    if flux:
+        options.append("--no-conductor")
     with temporary(directory, options, keep=keep) as cluster, ExitStack() as stack:
         directory.mkdir(mode=0o700)
         guest = stack.enter_context(guests.guest(directory)) if tour else None
@@ -93,6 +109,7 @@ def demo(
                 Path(script) if script else _examples() / _EXAMPLE,
                 shared,
                 check=_right_means if script is None else None,
+                flux=flux,
             )  # fmt: skip
         finally:
             if keep:
@@ -100,6 +117,16 @@ def demo(
     for fault in faults:
         console.print(f"[red]{_mark(console, '✗', 'failed:')}[/red] {fault}")
     sys.exit(1 if faults else 0)
+
+
+def _demand_flux(*, tour: bool) -> None:
+    from warren.daemons import fluxbroker
+
+    if tour:
+        raise UserMistake("The jobs of --tour are the cluster's own: leave out --flux.")
+    lacking = fluxbroker.missing()
+    if lacking is not None:
+        raise UserMistake(f"--flux needs a Flux to start: {lacking}.")
 
 
 def _mark(console: "Console", sign: str, word: str) -> str:
@@ -147,16 +174,16 @@ class _Demonstration:
         return self.cluster.state
 
     def run(
-        self, script: Path, shared: Path, check: Callable[[Path], str | None] | None
+        self, script: Path, shared: Path, check: Callable[[Path], str | None] | None, *, flux: bool
     ) -> list[str]:
         from warren.daemons.sweep import leftovers
 
         os.environ["GLOBAL"] = str(shared.resolve())
         spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
         self._introduce(script, spec)
-        with self._running():
+        with self._running(), self._flux(spec) if flux else nullcontext(self._ask) as ask:
             began = time.monotonic()
-            story, output = self._live(spec)
+            story, output = self._live(spec, ask)
             self._conclude(story, output, time.monotonic() - began)
             faults = self._faults(story, shared, check)
             # While the nodes are still there: with them, whatever is mounted would go, too.
@@ -236,9 +263,39 @@ class _Demonstration:
                 break
         raise UserMistake(_not_started(self.cluster.said(), self.state.logs / "control.log"))
 
+    def _ask(self, work: "Work") -> list[Any]:
+        return ask_instance(self.state, work)
+
+    @contextmanager
+    def _flux(self, spec: dict[str, Any]) -> "Iterator[Ask]":
+        """Have a Flux on the cluster's nodes for the length of a block, which is to run the job."""
+        from warren.daemons import fluxbroker
+        from warren.rpc import broker
+
+        began = time.monotonic()
+        status = self.state.status()
+        if status is None or not status["isolated"]:
+            raise UserMistake(
+                "--flux needs nodes with mount namespaces, which the kernel forbids this user."
+            )
+        with fluxbroker.running(self.state.path.parent / "flux", self.state) as flux:
+
+            async def asking(work: "Work") -> list[Any]:
+                async with broker.connect(flux.socket) as handle:
+                    return await work(handle)
+
+            # Nodes that are emulated have cores that the machine does not have.
+            options = {"userrc": str(flux.userrc), "cpu-affinity": "off"}
+            spec["attributes"]["system"]["shell"] = {"options": options}
+            self.console.print(
+                f"flux-core {flux.version} with {flux.scheduler}, a broker on each compute node, "
+                f"up in {time.monotonic() - began:.1f} s: FLUX_URI=local://{flux.socket}\n"
+            )
+            yield lambda work: asyncio.run(asking(work))
+
     # The job
 
-    def _live(self, spec: dict[str, Any]) -> tuple[Story, list[Any]]:
+    def _live(self, spec: dict[str, Any], ask: "Ask") -> tuple[Story, list[Any]]:
         """Submit the job, show its life, and return its story and its output."""
         story = Story()
 
@@ -256,11 +313,12 @@ class _Demonstration:
                     watching.cancel()
             return await _output(handle, job)
 
-        return story, ask_instance(self.state, lived)
+        return story, ask(lived)
 
     @staticmethod
     async def _follow(handle: "Handle", job: int, story: Story, view: "_View") -> None:
-        watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
+        request = {"id": job, "path": "eventlog", "flags": 0}
+        watch = handle.stream("job-info.eventlog-watch", request)
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 story.event(eventlog.decode_line(entry["event"]))
@@ -336,7 +394,8 @@ async def _output(handle: "Handle", job: int) -> list[Any]:
     from warren.rpc.message import RpcError
 
     try:
-        found = await handle.rpc("job-info.lookup", {"id": job, "keys": ["guest.output"]})
+        request = {"id": job, "keys": ["guest.output"], "flags": 0}
+        found = await handle.rpc("job-info.lookup", request)
     except RpcError:
         return []  # it never came to printing anything
     return eventlog.decode(found["guest.output"])

@@ -1,0 +1,247 @@
+"""A real Flux on the nodes of an emulated cluster, for no longer than a block.
+
+It has a broker on each node, Warren's plugins and Warren's conductor. What is started here ends
+with its starter, however that ends.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+import warren
+from warren.base.bytesize import GIB
+from warren.base.errors import UserMistake
+from warren.daemons import site as sites
+from warren.daemons.nodes import Nodes
+from warren.daemons.site import Site
+from warren.daemons.statedir import StateDir
+from warren.rfc import resource_set
+from warren.rpc import broker
+from warren.rpc.message import Payload, RpcError
+from warren.scheduling import rabbitgraph
+
+_SECONDS: Final = 120.0
+"""How long building, starting and ending each may take."""
+
+_PAUSE: Final = 0.1
+_SSD: Final = 4 * GIB
+_TOLD: Final = 5
+"""Lines of a log that are told of what does not start."""
+
+_JOBTAP: Final = "dws-jobtap.so"
+_FLUXION: Final = "sched-fluxion-resource.so"
+
+_CONFIGURATION: Final = """\
+[resource]
+noverify = true
+path = "{r}"
+[sched-fluxion-resource]
+match-policy = "first"
+match-format = "rv1"
+prune-filters = "ALL:core,ALL:ssd"
+"""
+
+
+class Flux(NamedTuple):
+    """What runs."""
+
+    socket: Path
+    """Of the broker of rank 0."""
+    userrc: Path
+    """What job shells load the plugin by: option `userrc`."""
+    scheduler: str
+    version: str
+
+
+def missing() -> str | None:
+    """Return what this machine lacks for it, and what to do; None if all is there."""
+    for program in ("flux", "make", "cc", "pkg-config"):
+        if shutil.which(program) is None:
+            return f"{program} is not on the PATH: install it"
+    for library in ("flux-core", "jansson"):
+        if subprocess.run(["pkg-config", "--exists", library]).returncode != 0:
+            return f"pkg-config does not find {library}: install its development files"
+    if not _sources().is_dir():
+        return f"the plugins' sources are not in {_sources()}: run it from a copy of the repository"
+    return None
+
+
+@contextmanager
+def running(directory: Path, state: StateDir) -> Iterator[Flux]:
+    """Have a Flux on the nodes of a cluster that runs. Its files are in `directory`.
+
+    Raises UserMistake where it does not start.
+    """
+    site = sites.load(state.site)
+    assert site is not None
+    directory.mkdir(mode=0o700)
+    plugins = _built(directory / "plugins")
+    userrc = directory / "userrc.lua"
+    userrc.write_text(f'plugin.load {{ file = "{plugins}/dws_environment.so" }}\n')
+    fluxion = _has_fluxion()
+    with _brokers(directory, state, site) as socket:
+        _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
+        with _conductor(directory, state, socket, fluxion=fluxion):
+            scheduler = "Fluxion" if fluxion else "sched-simple"
+            yield Flux(socket, userrc, scheduler, _said("version").split()[-1])
+
+
+def _sources() -> Path:
+    return Path(warren.__file__).parents[2] / "plugins" / "flux"
+
+
+def _built(directory: Path) -> Path:
+    """Build the plugins, for the flux-core that is there."""
+    directory.mkdir()
+    for each in (*_sources().glob("*.c"), _sources() / "Makefile"):
+        shutil.copy(each, directory)
+    log = directory / "make.log"
+    with log.open("wb") as output:
+        made = subprocess.run(
+            ["make", "-s", "-C", str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=_SECONDS,
+        )
+    if made.returncode != 0:
+        raise UserMistake(f"the plugins for Flux cannot be built:\n{_end_of(log)}")
+    return directory
+
+
+def _has_fluxion() -> bool:
+    places = _said("config", "builtin", "module_path").split(":")
+    return any((Path(each) / _FLUXION).exists() for each in places)
+
+
+def _said(*command: str) -> str:
+    found = subprocess.run(
+        ["flux", *command], capture_output=True, text=True, timeout=_SECONDS, check=True
+    )
+    # The version of flux-core is told first, and of others below.
+    return found.stdout.strip().splitlines()[0] if command == ("version",) else found.stdout.strip()
+
+
+@contextmanager
+def _brokers(directory: Path, state: StateDir, site: Site) -> Iterator[Path]:
+    hosts = [host for each in site.chassis() for host in each.hosts]
+    asyncio.run(_make(Nodes(state, site, isolated=True), hosts))
+    bare = resource_set.without_scheduling(dict(site.r()))
+    ssds = site.capacity // _SSD
+    drawn = rabbitgraph.document("warren", site.chassis(), resource_set.read(bare), ssds=ssds)
+    r = directory / "R.json"
+    r.write_bytes(orjson.dumps({**bare, "scheduling": orjson.loads(drawn)}))
+    configuration = directory / "conf"
+    configuration.mkdir()
+    (configuration / "flux.toml").write_text(_CONFIGURATION.format(r=r))
+    wrapper = (sys.executable, "-P", "-m", "warren.daemons.onnode", str(state.path))
+    command = ["flux", "start", f"--test-size={len(hosts)}", f"--test-hosts={','.join(hosts)}"]
+    command += [f"--test-rundir={directory}", f"--config-path={configuration}"]
+    # Its shell ends when this process has, and the brokers with it.
+    command += [f"--wrap={','.join(wrapper)}", "sh", "-c", "read end"]
+    socket, log = directory / "local-0", directory / "brokers.log"
+    with log.open("wb") as output:
+        started = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**_without_flux(), "TMPDIR": str(directory)},
+            start_new_session=True,
+        )
+    try:
+        _await(started, log, "the brokers of Flux", lambda: _is_up(socket, len(hosts)))
+        yield socket
+    finally:
+        _end(started)
+
+
+async def _make(nodes: Nodes, hosts: list[str]) -> None:
+    # A broker stays in the namespace that it finds.
+    for host in hosts:
+        await nodes.namespace(host).ensure()
+
+
+def _is_up(socket: Path, size: int) -> bool:
+    try:
+        status = _rpc(socket, "resource.status", {})
+        # The scheduler is loaded after the resources are known.
+        _rpc(socket, "sched.resource-status", {})
+    except RpcError:
+        return False
+    return not status["offline"] and status["online"] in (f"0-{size - 1}", f"[0-{size - 1}]")
+
+
+@contextmanager
+def _conductor(directory: Path, state: StateDir, socket: Path, *, fluxion: bool) -> Iterator[None]:
+    log = directory / "conductor.log"
+    with log.open("wb") as output:
+        started = subprocess.Popen(
+            # It does not outlive this process.
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-P", "-m", "warren", "conductor",
+             "flux", "--kubeconfig", str(state.kubeconfig),
+             *(() if fluxion else ("--disable-fluxion",))],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**_without_flux(), "FLUX_URI": f"local://{socket}"},
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        _await(started, log, "the conductor", lambda: _leads(socket))
+        yield
+    finally:
+        started.terminate()
+        _end(started)
+
+
+def _leads(socket: Path) -> bool:
+    try:
+        _rpc(socket, "dws.status", {})
+    except RpcError:
+        return False
+    return True
+
+
+def _rpc(socket: Path, topic: str, payload: Payload) -> Payload:
+    async def asking() -> Payload:
+        async with asyncio.timeout(_SECONDS), broker.connect(socket) as handle:
+            return await handle.rpc(topic, payload)
+
+    return asyncio.run(asking())
+
+
+def _await(
+    started: "subprocess.Popen[bytes]", log: Path, what: str, is_up: Callable[[], bool]
+) -> None:
+    end = time.monotonic() + _SECONDS
+    while not is_up():
+        if started.poll() is not None or time.monotonic() > end:
+            raise UserMistake(f"{what} did not start:\n{_end_of(log)}")
+        time.sleep(_PAUSE)
+
+
+def _end_of(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_TOLD:])
+
+
+def _end(started: "subprocess.Popen[bytes]") -> None:
+    try:
+        started.communicate(timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+def _without_flux() -> Mapping[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("FLUX_")}

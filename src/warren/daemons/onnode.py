@@ -1,0 +1,27 @@
+"""Run a program on an emulated node: `python -m warren.daemons.onnode STATEDIR PROGRAM ...`.
+
+A launcher of several processes runs it in front of each: `PMI_RANK` is which node is meant, of
+all that the cluster has.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from warren.daemons import site as sites
+from warren.daemons.nodes import Nodes
+from warren.daemons.statedir import StateDir
+
+
+def main() -> None:
+    """Enter the node, and become the program. Raises OSError, and NodeTrouble."""
+    state = StateDir(Path(sys.argv[1]))
+    site = sites.load(state.site)
+    assert site is not None
+    hosts = [host for each in site.chassis() for host in each.hosts]
+    Nodes(state, site, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])
+    os.execvp(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
