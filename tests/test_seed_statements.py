@@ -17,9 +17,7 @@ SEEDS = {"000": 63, "001": 47, "002": 30, "003": 40}
 RFC 16."""
 KNOWN = [f"{seed}.{number}" for seed, most in SEEDS.items() for number in range(1, most + 1)]
 
-NOT_YET: dict[str, str] = {
-    "000.6": "issue 19: names of the library of flux-coral2",
-}
+NOT_YET: dict[str, str] = {}
 """What has no test, with the reason. It becomes shorter, and no longer."""
 
 CITATION = re.compile(r"^\s*Statements?\s+(\d{3}\.\d+(?:,\s*\d{3}\.\d+)*):\s+\S")
