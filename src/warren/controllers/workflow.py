@@ -1,7 +1,9 @@
 """Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from warren.base.accounts import groups_of
@@ -18,6 +20,7 @@ from warren.dws import (
     driver,
     kinds,
     labels,
+    news,
     nodelocal,
     persistent,
     ports,
@@ -48,13 +51,16 @@ from warren.kube.runtime import Reconciler
 
 T = TypeVar("T")
 
-_CHILDREN: Final = (
-    *kinds.DEPENDENTS,
+_LEFT_BY_TEARDOWN: Final = (
     kinds.NNF_STORAGE,
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
     kinds.JOB,
 )
+"""What is gone when Teardown is ready (`driver.needs_live_read`)."""
+
+_CHILDREN: Final = (*kinds.DEPENDENTS, *_LEFT_BY_TEARDOWN)
+_OF_CONTAINERS: Final = (kinds.JOB, kinds.CONTAINER_PROFILE)
 
 
 class WorkflowController:
@@ -77,7 +83,7 @@ class WorkflowController:
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
-            informers.of(kind).listen(_of_workflow(add))
+            informers.of(kind).listen(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
         informers.of(kinds.PORT_MANAGER).listen(self._ports_changed)
         self._instances = Instances(client, informers)
@@ -95,7 +101,9 @@ class WorkflowController:
             await perform(self._client, gone)
             return None
         workflow = read(raw, Workflow)
-        children = {kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN}
+        children: dict[Kind, Sequence[Object]] = {
+            kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN
+        }
         named = [
             Key(key.namespace, name) for name in persistent.named_in(workflow.spec.dw_directives)
         ]
@@ -110,20 +118,32 @@ class WorkflowController:
         if not live and not driver.reports_error(workflow, writes):
             await perform(self._client, writes)
             return REQUEUE_DELAY if unmade else containerlife.deadline(snapshot)
-        own = labels.of_workflow(workflow)
-        kept = [
-            kind
-            for kind in _CHILDREN
-            # What no directive has asked for is not asked for, either.
-            if snapshot.contained or kind not in (kinds.JOB, kinds.CONTAINER_PROFILE)
-        ]
-        children |= {kind: (await self._client.list(kind, labels=own)).items for kind in kept}
+        asked = _LEFT_BY_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
+        children |= await self._live(workflow, asked, contained=snapshot.contained)
         instances = {each.name: await self._instances.read(each) for each in named}
         if not live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
         found = self._snapshot(workflow, children, rabbits, instances, token)
         await perform(self._client, driver.decide(found))
         return REQUEUE_DELAY if unmade or self._unseen(children) else None
+
+    async def _live(
+        self, workflow: Workflow, asked: Iterable[Kind], *, contained: bool
+    ) -> Mapping[Kind, Sequence[Object]]:
+        """Return children of a Workflow as they are by now. All kinds are asked for at once."""
+        # What no directive has asked for is not asked for, either.
+        kept = [each for each in asked if contained or each not in _OF_CONTAINERS]
+        own = labels.of_workflow(workflow)
+        lists = await asyncio.gather(*(self._client.list(kind, labels=own) for kind in kept))
+        return {kind: each.items for kind, each in zip(kept, lists, strict=True)}
+
+    def _child_changed(self, kind: Kind, child: Object) -> None:
+        gone = self._informers.of(kind).get(key_of(child)) is None
+        for name in labels.workflow_of(child):
+            key = Key(*name.split("/", 1))
+            found = self._informers.of(kinds.WORKFLOW).get(key)
+            if gone or found is None or news.is_news(kind, child, found):
+                self.reconciler.add(key)
 
     def _system_changed(self) -> None:
         """Wake the Workflows in error: nodes that they name may have joined."""
@@ -288,13 +308,3 @@ class _Nodes(Mapping[str, Object]):
 
     def __len__(self) -> int:
         return len(self._informer.keys())
-
-
-def _of_workflow(add: Callable[[Key], None]) -> Callable[[Object], None]:
-    """Wake the Workflow that an object belongs to."""
-
-    def listen(obj: Object) -> None:
-        for name in labels.workflow_of(obj):
-            add(Key(*name.split("/", 1)))
-
-    return listen

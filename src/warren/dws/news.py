@@ -1,0 +1,23 @@
+"""Which changes of a Workflow's children its controller has something to decide on."""
+
+from warren.base.objects import Kind, Object
+from warren.dws import kinds, reports
+
+
+def is_news(kind: Kind, child: Object, workflow: Object) -> bool:
+    """Return whether `driver.decide` may say something else than before this change.
+
+    In the middle of a mount or a copy it does not: the end of that is news, and so is an error.
+    A Workflow that shows one hears of everything, since the error may be over.
+    """
+    status = child.get("status") or {}
+    if "deletionTimestamp" in child["metadata"] or status.get("error"):
+        return True
+    if reports.in_error(workflow):
+        return True
+    if kind == kinds.NNF_DATA_MOVEMENT:
+        return bool(status.get("state") == "Finished")
+    if kind == kinds.NNF_ACCESS:
+        reached = status.get("state") == child["spec"].get("desiredState")
+        return bool(reached and status.get("ready"))
+    return True
