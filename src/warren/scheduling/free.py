@@ -128,6 +128,10 @@ class FreeResources:
         """Set whether the flash of a chassis can be used."""
         self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
 
+    def ready_as(self, other: "FreeResources") -> None:
+        """Have as much flash ready as there is somewhere else."""
+        self._ready = other._ready.copy()
+
     def set_kept(self, chassis: int, units: int) -> None:
         """Set how many units of a chassis' flash jobs do not get."""
         self._kept[chassis] = units
@@ -135,6 +139,11 @@ class FreeResources:
     def not_ready(self, chassis: int) -> bool:
         """Return whether there is flash of which nothing can be used."""
         return not self._ready[chassis] and bool(self._inventory.chassis[chassis].flash.whole)
+
+    def down(self, chassis: int) -> int:
+        """Return how many units of a chassis' flash cannot be used."""
+        flash = self._inventory.chassis[chassis].flash
+        return flash.count(flash.whole) - flash.count(self._ready[chassis])
 
     # Looking
 
@@ -342,6 +351,10 @@ class FreeResources:
                 nodes = _first(nodes, enough)
             if nodes:
                 yield nodes, index, units
+
+    def units(self, index: int) -> int:
+        """Return how many units of a chassis' flash jobs can have now."""
+        return self._inventory.chassis[index].flash.count(self._usable(index))
 
     def _usable(self, index: int) -> int:
         """Return the flash of a chassis that is free and ready, and not kept from jobs."""
