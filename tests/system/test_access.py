@@ -125,6 +125,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "sched.prioritize": ILL_FORMED,
     "sched.resource-status": EVERYBODY,
     "sched.waits": EVERYBODY,
+    "sched.why": (ENOENT, ENOENT, ENOENT),  # it has its resources already
     "workflow.token": (EPERM, ENOENT, EPERM),  # `test_tokens.py` asks for some
 }
 
@@ -138,6 +139,7 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
         "workflow.token": {"id": job},
         "dws.waits": {"ids": [job]},
         "sched.waits": {"ids": [job]},
+        "sched.why": {"id": job},
         "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": "", "left": []},
         "job-exec.hello": {"shells": []},
         "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
