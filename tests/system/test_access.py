@@ -70,6 +70,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "job-info.update-lookup": JOBS_USERS,
     "job-info.update-watch": JOBS_USERS,
     "job-ingest.getinfo": OWNERS_ALONE,
+    "job-ingest.check": EVERYBODY,
     "job-ingest.submit": (EPERM, ANSWER, EPERM),  # what the job's user has signed
     "job-list.job-stats": EVERYBODY,
     "job-list.list": EVERYBODY,  # unless the instance is private
@@ -144,6 +145,7 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
         "job-exec.hello": {"shells": []},
         "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
         "job-ingest.submit": {"J": token},
+        "job-ingest.check": {"jobspec": jobspec.make(command=["app"])},
         "feasibility.check": {"jobspec": jobspec.make(command=["app"])},
         "groups.get": {"name": "broker.online"},
         "job-info.update-lookup": {"id": job, "key": "R"},

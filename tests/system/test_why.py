@@ -13,6 +13,7 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key
 from warren.cli.job import waits
+from warren.cli.job.dryrun import _foreseen
 from warren.cli.job.why import show, why
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
@@ -22,7 +23,7 @@ from warren.instance.simulated import Play
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.policy import Queue
 from warren.lifecycle.states import State
-from warren.rfc import fluid
+from warren.rfc import fluid, jobspec
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle
 
@@ -158,6 +159,45 @@ def test_what_keeps_a_job_from_the_scheduler_comes_first() -> None:
         assert found["reason"] == f"waits for its dependency after-finish={fluid.f58(job)}"
         with pytest.raises(UserMistake, match="ƒ2: "):
             await why(handle, 99 << 24, "ƒ2")
+
+    lived(life, Config(queues={"batch": Queue()}))
+
+
+def test_a_dry_run_tells_before_submit_what_the_job_would_wait_for() -> None:
+    """Judged on what the job will ask for when its storage has been worked out."""
+
+    async def life(world: World, control: Control) -> None:
+        async def foreseen(nodes: int, gib: int = 0, urgency: int = 16, **system: Any) -> str:
+            given = {**system, **({"dw": FLASH.format(gib=gib)} if gib else {})}
+            spec = jobspec.make(command=["app"], nodes=nodes, attributes=given)
+            return await _foreseen(control.instance.handle, spec, urgency, 0)
+
+        start = {"name": "batch", "start": True}
+        await control.instance.handle.rpc("job-manager.queue-start", start)
+        await asyncio.sleep(20.0)
+        assert await foreseen(4, 20) == "the job would start at once."
+        for nodes, gib, words in (
+            (5, 0, "the job is refused: 5 nodes are asked for, and the cluster has 4."),
+            (4, 40, "the job is refused: 4 nodes with 41 GiB of flash each are asked for, "
+                    "and a rabbit has 64 GiB for the nodes that are wired to it."),
+        ):  # fmt: skip
+            with pytest.raises(UserMistake) as mistake:
+                await foreseen(nodes, gib)
+            assert str(mistake.value) == words
+
+        await world.submit(control, nodes=1, attributes={"dw": FLASH.format(gib=40)})
+        await asyncio.sleep(20.0)
+        assert await foreseen(2, 40, queue="batch") == (
+            "the job would wait for 41 GiB of flash beside each of 2 nodes; "
+            "1 node can have that now, and rabbit-0 lacks 18 GiB, rabbit-1 lacks 18 GiB."
+        )
+        assert await foreseen(1, urgency=0) == "the job would be held, by its urgency of 0."
+        after = [{"scheme": "afterany", "value": fluid.f58(1)}]
+        assert (await foreseen(1, dependencies=after)).endswith("wait for its dependencies first.")
+        stop = {"name": "batch", "start": False, "reason": "noon"}
+        await control.instance.handle.rpc("job-manager.queue-start", stop)
+        assert await foreseen(1) == "the job would wait: queue batch is stopped: noon."
+        assert len([*control.instance.manager.jobs()]) == 1
 
     lived(life, Config(queues={"batch": Queue()}))
 
