@@ -66,6 +66,7 @@ class JobScheduler:
         self._graph = graph
         self._reply = reply
         self._config = config
+        graph.set_policy(config.match_policy)
         self._waiting: dict[JobId, tuple[str, Waiting]] = {}
         """Who waits, and in which queue."""
         self._queues: dict[str, list[tuple[int, int]]] = {}
@@ -83,6 +84,7 @@ class JobScheduler:
     def configure(self, config: Sched) -> None:
         """Schedule by another table of the configuration from now on."""
         self._config = config
+        self._graph.set_policy(config.match_policy)
         self._news.set()
 
     async def run(self) -> None:
@@ -230,7 +232,7 @@ class JobScheduler:
         operations: list[Operation] = []
         decisions = decide(
             self._graph,
-            [self._line(queue) for queue in self._queues],
+            [self._line(places) for places in self._queues.values()],
             self._running,
             now,
             passing=self._config.policy == "easy",
@@ -265,9 +267,8 @@ class JobScheduler:
             sched = {"resource_summary": hosts, "reason_pending": None, "t_estimate": None}
             self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": {"sched": sched}})
 
-    def _line(self, queue: str) -> Iterator[Waiting]:
-        for _, number in [*self._queues[queue]]:
-            # One who asks why a job waits may be told while others leave.
+    def _line(self, places: Sequence[tuple[int, int]]) -> Iterator[Waiting]:
+        for _, number in places:
             if JobId(number) in self._waiting:
                 yield self._waiting[JobId(number)][1]
 
@@ -382,9 +383,11 @@ class JobScheduler:
         self, asked: Sequence[Waiting], more: Mapping[str, Waiting] = {}
     ) -> Iterator[tuple[JobId, Reason]]:
         """Yield why jobs wait, with `more` that there might be in the queues."""
-        lines = {queue: self._line(queue) for queue in [*self._queues]}
+        # Of copies: while one who asks is told, others come and leave.
+        lines = {queue: self._line([*places]) for queue, places in self._queues.items()}
         for queue, waiting in more.items():
-            lines[queue] = merge(lines.get(queue, ()), [waiting], key=lambda each: each.place)
+            line = lines.get(queue, iter(()))
+            lines[queue] = iter(merge(line, [waiting], key=lambda each: each.place))
         return reasons(
             self._graph,
             lines.values(),

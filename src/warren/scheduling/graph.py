@@ -13,6 +13,7 @@ import orjson
 from warren.scheduling import lacks, refusals
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
+from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.reasons import KEPT, Kind, Reason
 from warren.scheduling.refusals import Refusal, View
 from warren.scheduling.request import Request
@@ -142,6 +143,10 @@ class Graph:
             taken = min(flash.units(external), there)
             external -= taken * flash.unit
             yield index, flash.count(flash.whole) - there + taken
+
+    def set_policy(self, policy: MatchPolicy) -> None:
+        """Set which nodes are taken, of those that would do."""
+        self._free.policy = policy
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before.
