@@ -24,6 +24,7 @@ from benchmarks import (
     jobs,
     kvs,
     rabbitmaps,
+    replay,
     scheduling,
     storage,
 )
@@ -44,6 +45,7 @@ BENCHMARKS = {
     **containers.ALL,
     **flux.ALL,
     **rabbitmaps.ALL,
+    **replay.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
 

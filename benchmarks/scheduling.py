@@ -5,6 +5,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.held import held
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.why import earliest, reasons
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
 NODES = 720 * 16
@@ -189,7 +191,59 @@ def passes() -> Iterator[Result]:
         def once(queue: list[Waiting] = queue) -> None:
             assert len(list(decide(graph, [queue], running, 0.0, passing=True, depth=32))) == 1
 
-        yield Result(name=f"pass, {count} wait and 10,000 run", value=median_ms(once), unit="ms")
+        yield Result(
+            name=f"pass, {count} wait and 10,000 run", value=median_ms(once), unit="ms", budget=200
+        )
 
 
-ALL = {"match": match, "resident graph": resident, "passes": passes}
+def whys() -> Iterator[Result]:
+    """Ask why jobs wait on a full system of 11,136 nodes, where others wait before them."""
+    chassis = [
+        Chassis(
+            rabbit=f"rabbit{number}",
+            capacity=16 * TIB,
+            hosts=tuple(f"node{number * 16 + node}" for node in range(16)),
+        )
+        for number in range(696)
+    ]
+    graph = Graph(describe("elcap", chassis, cores=8))
+    running = []
+    for number in range(10_000):
+        held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True, ssd_gib=900))
+        assert isinstance(held, Allocation)
+        graph.take(held)
+        running.append(Running(1000.0 + number, JobId(number), held))
+    graph.set_drained(range(10_900, 11_000))
+    for number in range(0, 696, 7):
+        graph.set_ssds(f"rabbit{number}", up=False, state="Disabled")
+        graph.set_external(f"rabbit{number + 1}", 500)
+    queue = [
+        Waiting(
+            place=(0, job),
+            job=JobId(job),
+            request=Request(nodes=11_136 - job, slots=1, cores=1, exclusive=True),
+            duration=1e6,
+        )
+        for job in range(10_000)
+    ]
+    for name, request, duration in (
+        ("11,136 nodes", Request(nodes=11_136, slots=1, cores=1, exclusive=True), inf),
+        ("flash", Request(nodes=1000, slots=1, cores=1, exclusive=True, ssd_gib=2000), inf),
+        ("a rabbit that is down",
+         Request(nodes=11_136, slots=1, cores=1, exclusive=True, ssd_gib=400), inf),
+        ("a reservation", Request(nodes=1, slots=1, cores=1, exclusive=True), 1e7),
+    ):  # fmt: skip
+        asked = Waiting(place=(0, 20_000), job=JobId(20_000), request=request, duration=duration)
+
+        def once(asked: Waiting = asked) -> None:
+            line = [*queue, asked]
+            list(reasons(graph, [line], running, 0.0, passing=True, depth=32, asked=[asked]))
+            if not graph.fits(asked.request):
+                earliest(graph, running, 0.0, asked.request)
+
+        yield Result(
+            name=f"why a job waits for {name}", value=median_ms(once), unit="ms", budget=100
+        )
+
+
+ALL = {"match": match, "resident graph": resident, "passes": passes, "why": whys}

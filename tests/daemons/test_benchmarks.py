@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from benchmarks import replay
 from benchmarks.jobs import followed, shells_parent
 
 from tests.instance.lives import alive
@@ -76,3 +77,11 @@ class OneByOne(Loopback):
         self.sent += 1
         await asyncio.sleep(self.sent)
         return await super().rpc(topic, payload)
+
+
+def test_a_month_that_is_replayed_is_the_same_each_time() -> None:
+    month = replay.month()
+    assert month == replay.month()
+    assert month != replay.month(seed=21)
+    assert len({each.waiting.job for each in month}) == len(month) == replay.JOBS
+    assert all(each.takes <= each.waiting.duration for each in month)

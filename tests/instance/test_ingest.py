@@ -211,6 +211,31 @@ async def test_what_is_not_to_be_validated_must_still_be_a_jobspec() -> None:
 
 
 @virtually
+async def test_a_jobspec_may_be_checked_and_is_told_as_it_will_be_scheduled() -> None:
+    def judged(jobspec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
+        if userid == GUEST:
+            raise UserMistake("no")
+        return {**jobspec, "version": 9999}
+
+    letting_in = Config(access=config.Access(allow_guest_user=True))
+    async with alive(validators=[judged], config=letting_in) as life:
+        check = life.bus.handle(OWNER).rpc
+        answer = await check("job-ingest.check", {"jobspec": spec()})
+        assert answer["jobspec"]["version"] == 9999
+        for payload, words in (
+            ({}, "job-ingest.check takes jobspec, urgency and flags"),
+            ({"jobspec": STRAY, "urgency": 32}, "urgency is a number from 0 to 31"),
+            ({"jobspec": {**spec(), "tasks": []}}, "tasks"),
+        ):
+            with pytest.raises(RpcError, match=words):
+                await check("job-ingest.check", payload)
+        guest = life.bus.handle(GUEST).rpc
+        with pytest.raises(RpcError, match="no"):
+            await guest("job-ingest.check", {"jobspec": spec()})
+        assert not [*life.manager.jobs()]
+
+
+@virtually
 async def test_frobnicators_add_to_what_the_queue_has_made_of_a_jobspec() -> None:
     def anywhere(spec: Mapping[str, Any]) -> Mapping[str, Any]:
         assert jobspec.system(spec)["queue"] == "batch"

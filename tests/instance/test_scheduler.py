@@ -1,6 +1,7 @@
 """First come, first served: who gets what, when, and what the others are told."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,7 @@ import orjson
 
 from tests.harness.virtual import EPOCH, VirtualClock
 from tests.instance.lives import spec
-from tests.instance.parts import OWNER, SlowDisk, living, settle, virtually
+from tests.instance.parts import OWNER, SlowDisk, living, refused, settle, virtually
 from warren.base.bytesize import GIB
 from warren.instance import keys
 from warren.instance.kvs import Kvs
@@ -374,11 +375,46 @@ async def test_those_behind_the_first_learn_what_they_wait_for_when_they_ask() -
 
     assert answer == {
         "waits": {
-            "1": "waits for 3 more of 4 nodes; drained: node0",
-            "2": "waits for 3 more of 4 nodes; drained: node0",
+            job: "waits for 3 more of 4 nodes; of 4 that would do, 1 free, 2 taken and 1 drained"
+            "; drained: node0"
+            for job in ("1", "2")
         }
     }
     assert desk.served == [3, 4]
+
+
+@virtually
+async def test_why_a_job_waits_is_told_with_what_it_waits_for_and_who_is_before_it() -> None:
+    async with opened() as desk:
+        desk.ask(1, nodes=3, duration=60.0)
+        desk.ask(2, nodes=4, duration=60.0)
+        desk.ask(3, nodes=1, duration=600.0)
+        await settle()
+        bus = Bus(OWNER)
+        bus.register("sched", desk.scheduler.methods())
+        handle = bus.handle(OWNER + 1)
+        first = await handle.rpc("sched.why", {"id": 2})
+        second = await handle.rpc("sched.why", {"id": 3})
+        foreseen = await handle.rpc("sched.why", {"jobspec": spec(tasks=None, nodes=1)})
+        soon = spec(tasks=None, nodes=1, duration=30.0)
+        fits = await handle.rpc("sched.why", {"jobspec": soon, "priority": 3})
+        for payload, number in (
+            ({"id": 1}, errno.ENOENT),
+            ({"id": "2"}, errno.EPROTO),
+            ({}, errno.EPROTO),
+            ({"jobspec": {}}, errno.EINVAL),
+            ({"jobspec": soon, "priority": "much"}, errno.EPROTO),
+        ):
+            assert await refused(handle.rpc("sched.why", payload)) == number
+
+    assert first.items() >= {
+        "kind": "nodes", "kinds": ["nodes"], "before": 0, "ends": 1, "earliest": EPOCH + 60,
+        "t_estimate": EPOCH + 60, "map": {"read": EPOCH, "heard": None},
+    }.items()  # fmt: skip
+    assert second.items() >= {"kind": "reserved", "behind": [2], "before": 1}.items()
+    assert (foreseen["kind"], foreseen["before"]) == ("reserved", 2)
+    assert (fits["kind"], fits["before"]) == ("turn", 2)
+    assert desk.served == [1]
 
 
 def flash(gib: int) -> Any:

@@ -70,6 +70,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "job-info.update-lookup": JOBS_USERS,
     "job-info.update-watch": JOBS_USERS,
     "job-ingest.getinfo": OWNERS_ALONE,
+    "job-ingest.check": EVERYBODY,
     "job-ingest.submit": (EPERM, ANSWER, EPERM),  # what the job's user has signed
     "job-list.job-stats": EVERYBODY,
     "job-list.list": EVERYBODY,  # unless the instance is private
@@ -125,6 +126,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
     "sched.prioritize": ILL_FORMED,
     "sched.resource-status": EVERYBODY,
     "sched.waits": EVERYBODY,
+    "sched.why": (ENOENT, ENOENT, ENOENT),  # it has its resources already
     "workflow.token": (EPERM, ENOENT, EPERM),  # `test_tokens.py` asks for some
 }
 
@@ -138,10 +140,12 @@ def payload(topic: str, job: int, token: str) -> dict[str, Any]:
         "workflow.token": {"id": job},
         "dws.waits": {"ids": [job]},
         "sched.waits": {"ids": [job]},
+        "sched.why": {"id": job},
         "job-exec.exited": {"id": 1, "rank": 0, "status": 0, "note": "", "left": []},
         "job-exec.hello": {"shells": []},
         "job-info.lookup": {"id": job, "keys": ["J", "R", "jobspec", "eventlog", "guest.output"]},
         "job-ingest.submit": {"J": token},
+        "job-ingest.check": {"jobspec": jobspec.make(command=["app"])},
         "feasibility.check": {"jobspec": jobspec.make(command=["app"])},
         "groups.get": {"name": "broker.online"},
         "job-info.update-lookup": {"id": job, "key": "R"},

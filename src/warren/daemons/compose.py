@@ -184,8 +184,8 @@ class _Judge:
     def configure(self, settings: config.Config) -> None:
         self._now = self._made(settings)
 
-    def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
-        self._now(spec, userid)
+    def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
+        return self._now(spec, userid)
 
 
 class _DrainPolicies:

@@ -24,6 +24,7 @@ from warren.lifecycle.tables import Duration, Table, demand_durations
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.treeobj import Algorithm
+from warren.scheduling.matching import MatchPolicy
 
 log = structlog.get_logger()
 
@@ -161,6 +162,8 @@ class Sched(Table, frozen=True):
     """First come, first served; or small jobs pass one that waits, where it loses nothing."""
     queue_depth: Annotated[int, msgspec.Meta(ge=1)] = 32
     """How many jobs of each queue are looked at that cannot begin."""
+    match_policy: MatchPolicy = MatchPolicy.FIRST
+    """Which nodes jobs get, of those that would do."""
 
 
 class Ingest(Table, frozen=True):

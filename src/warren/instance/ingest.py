@@ -7,7 +7,7 @@ the same request in its hands.
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
@@ -40,20 +40,37 @@ Frobnicator = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 What it has added, it adds to no jobspec again.
 """
 
-Validator = Callable[[Mapping[str, Any], int], None]
-"""Looks at a jobspec, and raises UserMistake where it must not be accepted."""
+Validator = Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]
+"""Looks at a jobspec, and raises UserMistake where it must not be accepted.
+
+May return the jobspec as the job will have it by the time it is scheduled.
+"""
 
 _FLAGS: Final = DEBUG | WAITABLE | NOVALIDATE
 _DEFAULT_URGENCY: Final = 16
 _LARGEST_URGENCY: Final = 31
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Submission(msgspec.Struct, frozen=True):
+    """What a user says of a submission."""
+
+    urgency: int = _DEFAULT_URGENCY
+    flags: int = 0
+
+
+class _Asked(_Submission, frozen=True, kw_only=True):
     """What a user sends."""
 
     token: str = msgspec.field(name="J")
-    urgency: int = _DEFAULT_URGENCY
-    flags: int = 0
+
+
+class _Tried(_Submission, frozen=True, kw_only=True):
+    """What a user sends who only wants to know whether it would be accepted."""
+
+    jobspec: Any
+
+
+S = TypeVar("S", bound=_Submission)
 
 
 class Ingest:
@@ -91,14 +108,15 @@ class Ingest:
     def methods(self) -> Methods:
         return {
             "submit": Method(self._submit, guest=True),
+            "check": Method(self._check, guest=True),
             "getinfo": Method(self._getinfo),
         }
 
     async def _submit(self, request: Request) -> Payload:
-        asked, cred = self._asked(request), request.cred
+        asked, cred = self._asked(request, _Asked), request.cred
         if self._kvs.full is not None:
             raise RpcError(errno.ENOSPC, self._kvs.full)
-        spec = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
+        spec, _ = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
         kept = jobspecs.without_environment(spec)
         text = _written(kept)
         job, mark = self._ids.next()
@@ -124,16 +142,25 @@ class Ingest:
         self._ids.committed(job)
         return {"id": job}
 
+    async def _check(self, request: Request) -> Payload:
+        """Refuse what `submit` would; return the jobspec as it would be scheduled."""
+        asked, cred = self._asked(request, _Tried), request.cred
+        if not cred.owner:
+            self._check_guest("munge", cred.userid)
+        _, scheduled = await self._accepted(asked.jobspec, asked, cred)
+        return {"jobspec": scheduled}
+
     async def _getinfo(self, request: Request) -> Payload:
         return {"timestamp": self._ids.timestamp}
 
-    def _asked(self, request: Request) -> _Asked:
+    def _asked(self, request: Request, kind: type[S]) -> S:
         """Read a submission, in the order in which Flux does, so that errors are the same."""
         owner = request.cred.owner
         try:
-            asked = msgspec.convert(request.payload, _Asked)
+            asked = msgspec.convert(request.payload, kind)
         except msgspec.ValidationError as error:
-            what = f"job-ingest.submit takes J, urgency and flags: {error}"
+            takes = "jobspec" if kind is _Tried else "J"
+            what = f"{request.topic} takes {takes}, urgency and flags: {error}"
             raise RpcError(errno.EPROTO, what) from error
         if asked.flags & ~_FLAGS:
             unknown = f"unknown submission flags {asked.flags & ~_FLAGS:#x}"
@@ -184,9 +211,12 @@ class Ingest:
         if why is not None:
             raise RpcError(errno.EPERM, why)
 
-    async def _accepted(self, spec: Any, asked: _Asked, cred: Cred) -> Mapping[str, Any]:
-        """Return a jobspec as it will be kept, or refuse it."""
+    async def _accepted(
+        self, spec: Any, asked: _Submission, cred: Cred
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return a jobspec as it will be kept, and as it will be scheduled; or refuse it."""
         judged = not asked.flags & NOVALIDATE
+        scheduled: Mapping[str, Any] | None = None
         try:
             for frobnicate in self._frobnicators:
                 spec = frobnicate(spec)
@@ -196,11 +226,11 @@ class Ingest:
             jobspecs.check(spec)
             await self._queues.check(spec, cred.userid)
             for validate in self._validators if judged else ():
-                validate(spec, cred.userid)
+                scheduled = validate(spec, cred.userid) or scheduled
         except UserMistake as mistake:
             shown = getattr(mistake, "shown", str(mistake))
             raise RpcError(errno.EINVAL, shown) from mistake
-        return spec  # type: ignore[no-any-return]
+        return spec, scheduled or spec
 
 
 def _written(spec: Mapping[str, Any]) -> bytes:

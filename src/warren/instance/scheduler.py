@@ -10,6 +10,7 @@ import errno
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import merge
 from math import ceil, inf
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from warren.instance import keys
 from warren.instance.config import Sched
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.lifecycle import urgency
 from warren.rfc import canonical, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
@@ -29,9 +31,9 @@ from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
 from warren.scheduling.external import External, ExternalAllocations
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.refusals import Refusal
-from warren.scheduling.request import Request as AskedFor
+from warren.scheduling.reasons import Reason
 from warren.scheduling.request import from_jobspec
+from warren.scheduling.why import earliest, reasons
 
 log = structlog.get_logger()
 
@@ -42,7 +44,8 @@ _AT_ONCE: Final = 32
 _TOLD_AT_ONCE: Final = 100
 """Jobs of one request that are told what they wait for."""
 
-_TURN: Final = "waits for its turn, behind others"
+_LAST: Final = 2**64
+"""Comes after every job id."""
 
 _DEFAULTS: Final = Sched()
 
@@ -63,6 +66,7 @@ class JobScheduler:
         self._graph = graph
         self._reply = reply
         self._config = config
+        graph.set_policy(config.match_policy)
         self._waiting: dict[JobId, tuple[str, Waiting]] = {}
         """Who waits, and in which queue."""
         self._queues: dict[str, list[tuple[int, int]]] = {}
@@ -72,11 +76,15 @@ class JobScheduler:
         """The same by end."""
         self._external = ExternalAllocations()
         self._reasons: dict[JobId, tuple[str, float]] = {}
+        self._read = clock.now()
+        """When the graph was read; and when the last news of a rabbit came."""
+        self._heard: float | None = None
         self._news = asyncio.Event()
 
     def configure(self, config: Sched) -> None:
         """Schedule by another table of the configuration from now on."""
         self._config = config
+        self._graph.set_policy(config.match_policy)
         self._news.set()
 
     async def run(self) -> None:
@@ -180,6 +188,7 @@ class JobScheduler:
         that is known.
         """
         self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity, labels=labels)
+        self._heard = self._clock.now()
         self._news.set()
 
     def set_external(
@@ -223,7 +232,7 @@ class JobScheduler:
         operations: list[Operation] = []
         decisions = decide(
             self._graph,
-            [self._line(queue) for queue in self._queues],
+            [self._line(places) for places in self._queues.values()],
             self._running,
             now,
             passing=self._config.policy == "easy",
@@ -258,9 +267,10 @@ class JobScheduler:
             sched = {"resource_summary": hosts, "reason_pending": None, "t_estimate": None}
             self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": {"sched": sched}})
 
-    def _line(self, queue: str) -> Iterator[Waiting]:
-        for _, number in self._queues[queue]:
-            yield self._waiting[JobId(number)][1]
+    def _line(self, places: Sequence[tuple[int, int]]) -> Iterator[Waiting]:
+        for _, number in places:
+            if JobId(number) in self._waiting:
+                yield self._waiting[JobId(number)][1]
 
     def _enter(self, queue: str, waiting: Waiting) -> None:
         self._waiting[waiting.job] = (queue, waiting)
@@ -299,6 +309,7 @@ class JobScheduler:
             "expiration": Method(self._expire),
             "prioritize": Method(self._prioritize),
             "waits": Method(self._waits, guest=True),
+            "why": Method(self._why, guest=True),
         }
 
     def feasibility(self) -> Methods:
@@ -323,24 +334,69 @@ class JobScheduler:
         return {}
 
     async def _waits(self, request: Request) -> Payload:
-        """Return what jobs wait for that have no annotation: those behind the first of their kind.
-
-        Looked up on demand, and once for all jobs that want the same.
-        """
+        """Return what jobs wait for, in a sentence each. Looked up on demand."""
         ids = request.payload.get("ids")
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "sched.waits takes ids")
-        known: dict[AskedFor, str] = {}
-        reasons = {}
-        for number in ids[:_TOLD_AT_ONCE]:
-            if JobId(number) not in self._waiting:
-                continue
-            wanted = self._waiting[JobId(number)][1].request
-            if wanted not in known:
-                found = self._graph.match(wanted)
-                known[wanted] = found.reason if isinstance(found, Refusal) else _TURN
-            reasons[str(number)] = known[wanted]
-        return {"waits": reasons}
+        asked = [
+            self._waiting[JobId(number)][1]
+            for number in ids[:_TOLD_AT_ONCE]
+            if JobId(number) in self._waiting
+        ]
+        found = {}
+        for job, reason in self._reasons_of(asked):
+            found[str(job)] = reason.sentence
+            await asyncio.sleep(0)  # of a large system each may take a hundredth of a second
+        return {"waits": found}
+
+    async def _why(self, request: Request) -> Payload:
+        """Return why a job waits, with the arithmetic; or what one of a jobspec would wait for."""
+        number, spec = request.payload.get("id"), request.payload.get("jobspec")
+        if spec is not None:
+            queue, waiting = _foreseen(spec, request.payload.get("priority", urgency.DEFAULT))
+        elif type(number) is not int:
+            raise RpcError(errno.EPROTO, "sched.why takes id, or jobspec")
+        elif JobId(number) not in self._waiting:
+            raise RpcError(errno.ENOENT, "the job does not wait for resources")
+        else:
+            queue, waiting = self._waiting[JobId(number)]
+        more = {queue: waiting} if spec is not None else {}
+        ((_, reason),) = self._reasons_of([waiting], more)
+        line = self._queues.get(queue, [])
+        told: dict[str, Any] = {
+            "kind": reason.kind.value,
+            "kinds": [each.value for each in reason.kinds],
+            "reason": reason.sentence,
+            "before": bisect_left(line, waiting.place),
+            **reason.numbers,
+            "map": {"read": self._read, "heard": self._heard},
+        }
+        if reason.at < inf:
+            told["t_estimate"] = reason.at
+        if not self._graph.fits(waiting.request):
+            found = earliest(self._graph, self._running, self._clock.now(), waiting.request)
+            if found is not None and found.ends is not None:
+                told["earliest"], told["ends"] = found.at, found.ends
+        return told
+
+    def _reasons_of(
+        self, asked: Sequence[Waiting], more: Mapping[str, Waiting] = {}
+    ) -> Iterator[tuple[JobId, Reason]]:
+        """Yield why jobs wait, with `more` that there might be in the queues."""
+        # Of copies: while one who asks is told, others come and leave.
+        lines = {queue: self._line([*places]) for queue, places in self._queues.items()}
+        for queue, waiting in more.items():
+            line = lines.get(queue, iter(()))
+            lines[queue] = iter(merge(line, [waiting], key=lambda each: each.place))
+        return reasons(
+            self._graph,
+            lines.values(),
+            self._running,
+            self._clock.now(),
+            passing=self._config.policy == "easy",
+            depth=self._config.queue_depth,
+            asked=asked,
+        )
 
     async def _check(self, request: Request) -> Payload:
         try:
@@ -351,6 +407,23 @@ class JobScheduler:
         if refusal is not None:
             raise RpcError(errno.EOVERFLOW, refusal.reason)
         return {}
+
+
+def _foreseen(spec: Any, priority: Any) -> tuple[str, Waiting]:
+    """Return the queue and the place that a job would have, if it came now. Raises RpcError."""
+    if type(priority) is not int:
+        raise RpcError(errno.EPROTO, "sched.why takes priority as a number")
+    try:
+        wanted = from_jobspec(canonical.check(spec))
+    except UserMistake as mistake:
+        raise RpcError(errno.EINVAL, str(mistake)) from mistake
+    system = (spec["attributes"] or {}).get("system") or {}
+    job = JobId(_LAST)
+    place = (-priority, job)
+    duration = system.get("duration", 0) or inf
+    return str(system.get("queue", "")), Waiting(
+        place=place, job=job, request=wanted, duration=duration
+    )
 
 
 def _is_pair(each: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from warren.rfc.fluid import JobId
 from warren.scheduling.graph import Graph
 from warren.scheduling.inventory import Allocation
+from warren.scheduling.reasons import Reason
 from warren.scheduling.refusals import Refusal
 from warren.scheduling.request import Request
 
@@ -60,12 +61,24 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class _Reservation:
+class Reservation:
+    """When a request will fit at the latest."""
+
     at: float
+    """`inf` where that is not known."""
     allocation: Allocation | None = None
     """None where the moment is not known."""
     left: Graph | None = None
     """What there will be beside it, then."""
+    ends: JobId | None = None
+    """The job whose end makes room for it, where the moment is known."""
+
+
+class Reserved(NamedTuple):
+    """What is kept from later jobs, and for which."""
+
+    waiting: Waiting
+    reservation: Reservation | None
 
 
 def decide(
@@ -84,7 +97,16 @@ def decide(
     that stops has taken no more than it has been given. Without `passing` no job gets what one
     that waits before it could ever have.
     """
-    plan = _Plan(graph, running, now, passing=passing)
+    plan = Plan(graph, running, now, passing=passing)
+    for _, said in considered(plan, queues, depth):
+        if said is not None:
+            yield said
+
+
+def considered(
+    plan: "Plan", queues: Iterable[Iterable[Waiting]], depth: int
+) -> Iterator[tuple[Waiting, Start | Blocked | None]]:
+    """Yield the jobs that are looked at, each with what becomes of it; None if it just waits."""
     lines = [iter(queue) for queue in queues]
     left = [depth] * len(lines)
     firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
@@ -93,8 +115,7 @@ def decide(
     while heads:
         _, number, waiting = heads[0]
         said = plan.consider(waiting)
-        if said is not None:
-            yield said
+        yield waiting, said
         if not isinstance(said, Start):
             left[number] -= 1
         following = next(lines[number], None) if left[number] else None
@@ -104,7 +125,7 @@ def decide(
             heapreplace(heads, (following.place, number, following))
 
 
-class _Plan:
+class Plan:
     """One look at all waiting jobs, and what was reserved in it."""
 
     def __init__(
@@ -114,7 +135,7 @@ class _Plan:
         self._running = list(running)
         self._now = now
         self._passing = passing
-        self._reserved: list[Request] = []
+        self._reserved: list[Reserved] = []
         self._waited: list[Request] = []
         """What waiting jobs asked for, be it reserved or not."""
         self._until = inf
@@ -140,9 +161,9 @@ class _Plan:
         if any(self._graph.overlap(request, other) for other in self._waited):
             self._waited.append(request)
             return None
-        reservation = _reservation(self._graph, request, self._running, self._now)
+        reservation = self.reservation(request)
         if reservation is not None or not self._passing:
-            self._reserve(request, reservation)
+            self._reserve(Reserved(waiting, reservation))
         refusal = self._graph.match(request)
         assert isinstance(refusal, Refusal)
         return Blocked(waiting, refusal.reason, inf if reservation is None else reservation.at)
@@ -159,24 +180,58 @@ class _Plan:
         insort(self._running, Running(end, waiting.job, found))
         return Start(waiting, found)
 
-    def _reserve(self, request: Request, reservation: _Reservation | None) -> None:
+    def _reserve(self, reserved: Reserved) -> None:
         """Keep from later jobs what is reserved."""
         if not self._reserved:
             self._unreserved = self._graph.shadow()
-        self._reserved.append(request)
-        self._waited.append(request)
+        self._reserved.append(reserved)
+        self._waited.append(reserved.waiting.request)
+        self._until = min(self._until, self._keep(self._unreserved, reserved))
+
+    def _keep(self, unreserved: Graph, reserved: Reserved) -> float:
+        """Take from a graph what is reserved; return by when jobs have ended that may have it."""
+        reservation = reserved.reservation
         if reservation is None or reservation.allocation is None or not self._passing:
-            self._until = -inf
-            self._unreserved.reserve(request)
-        else:
-            assert reservation.left is not None
-            self._until = min(self._until, reservation.at)
-            self._unreserved.leave(reservation.allocation, reservation.left)
+            unreserved.reserve(reserved.waiting.request)
+            return -inf
+        assert reservation.left is not None
+        unreserved.leave(reservation.allocation, reservation.left)
+        return reservation.at
+
+    # Looking closer
+
+    def fits(self, request: Request) -> bool:
+        """Return whether there is room, be it reserved for others or not."""
+        return self._graph.fits(request)
+
+    def lack(self, request: Request) -> Reason:
+        """Return what is in the way of a request for which there is no room."""
+        return self._graph.lack(request)
+
+    def reservation(self, request: Request) -> Reservation | None:
+        """Return when a request that does not fit will, if no other comes before it."""
+        return _reservation(self._graph, request, self._running, self._now)
+
+    def holding_up(self, waiting: Waiting) -> list[Reserved]:
+        """Return for which jobs that is reserved which another would have: without them it starts.
+
+        None of them can be left out. Empty where it starts beside what is reserved.
+        """
+        end, until, unreserved = self._now + waiting.duration, inf, self._graph
+        blocking = []
+        for each in self._reserved:
+            trial = unreserved.shadow()
+            bound = min(until, self._keep(trial, each))
+            if (end <= bound and self.fits(waiting.request)) or trial.fits(waiting.request):
+                until, unreserved = bound, trial
+            else:
+                blocking.append(each)
+        return blocking
 
 
 def _reservation(
     graph: Graph, request: Request, running: Sequence[Running], now: float
-) -> _Reservation | None:
+) -> Reservation | None:
     """Return when a request that does not fit will; None if no end of a job would help."""
     if graph.hopeless(request):
         return None
@@ -188,11 +243,11 @@ def _reservation(
             return _moment(shadow, request, limited[passed : passed + step], now)
         shadow, passed, step = later, passed + step, 2 * step
     if _after(shadow, running[len(limited) :]).fits(request):
-        return _Reservation(inf)
+        return Reservation(inf)
     return None
 
 
-def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> _Reservation:
+def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> Reservation:
     """Find the first job whose end lets a request fit; the last of them does in any case."""
     while len(ending) > 1:
         half = len(ending) // 2
@@ -205,7 +260,7 @@ def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: flo
     allocation = left.match(request)
     assert isinstance(allocation, Allocation)
     left.take(allocation)
-    return _Reservation(max(now, ending[0].end), allocation, left)
+    return Reservation(max(now, ending[0].end), allocation, left, ending[0].job)
 
 
 def _after(graph: Graph, ended: Iterable[Running]) -> Graph:

@@ -5,7 +5,7 @@ something does not fit, however many nodes there are. Which nodes may be given o
 the caller to say, as bits by place (`inventory`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from warren.scheduling import beside
 from warren.scheduling.beside import Choice, Reach
 from warren.scheduling.flash import lowest
 from warren.scheduling.inventory import Inventory, Piece
+from warren.scheduling.matching import Group, MatchPolicy, shares
 from warren.scheduling.request import Part, Request
 
 _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
@@ -30,6 +31,9 @@ class FreeResources:
         self._ready = [chassis.flash.up for chassis in inventory.chassis]
         self._kept = [0] * len(inventory.chassis)
         """Units of flash that jobs do not get, whichever these are."""
+        self._given = [0] * len(inventory.chassis)
+        """GiB that have been given out, be they back or not."""
+        self.policy = MatchPolicy.FIRST
         self._alike: dict[tuple[int, int], int] = {}
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
         self._idle = (1 << len(inventory.nodes)) - 1
@@ -44,7 +48,8 @@ class FreeResources:
         other._inventory = self._inventory
         other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
         other._ssds, other._ready = self._ssds.copy(), self._ready.copy()
-        other._kept = self._kept.copy()
+        other._kept, other._given = self._kept.copy(), self._given.copy()
+        other.policy = self.policy
         other._alike, other._idle = self._alike.copy(), self._idle
         return other
 
@@ -64,6 +69,7 @@ class FreeResources:
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
                 self._ssds[index] = flash.less(self._ssds[index], ssds)
+                self._given[index] += flash.count(ssds) * flash.unit
         self._change(changed)
 
     def leave(self, pieces: Iterable[Piece], there: "FreeResources") -> None:
@@ -128,6 +134,10 @@ class FreeResources:
         """Set whether the flash of a chassis can be used."""
         self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
 
+    def ready_as(self, other: "FreeResources") -> None:
+        """Have as much flash ready as there is somewhere else."""
+        self._ready = other._ready.copy()
+
     def set_kept(self, chassis: int, units: int) -> None:
         """Set how many units of a chassis' flash jobs do not get."""
         self._kept[chassis] = units
@@ -135,6 +145,11 @@ class FreeResources:
     def not_ready(self, chassis: int) -> bool:
         """Return whether there is flash of which nothing can be used."""
         return not self._ready[chassis] and bool(self._inventory.chassis[chassis].flash.whole)
+
+    def down(self, chassis: int) -> int:
+        """Return how many units of a chassis' flash cannot be used."""
+        flash = self._inventory.chassis[chassis].flash
+        return flash.count(flash.whole) - flash.count(self._ready[chassis])
 
     # Looking
 
@@ -229,15 +244,37 @@ class FreeResources:
         return replace(request, more=()) if request.more else request
 
     def pieces(self, request: Request, usable: int) -> tuple[Piece, ...]:
-        """Choose by rank, first come first. What is asked for must be settled, and fit."""
+        """Choose by rank, or as the policy has it. What is asked for must be settled, and fit."""
         if request.nodes is None:
             return tuple(self._slot_pieces(request, usable))
         able = self.able(request, usable)
         if request.shared or request.chassis:
-            return tuple(self._shared_pieces(request, able))
-        if request.ssd_gib:
-            return tuple(self._flash_pieces(request, able))
-        return tuple(self._node_pieces(request, able, request.all_nodes))
+            pieces = self._shared_pieces(request, able)
+        elif request.ssd_gib:
+            pieces = self._flash_pieces(request, self._beside_flash(able, request))
+        else:
+            pieces = self._node_pieces(request, self._chosen(able, request), request.all_nodes)
+        # R names nodes by rank (RFC 20).
+        return tuple(pieces if self.policy is MatchPolicy.FIRST else sorted(pieces))
+
+    def _chosen(self, able: int, request: Request) -> int:
+        """Return the nodes that the policy takes, of those that would do."""
+        if self.policy is MatchPolicy.FIRST:
+            return able
+        groups: list[tuple[int, Group]] = []
+        rest = able
+        for index, chassis in enumerate(self._inventory.chassis):
+            nodes = able & chassis.places
+            rest &= ~nodes
+            if nodes:
+                groups.append((nodes, Group(nodes.bit_count(), self._given[index])))
+        # A node on no chassis is in the way of no flash.
+        left = max(request.all_nodes - rest.bit_count(), 0)
+        counts = shares(self.policy, [group for _, group in groups], left)
+        chosen = _first(rest, min(rest.bit_count(), request.all_nodes))
+        for (nodes, _), count in zip(groups, counts, strict=True):
+            chosen |= _first(nodes, count)
+        return chosen
 
     def _slot_pieces(self, request: Request, usable: int) -> Iterator[Piece]:
         nodes, slots = self._inventory.nodes, request.slots
@@ -263,9 +300,20 @@ class FreeResources:
             if not wanted:
                 return
 
-    def _flash_pieces(self, request: Request, able: int) -> Iterator[Piece]:
+    def _flash_pieces(
+        self, request: Request, beside: Iterable[tuple[int, int, int]]
+    ) -> Iterator[Piece]:
         nodes, wanted = self._inventory.nodes, request.all_nodes
-        for chosen, index, units in self._beside_flash(able, request):
+        if self.policy is not MatchPolicy.FIRST:
+            found = [*beside]
+            groups = [Group(each.bit_count(), self._given[index]) for each, index, _ in found]
+            counts = shares(self.policy, groups, wanted)
+            beside = [
+                (_first(each, count), index, units)
+                for (each, index, units), count in zip(found, counts, strict=True)
+                if count
+            ]
+        for chosen, index, units in beside:
             flash = self._inventory.chassis[index].flash
             free = self._usable(index)
             for place in _places(chosen):
@@ -297,7 +345,29 @@ class FreeResources:
                 yield Piece(nodes[place].rank, cores, own, gpus)
 
     def _choice(self, request: Request, able: int) -> list[Choice] | None:
-        return beside.choose(request, self._reaches(able, request), self._flash())
+        reaches = self._reaches(able, request)
+        if self.policy is not MatchPolicy.FIRST:
+            every = [*reaches]
+            found = beside.choose(request, self._preferred(request, every), self._flash())
+            if found is not None:
+                return found
+            reaches = iter(every)
+        return beside.choose(request, reaches, self._flash())
+
+    def _preferred(self, request: Request, reaches: Sequence[Reach]) -> Iterator[Reach]:
+        """Yield what the policy would take. Of so many chassis with so many nodes each, all."""
+        groups = [Group(each.most, self._given[each.chassis]) for each in reaches]
+        if request.chassis:
+            by = self.policy is MatchPolicy.LEVEL
+            order = sorted(range(len(reaches)), key=lambda index: groups[index].given if by else 0)
+            return (reaches[index] for index in order)
+        wanted = min(request.all_nodes, sum(each.most for each in groups))
+        counts = shares(self.policy, groups, wanted)
+        return (
+            replace(reach, most=count)
+            for reach, count in zip(reaches, counts, strict=True)
+            if count
+        )
 
     def _flash(self) -> Iterator[Reach]:
         """Yield the flash of each chassis, whatever its nodes do."""
@@ -342,6 +412,10 @@ class FreeResources:
                 nodes = _first(nodes, enough)
             if nodes:
                 yield nodes, index, units
+
+    def units(self, index: int) -> int:
+        """Return how many units of a chassis' flash jobs can have now."""
+        return self._inventory.chassis[index].flash.count(self._usable(index))
 
     def _usable(self, index: int) -> int:
         """Return the flash of a chassis that is free and ready, and not kept from jobs."""

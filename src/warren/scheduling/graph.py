@@ -4,15 +4,17 @@ What is taken is changed by `take` and `give_back` only, what may be given out b
 methods; `match` just looks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from warren.scheduling import refusals
+from warren.scheduling import lacks, refusals
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
+from warren.scheduling.matching import MatchPolicy
+from warren.scheduling.reasons import KEPT, Kind, Reason
 from warren.scheduling.refusals import Refusal, View
 from warren.scheduling.request import Request
 
@@ -122,21 +124,29 @@ class Graph:
 
     def _keep(self, rabbit: str) -> None:
         """Keep from jobs what a rabbit has not, and what is taken of it otherwise."""
-        chassis = self._inventory.chassis
+        for index, units in self._kept(rabbit):
+            # Both may change again: what could fit without them is waited for.
+            self._ended.set_kept(index, units)
+            self._free.set_kept(index, units)
+
+    def _kept(self, rabbit: str, back: Collection[Kind] = ()) -> Iterator[tuple[int, int]]:
+        """Yield how many units of which chassis are kept, but for what is given `back`."""
         numbers = self._inventory.rabbits.get(rabbit, ())
-        has, external = self._capacity.get(rabbit), self._external.get(rabbit, 0)
+        has = None if Kind.CAPACITY in back else self._capacity.get(rabbit)
+        external = 0 if Kind.EXTERNAL in back else self._external.get(rabbit, 0)
         for index in numbers:
-            flash = chassis[index].flash
+            flash = self._inventory.chassis[index].flash
             there = flash.count(flash.whole)
             if has is not None and len(numbers) == 1:
                 # A part of a unit is none.
                 there = min(there, has // flash.unit if flash.unit else 0)
             taken = min(flash.units(external), there)
             external -= taken * flash.unit
-            kept = flash.count(flash.whole) - there + taken
-            # Both may change again: what could fit without them is waited for.
-            self._ended.set_kept(index, kept)
-            self._free.set_kept(index, kept)
+            yield index, flash.count(flash.whole) - there + taken
+
+    def set_policy(self, policy: MatchPolicy) -> None:
+        """Set which nodes are taken, of those that would do."""
+        self._free.policy = policy
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before.
@@ -258,6 +268,55 @@ class Graph:
         if self._whole.fits(request, view.offered):
             return None
         return Refusal(refusals.never(request, view), never=True)
+
+    def lack(self, request: Request) -> Reason:
+        """Return what is in the way of a request that does not fit: that takes a closer look."""
+        view = self._view(request)
+        never = self.feasible(request)
+        if never is not None:
+            kind = refusals.never_kind(request, view)
+            return Reason(kinds=(kind,), sentence=f"can never start: {never.reason}")
+        forever = self.obstacles(request, ended=True) or ()
+        # Where jobs will end, that is what it waits for; and it may start sooner all the same.
+        now = self.obstacles(request, ended=False)
+        return lacks.lack(request, view, forever, now)
+
+    def obstacles(self, request: Request, *, ended: bool) -> tuple[Kind, ...] | None:
+        """Return what must be given back for a request to fit, or to fit when all jobs have ended.
+
+        No part of that would do. None if all of it would not.
+        """
+        back = set(KEPT)
+        if not self._would_fit(request, back, ended=ended):
+            return None
+        needed = []
+        for kind in KEPT:
+            if self._would_fit(request, back - {kind}, ended=ended):
+                back.discard(kind)
+            else:
+                needed.append(kind)
+        return tuple(reversed(needed))
+
+    def _would_fit(self, request: Request, back: Collection[Kind], *, ended: bool) -> bool:
+        """Return whether there would be room if some of what is kept from jobs were given back."""
+        view = self._view(request)
+        nodes = view.offered
+        kept = {
+            Kind.DRAINED: view.drained,
+            Kind.OFFLINE: view.offline,
+            Kind.TAGGED: view.tagged,
+        }
+        for kind, held in kept.items():
+            if kind not in back:
+                nodes &= ~held
+        room = self._whole if ended else self._free
+        if request.flash:
+            room = room.copy()
+            room.ready_as(self._whole if Kind.RABBITS in back else self._free)
+            for rabbit in {*self._capacity, *self._external}:
+                for index, units in self._kept(rabbit, back):
+                    room.set_kept(index, units)
+        return room.fits(request, nodes)
 
     def take(self, allocation: Allocation) -> None:
         """Mark an allocation as taken."""

@@ -12,6 +12,7 @@ from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Inventory, ids
+from warren.scheduling.reasons import Kind
 from warren.scheduling.request import Request
 from warren.scheduling.tags import TAG
 
@@ -55,6 +56,16 @@ class View:
     def usable(self) -> int:
         return self.offered & ~self.drained & ~self.offline & ~self.tagged
 
+    @property
+    def kept(self) -> Mapping[Kind, int]:
+        """The nodes that are kept from the request for a time, each for one reason."""
+        away = self.drained | self.offline
+        return {
+            Kind.DRAINED: self.drained,
+            Kind.OFFLINE: self.offline & ~self.drained,
+            Kind.TAGGED: self.tagged & ~away,
+        }
+
 
 def never(request: Request, view: View) -> str:
     """Return why a request does not fit even if everything is free and ready."""
@@ -62,6 +73,14 @@ def never(request: Request, view: View) -> str:
     if view.excluded and view.whole.fits(request, view.meeting):
         said += f" Some are excluded: {_hosts(view.inventory, view.excluded)}."
     return said
+
+
+def never_kind(request: Request, view: View) -> Kind:
+    """Return which of the reasons it is for which a request does not fit."""
+    if view.excluded and view.whole.fits(request, view.meeting):
+        return Kind.EXCLUDED
+    everything = (1 << len(view.inventory.nodes)) - 1
+    return Kind.CONSTRAINT if view.whole.fits(request, everything) else Kind.NEVER
 
 
 def _missing(request: Request, view: View) -> str:
@@ -135,7 +154,7 @@ def _unplaced(request: Request, view: View) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.all_nodes
     able = view.whole.able(request, view.offered)
-    chassis = [view.inventory.chassis[index] for index in _reached(request, view, able)]
+    chassis = [view.inventory.chassis[index] for index in reached(request, view, able)]
     bound = len(chassis) if request.anywhere else wanted
     lacking = _unlabelled(request, [each.labels for each in chassis], bound)
     if lacking:
@@ -206,7 +225,7 @@ def _unlabelled(
     return None
 
 
-def _reached(request: Request, view: View, able: int) -> list[int]:
+def reached(request: Request, view: View, able: int) -> list[int]:
     """Return the numbers of the chassis whose flash would do, if it were of these nodes."""
     return [
         index
@@ -235,52 +254,91 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
 
 
 def busy(request: Request, view: View) -> str:
-    """Return what a request waits for."""
-    return f"waits for {_wanting(request, view)}{_kept_back(request, view)}"
+    """Return what a request waits for, without a close look: for that see `lacks`."""
+    return f"waits for {wanting(request, view)}{_also(request, view)}{_kept_back(request, view)}"
 
 
-def _wanting(request: Request, view: View) -> str:
+def wanting(request: Request, view: View) -> str:
+    """Write what a request that does not fit now is short of."""
     if request.nodes is None:
         gpus = f" and {plural(request.slots * request.gpus, 'gpu')}" if request.gpus else ""
         where = f" on nodes{_those(request)}" if request.constraint else ""
         return f"{plural(request.slots * request.cores, 'core')}{gpus}{where}"
     wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
-    able = view.free.able(request, view.usable)
-    lacking = wanted - able.bit_count()
+    lacking = short_of_nodes(request, view)
     if lacking > 0:
         more = f"{lacking} more of " if wanted > 1 else ""
         return f"{more}{plural(wanted, 'node')}{those}"
-    reached = _reached(request, view, able)
-    down = [view.inventory.chassis[index].rabbit for index in reached if view.free.not_ready(index)]
-    named = (f"{each} ({state})" if (state := view.states.get(each)) else each for each in down)
-    also = f"; not ready: {', '.join(named)}" if down else ""
-    also += _external(view, reached)
     if request.anywhere:
-        return f"{_parts(request)}, on any rabbits, and {plural(wanted, 'node')}{those}{also}"
+        return f"{_parts(request)}, on any rabbits, and {plural(wanted, 'node')}{those}"
     if request.shared:
-        return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}{also}"
+        return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}"
     if not request.flash:
         each = plural(request.nodes_of_chassis, "node")
         return f"{each} on each of {request.chassis} chassis{those}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
-    return f"{flash} of flash beside {beside}{those}{also}"
+    return f"{flash} of flash beside {beside}{those}"
 
 
-def _external(view: View, reached: Sequence[int]) -> str:
-    """Tell of flash that no job's end will free, on the rabbits that would do."""
-    rabbits = [view.inventory.chassis[index] for index in reached]
-    said = ""
-    taken = [external for each in rabbits if (external := view.external.get(each.rabbit, 0))]
-    if taken:
-        there = plural(len(taken), "rabbit")
-        said += f"; storage of no running job has {gib(sum(taken), up=True)} of {there}"
-    less = [
-        f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
-        for each in rabbits
-        if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
-    ]
-    return f"{said}; {', '.join(less)}" if less else said
+def short_of_nodes(request: Request, view: View) -> int:
+    """Return how many nodes are lacking, flash left out."""
+    return request.all_nodes - view.free.able(request, view.usable).bit_count()
+
+
+def _also(request: Request, view: View) -> str:
+    """Tell of flash that no job's end will bring, where nodes are not lacking."""
+    if not request.flash or short_of_nodes(request, view) > 0:
+        return ""
+    found = reached(request, view, view.free.able(request, view.usable))
+    return "".join(
+        named(kind, view, 0, found) for kind in (Kind.RABBITS, Kind.EXTERNAL, Kind.CAPACITY)
+    )
+
+
+def named(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) -> str:
+    """Name what is kept from jobs for one reason, among some nodes, and some chassis by number.
+
+    Empty where there is nothing.
+    """
+    rabbits = [view.inventory.chassis[index] for index in chassis]
+    said = []
+    match kind:
+        case Kind.RABBITS:
+            by_state: dict[str, list[str]] = {}
+            for each in filter(view.free.down, chassis):
+                name = view.inventory.chassis[each].rabbit
+                by_state.setdefault(_standing(view, each), []).append(name)
+            said = [f"{hostlist.encode(names)}{state}" for state, names in by_state.items()]
+            return f"; not ready: {', '.join(said)}" if said else ""
+        case Kind.EXTERNAL:
+            taken = [each for one in rabbits if (each := view.external.get(one.rabbit, 0))]
+            there = plural(len(taken), "rabbit")
+            size = gib(sum(taken), up=True)
+            return f"; storage of no running job has {size} of {there}" if taken else ""
+        case Kind.CAPACITY:
+            said = [
+                f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
+                for each in rabbits
+                if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
+            ]
+            return f"; {', '.join(said)}" if said else ""
+        case Kind.DRAINED | Kind.OFFLINE | Kind.TAGGED:
+            kept = view.kept[kind] & nodes
+            word = f"tagged {TAG}" if kind is Kind.TAGGED else kind
+            return f"; {word}: {_hosts(view.inventory, kept)}" if kept else ""
+        case _:
+            return ""
+
+
+def _standing(view: View, index: int) -> str:
+    """Say why some or all of a rabbit's flash cannot be used, in brackets; empty if not known."""
+    chassis = view.inventory.chassis[index]
+    state = view.states.get(chassis.rabbit)
+    if not view.free.not_ready(index):
+        size = gib(view.free.down(index) * chassis.flash.unit, up=True)
+        state = f"{size} of {gib(chassis.flash.gib, up=True)} down"
+    return f" ({state})" if state else ""
 
 
 def _kept_back(request: Request, view: View) -> str:
@@ -295,13 +353,7 @@ def _kept_back(request: Request, view: View) -> str:
     useless = not view.free.fits(request, view.offered)
     if needless and useless:
         return ""
-    away = view.drained | view.offline
-    kept = (
-        ("drained", view.drained),
-        ("offline", view.offline & ~view.drained),
-        (f"tagged {TAG}", view.tagged & ~away),
-    )
-    return "".join(f"; {word}: {_hosts(view.inventory, nodes)}" for word, nodes in kept if nodes)
+    return "".join(named(kind, view, -1, ()) for kind in view.kept)
 
 
 def _those(request: Request, wanted: int = 2) -> str:

@@ -15,7 +15,7 @@ import click
 from warren.base.errors import UserMistake
 from warren.cli.abbreviated import spelled_out
 from warren.cli.common import ask_instance, f58, json_option, print_json
-from warren.cli.job import scripts
+from warren.cli.job import dryrun, scripts
 from warren.cli.job import specs as jobspecs
 from warren.cli.job.specs import make_spec, set_attributes
 from warren.cli.job.submit import CONTEXT, submitted_with, submitting
@@ -85,7 +85,7 @@ def batch(
     scripts.tell_remarks([spec], None if wrap else script[0])
     if dry_run:
         print_json(spec)
-        scripts.demand_good(state, [spec])
+        dryrun.tell(state, [spec], urgency, flags)
         return
     job = ask_instance(state, submitting(state, spec, urgency, flags))
     if as_json:

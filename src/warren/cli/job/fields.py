@@ -158,6 +158,8 @@ WAIT: Final = "wait"
 def _contextual_info(seen: _Seen) -> str:
     """What one wants to know next: what a job waits for, or where it is."""
     info, wait = _own_info(seen), seen.attributes.get(WAIT)
+    if wait and info == _annotation(seen, "sched.reason_pending"):
+        return str(wait)  # it is the same in full
     return "; ".join(filter(None, (info, wait)))
 
 

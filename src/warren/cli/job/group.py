@@ -65,6 +65,7 @@ _COMMANDS: Final = {
     "urgency": ("warren.cli.job.change", "job_urgency", "Set the urgency of a job."),
     "wait": ("warren.cli.job.wait", "job_wait", "Wait for jobs submitted with --flags=waitable."),
     "wait-event": ("warren.cli.job.wait", "job_wait_event", "Wait for an event of a job."),
+    "why": ("warren.cli.job.why", "job_why", "Say why a job does not run, and when it could."),
 }
 
 

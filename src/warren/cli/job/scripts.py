@@ -15,7 +15,7 @@ from warren.base.errors import UserMistake
 from warren.cli.common import require_running
 from warren.daemons.statedir import StateDir
 from warren.directives import script
-from warren.directives.diagnostics import Mistake, Mistakes, demand_none, did_you_mean
+from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token, parse
 from warren.rfc import jobspec
 from warren.wlm import view
@@ -66,27 +66,6 @@ def access_of(state: StateDir) -> "Access":
     require_running(state)
     state.demand_owner()
     return kubeconfig.load(state.kubeconfig)
-
-
-def demand_good(state: StateDir, specs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise UserMistake in the words of a submission, if this user's cluster would refuse one.
-
-    Another user's is not asked, nor one that does not run: then nothing is said.
-    """
-    given = {view.directives(spec) for spec in specs} - {None, ()}
-    if not given or state.status() is None or state.owner != os.getuid():
-        return
-    from warren.cli.directives import of_cluster
-
-    measure = of_cluster(access_of(state))
-    for directives in given:
-        try:
-            demand_few(directives or ())
-            demand_none(measure.findings(directives or ()))
-        except (Mistake, Mistakes) as mistake:
-            raise UserMistake(f"the job is refused.\n{mistake.shown}") from mistake
-        except UserMistake as mistake:
-            raise UserMistake(f"the job is refused: {mistake}") from mistake
 
 
 SHELL_OPTIONS: Final = (

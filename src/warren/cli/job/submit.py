@@ -13,7 +13,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, print_json, socket_of, statedir_option
-from warren.cli.job import scripts
+from warren.cli.job import dryrun, scripts
 from warren.cli.job import specs as jobspecs
 from warren.cli.job.specs import make_jobspec
 from warren.daemons.statedir import StateDir
@@ -40,7 +40,8 @@ def submitted_with(command: F) -> F:
                          help="0 to 31, or hold, default, expedite."),
             click.option("--flags", default="", metavar="FLAG,...", callback=_flags,
                          help="debug, waitable, novalidate."),
-            click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
+            click.option("--dry-run", is_flag=True, help="Print the jobspec, say what the job "
+                         "would wait for, and submit nothing."),
         ]
     ):  # fmt: skip
         command = option(command)
@@ -112,7 +113,7 @@ def submit(
     if dry_run:
         for spec in specs:
             print_json(spec)
-        scripts.demand_good(state, specs)
+        dryrun.tell(state, specs, urgency, flags)
         return
 
     def accepted(job: fluid.JobId) -> None:
@@ -176,7 +177,7 @@ def run(
     label = options["label_io"] and options["output"] is None
     if dry_run:
         print_json(spec)
-        scripts.demand_good(state, [spec])
+        dryrun.tell(state, [spec], urgency, flags)
         return
 
     async def submitted(handle: "Handle") -> int:
@@ -259,8 +260,7 @@ def _sending(
         try:
             answer = await handle.rpc("job-ingest.submit", request)
         except RpcError as error:
-            raise UserMistake(f"the job is refused.\n{error}" if "\n" in str(error) else
-                              f"the job is refused: {error}") from error  # fmt: skip
+            raise dryrun.refused(error) from error
         return fluid.JobId(answer["id"])
 
     return work

@@ -62,22 +62,17 @@ async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int,
     waiting = [job for job in jobs if job["state"] == State.SCHED.bit and job.get("priority")]
     if not waiting:
         return {}
-    said: dict[str, str | None] = {}
-    for queue in {job.get("queue", "") for job in waiting}:
-        try:
-            status = await handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
-        except RpcError:
-            # It is not configured any more.
-            said[queue] = f"waits for queue {queue}, which there is not" if queue else None
-        else:
-            said[queue] = None if status["start"] else _stopped(queue, status)
+    queues = {job.get("queue", "") for job in waiting}
+    said = {queue: await stopped(handle, queue) for queue in queues}
     found = {job["id"]: said[job.get("queue", "")] for job in waiting}
     reasons = {job: reason for job, reason in found.items() if reason is not None}
-    # The first job of each kind has the reason in its annotations.
-    silent = [job["id"] for job in waiting if job["id"] not in reasons and not _knows(job)]
-    if silent:
+    # So many are told at once: first those that have no reason in their annotations, which is
+    # all that the first job of each kind has.
+    asked = [job for job in waiting if job["id"] not in reasons]
+    if asked:
+        ids = [job["id"] for job in sorted(asked, key=_knows)]
         with suppress(RpcError):  # another scheduler may have no such topic
-            answer = await handle.rpc("sched.waits", {"ids": silent})
+            answer = await handle.rpc("sched.waits", {"ids": ids})
             reasons.update((int(job), reason) for job, reason in answer["waits"].items())
     return reasons
 
@@ -85,6 +80,18 @@ async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int,
 def _knows(job: Attributes) -> bool:
     sched = job.get("annotations", {}).get("sched") or {}
     return bool(sched.get("reason_pending") or sched.get("t_estimate"))
+
+
+async def stopped(handle: "Handle", queue: str) -> str | None:
+    """Return why no job of a queue starts, if so."""
+    from warren.rpc.message import RpcError
+
+    try:
+        status = await handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
+    except RpcError:
+        # It is not configured any more.
+        return f"waits for queue {queue}, which there is not" if queue else None
+    return None if status["start"] else _stopped(queue, status)
 
 
 def _stopped(queue: str, status: Attributes) -> str:

@@ -91,8 +91,11 @@ class StorageValidator:
         self._unsaved = unsaved
         self._containers = containers
 
-    def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
-        """Raise UserMistake for a jobspec that must not be accepted from this user."""
+    def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
+        """Return a jobspec as it will be scheduled, its flash included.
+
+        Raises UserMistake where it must not be accepted from this user.
+        """
         texts = view.directives(spec)
         view.demand_few(texts or ())
         if texts is not None and not texts:
@@ -101,9 +104,11 @@ class StorageValidator:
         view.unsaved(spec, self._unsaved)
         self._check_expiry(spec)
         directives = self._checked(texts, spec, userid) if texts else ()
-        refusal = self._feasible(from_jobspec(self._rewritten(spec, directives)))
+        rewritten = self._rewritten(spec, directives)
+        refusal = self._feasible(from_jobspec(rewritten))
         if refusal is not None:
             raise UserMistake(refusal.reason)
+        return rewritten
 
     def _check_expiry(self, spec: Mapping[str, Any]) -> None:
         """Raise UserMistake for a moment at which storage that is created cannot expire."""

@@ -1,0 +1,74 @@
+"""What `--dry-run` tells of a submission: whether it is refused, and when the job could start."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.base.printable import printable
+from warren.cli.common import ask_instance, socket_of
+from warren.cli.job import waits
+from warren.daemons.statedir import StateDir
+from warren.lifecycle import urgency
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+
+def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags: int) -> None:
+    """Say, beside the jobspecs, what jobs would wait for if they were submitted now.
+
+    `wanted` is their urgency. Raises UserMistake in the words of a submission that is refused.
+    Where no instance can be asked, nothing is said.
+    """
+    from warren.rpc.message import RpcError
+
+    listed = list(specs)
+    if socket_of(state) == state.socket and (state.status() is None or state.closed):
+        return
+
+    async def asked(handle: "Handle") -> list[str]:
+        return [await _foreseen(handle, spec, wanted, flags) for spec in listed]
+
+    try:
+        said = ask_instance(state, asked)
+    except RpcError:
+        return  # it has gone, or is another one than ours
+    for each in dict.fromkeys(said):
+        click.echo(printable(f"warren: {each}"), err=True)
+
+
+async def _foreseen(handle: "Handle", spec: Mapping[str, Any], wanted: int, flags: int) -> str:
+    from warren.rpc.message import RpcError
+
+    try:
+        request = {"jobspec": spec, "urgency": wanted, "flags": flags}
+        scheduled = (await handle.rpc("job-ingest.check", request))["jobspec"]
+    except RpcError as error:
+        if error.lost:
+            raise
+        raise refused(error) from error
+    if wanted == urgency.HOLD:
+        return "the job would be held, by its urgency of 0."
+    system = (spec.get("attributes") or {}).get("system") or {}
+    if system.get("dependencies"):
+        return "the job would wait for its dependencies first."
+    stopped = await waits.stopped(handle, scheduled["attributes"]["system"].get("queue", ""))
+    if stopped is not None:
+        return f"the job would wait: {stopped}."
+    asked = {"jobspec": scheduled, "priority": urgency.priority(wanted, None)}
+    found = await handle.rpc("sched.why", asked)
+    if found["kind"] == "turn":
+        return "the job would start at once."
+    return f"the job {_would(found['reason'])}."
+
+
+def _would(reason: str) -> str:
+    return f"would wait{reason.removeprefix('waits')}" if reason.startswith("waits") else reason
+
+
+def refused(error: Exception) -> UserMistake:
+    """Return what a submission that is refused is told, mistakes of several lines below."""
+    many = "\n" in str(error)
+    return UserMistake(f"the job is refused.\n{error}" if many else f"the job is refused: {error}")

@@ -1,0 +1,193 @@
+"""`warren job why`: the one reason why a job does not run, with its arithmetic."""
+
+import errno
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from warren.base.errors import UserMistake
+from warren.base.printable import printable
+from warren.base.times import rfc3339
+from warren.base.words import plural
+from warren.cli.common import (
+    ask_flux,
+    f58,
+    json_option,
+    print_json,
+    print_table,
+    statedir_option,
+)
+from warren.cli.job import waits
+from warren.cli.outputformat import fsd
+from warren.daemons.statedir import StateDir
+from warren.lifecycle.states import Result, State
+from warren.rfc import fluid
+from warren.wlm.codec import DEPENDENCY
+
+if TYPE_CHECKING:
+    from warren.rpc.message import Handle
+
+Attributes = Mapping[str, Any]
+
+_ATTRIBUTES: Final = (
+    *("state", "result", "urgency", "priority", "queue", "dependencies", "annotations"),
+    *("nodelist", "t_run"),
+)
+_OF_OTHERS: Final = (
+    "waits for resources; this instance's scheduler is not Warren's, and does not say what for: "
+    "with Fluxion, `flux jobs -o '{id} {annotations.sched}'` has what it tells"
+)
+
+
+@click.command("why")
+@statedir_option
+@json_option
+@click.argument("id_", metavar="JOBID")
+def job_why(state: StateDir, as_json: bool, id_: str) -> None:
+    """Say why a job does not run, with the numbers behind that, and when it could start.
+
+    It is one reason: what must end, come back or be changed for the job to go on. At a broker
+    of Flux it is what the conductor knows of the job's storage.
+    """
+    job = fluid.parse(id_)
+
+    async def asked(handle: "Handle") -> dict[str, Any]:
+        return await why(handle, job, id_)
+
+    found = ask_flux(state, asked)
+    if as_json:
+        print_json({"id": f58(job), **found})
+    else:
+        click.echo(printable(f"{f58(job)} {found['reason']}."))
+        show(found, time.time())
+
+
+async def why(handle: "Handle", job: int, about: str) -> dict[str, Any]:
+    """Return why a job does not run: `state`, `kind`, `reason`, and numbers, if there are any.
+
+    Raises UserMistake where there is no such job.
+    """
+    from warren.rpc.message import RpcError
+
+    try:
+        request = {"id": job, "attrs": list(_ATTRIBUTES)}
+        known = (await handle.rpc("job-list.list-id", request))["job"]
+    except RpcError as error:
+        raise UserMistake(f"{about}: {error}") from error
+    state = next(each for each in State if each.bit == known["state"])
+    return {"state": state.value, **await _reason(handle, known, state)}
+
+
+async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, Any]:
+    match state:
+        case State.INACTIVE:
+            result = next((each for each in Result if each.bit == job.get("result")), None)
+            return _plain("over", f"does not wait: it is over ({result or 'no result'})")
+        case State.SCHED:
+            return await _scheduling(handle, job)
+        case State.PRIORITY:
+            return _plain("priority", "waits for its priority, which a plugin of the site gives")
+    stored = (await waits.reasons(handle, [job])).get(job["id"])
+    if state is State.DEPEND:
+        others = [each for each in job.get("dependencies") or () if each != DEPENDENCY]
+        if others:
+            named = ", ".join(others)
+            noun = "dependency" if len(others) == 1 else "dependencies"
+            return _plain("dependency", f"waits for its {noun} {named}", dependencies=others)
+    if stored is not None:
+        return _plain("storage", stored)
+    if state is State.DEPEND:
+        return _plain("storage", "waits until it is worked out what its #DW directives need")
+    if state is State.CLEANUP:
+        return _plain("cleanup", "has ended, and is being cleaned up after")
+    where = f" on {job['nodelist']}" if job.get("nodelist") else ""
+    return _plain("running", f"does not wait: it has its resources{where}")
+
+
+async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
+    from warren.rpc.message import RpcError
+
+    if job.get("priority") == 0:
+        if job.get("urgency") == 0:
+            return _plain(
+                "held", "is held, by an urgency of 0: `warren job urgency JOBID default` lets it go"
+            )
+        return _plain("priority", "has a priority of 0: a plugin of the site holds it back")
+    stopped = await waits.stopped(handle, job.get("queue", ""))
+    if stopped is not None:
+        return _plain("queue", f"waits: {stopped.removeprefix('waits for ')}")
+    try:
+        return dict(await handle.rpc("sched.why", {"id": job["id"]}))
+    except RpcError as error:
+        if error.errnum == errno.ENOENT:
+            return _plain("turn", "is on its way to the scheduler, or has just been given to it")
+        if error.errnum != errno.ENOSYS:
+            raise UserMistake(f"{f58(job['id'])}: the scheduler does not say: {error}") from error
+    said = _annotated(job)
+    return _plain("scheduler", f"{_OF_OTHERS}{f' ({said})' if said else ''}")
+
+
+def _annotated(job: Attributes) -> str:
+    sched = (job.get("annotations") or {}).get("sched") or {}
+    return str(sched.get("reason_pending") or "")
+
+
+def _plain(kind: str, reason: str, **numbers: Any) -> dict[str, Any]:
+    return {"kind": kind, "reason": reason, **numbers}
+
+
+def show(found: Attributes, now: float) -> None:
+    """Print the numbers behind a reason."""
+    for head, words in _facts(found, now):
+        click.echo(printable(f"  {head:<14} {words}"))
+    rabbits = (found.get("flash") or {}).get("rabbits") or ()
+    rows = [
+        (
+            each["rabbit"],
+            f"{each['free_gib']} of {each['of_gib']}",
+            f"{each['nodes_with_flash']} of {each['nodes_free']}",
+            each["lacks_gib"] or "",
+            each.get("not_ready", ""),
+        )
+        for each in rabbits
+    ]
+    if rows:
+        print_table(("RABBIT", "FREE GiB", "NODES WITH IT", "LACKS GiB", "NOT READY"), rows)
+        if found["flash"]["rabbits_more"]:
+            click.echo(f"and {plural(found['flash']['rabbits_more'], 'rabbit')} more")
+
+
+def _facts(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
+    for noun in ("nodes", "cores", "gpus"):
+        counts = found.get(noun)
+        if counts:
+            parts = [
+                f"{count} {word.replace('_', ' ')}"
+                for word, count in counts.items()
+                if count or word in ("wanted", "free")
+            ]
+            yield noun, ", ".join(parts)
+    at, earliest = found.get("t_estimate"), found.get("earliest")
+    if at is not None:
+        yield "starts by", f"{_moment(at, now)}{_ending(found)}"
+    elif earliest is not None:
+        yield "room by", f"{_moment(earliest, now)}{_ending(found)}, if no other takes it"
+    elif found.get("reserved_at") is not None:
+        yield "reserved from", _moment(found["reserved_at"], now)
+    if found.get("before"):
+        yield "before it", plural(found["before"], "job")
+    read, heard = (found.get("map") or {}).get("read"), (found.get("map") or {}).get("heard")
+    if read is not None:
+        news = "" if heard is None else f"; rabbits were last heard of {fsd(now - heard)} ago"
+        yield "map", f"read {fsd(now - read)} ago{news}"
+
+
+def _moment(at: float, now: float) -> str:
+    return f"{rfc3339(at)} ({'in ' + fsd(at - now) if at > now else 'now'})"
+
+
+def _ending(found: Attributes) -> str:
+    ends = found.get("ends")
+    return "" if ends is None else f", when {f58(ends)} reaches its time limit"

@@ -1,0 +1,99 @@
+"""Why waiting jobs wait: the queue is gone through as the scheduler does, on a graph to try on.
+
+A job for which there is no room waits for that, whoever else waits; one for which there is waits
+for those before it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+from warren.base.words import plural
+from warren.rfc import fluid
+from warren.rfc.fluid import JobId
+from warren.scheduling.backfill import (
+    Blocked,
+    Plan,
+    Reservation,
+    Running,
+    Start,
+    Waiting,
+    considered,
+)
+from warren.scheduling.graph import Graph
+from warren.scheduling.reasons import Kind, Reason
+from warren.scheduling.request import Request
+
+
+def reasons(
+    graph: Graph,
+    queues: Iterable[Iterable[Waiting]],
+    running: Sequence[Running],
+    now: float,
+    *,
+    passing: bool,
+    depth: int,
+    asked: Iterable[Waiting],
+) -> Iterator[tuple[JobId, Reason]]:
+    """Yield why each of some waiting jobs does not start. The graph stays as it is.
+
+    The options are those of `backfill.decide`. What jobs lack is looked for once for all that
+    want the same.
+    """
+    plan = Plan(graph.shadow(), running, now, passing=passing)
+    left = {each.job: each for each in asked}
+    lacks: dict[Request, Reason] = {}
+    for waiting, said in considered(plan, queues, depth):
+        if left.pop(waiting.job, None) is not None:
+            reason = _TURN if isinstance(said, Start) else _reason(plan, waiting, lacks)
+            at = said.at if isinstance(said, Blocked) else inf
+            yield waiting.job, replace(reason, at=at)
+        if not left:
+            return
+    for waiting in left.values():
+        reason = _reason(plan, waiting, lacks)
+        yield waiting.job, _too_deep(depth) if reason is _TURN else reason
+
+
+def earliest(
+    graph: Graph, running: Sequence[Running], now: float, request: Request
+) -> Reservation | None:
+    """Return when there will be room by the time limits of running jobs, if no other takes it."""
+    return Plan(graph, running, now, passing=True).reservation(request)
+
+
+_TURN = Reason(kinds=(Kind.TURN,), sentence="starts when the scheduler comes to it: there is room")
+
+
+def _too_deep(depth: int) -> Reason:
+    return Reason(
+        kinds=(Kind.DEPTH,),
+        sentence=f"waits for its turn: there is room, but {plural(depth, 'job')} of its queue that "
+        f"cannot start {'waits' if depth == 1 else 'wait'} before it, and the scheduler looks at "
+        "no more (sched.queue-depth)",
+        numbers={"queue_depth": depth},
+    )
+
+
+def _reason(plan: Plan, waiting: Waiting, lacks: dict[Request, Reason]) -> Reason:
+    """Return why a job does not start, after those that come before it."""
+    request = waiting.request
+    if not plan.fits(request):
+        if request not in lacks:
+            lacks[request] = plan.lack(request)
+        return lacks[request]
+    before = plan.holding_up(waiting)
+    if not before:
+        return _TURN
+    names = [fluid.f58(each.waiting.job) for each in before]
+    at = min((each.reservation.at for each in before if each.reservation is not None), default=inf)
+    jobs = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    which = "which waits" if len(names) == 1 else "which wait"
+    return Reason(
+        kinds=(Kind.RESERVED,),
+        sentence=f"waits behind {jobs}, {which} before it: there is room, and it is reserved",
+        numbers={
+            "behind": [int(each.waiting.job) for each in before],
+            "reserved_at": at if at < inf else None,
+        },
+    )

@@ -1,0 +1,463 @@
+"""Why jobs wait: each case has its one reason, and without what that names the job starts."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scheduling.systems import Oracle, matched, parts, system, together, want
+from tests.scheduling.test_backfill import FOUR, NOW, have, waiting, whole
+from warren.base.placing import Shared
+from warren.rfc.fluid import JobId, f58
+from warren.scheduling import tags
+from warren.scheduling.backfill import Running, Start, Waiting, decide
+from warren.scheduling.graph import Graph
+from warren.scheduling.reasons import KEPT, Kind, Reason
+from warren.scheduling.request import Request
+from warren.scheduling.why import earliest, reasons
+
+
+def why(
+    graph: Graph,
+    queue: Sequence[Waiting],
+    running: Sequence[Running] = (),
+    job: int | None = None,
+    **options: Any,
+) -> Reason:
+    """Return why a job of a queue, the last unless it is said, does not start."""
+    asked = next((each for each in queue if each.job == job), queue[-1])
+    options = {"passing": True, "depth": 32, **options}
+    ((found, reason),) = reasons(graph, [queue], running, NOW, asked=[asked], **options)
+    assert found == asked.job
+    return reason
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return Graph(system((4, 8), (4, 8)))
+
+
+def alone(graph: Graph, request: Request, running: Sequence[Running] = ()) -> Reason:
+    return why(graph, waiting((request, 60.0)), running)
+
+
+# Cases that users and admins ask about (users-want 1.8), each with what undoes it
+
+
+def test_nodes_that_running_jobs_have_are_counted(graph: Graph) -> None:
+    running = have(graph, (whole(5), NOW + 60))
+    graph.set_drained([7])
+    reason = alone(graph, whole(4), running)
+
+    assert reason.kinds == (Kind.NODES,)
+    assert reason.sentence == (
+        "waits for 2 more of 4 nodes; of 8 that would do, 2 free, 5 taken and 1 drained"
+    )
+    assert reason.at == NOW + 60
+    counts = {"wanted": 4, "would_do": 8, "free": 2, "taken": 5, "drained": 1}
+    assert reason.numbers["nodes"].items() >= counts.items()
+    graph.give_back(running[0].allocation)
+    assert graph.fits(whole(4))
+
+
+def test_chassis_that_lack_flash_are_told_with_how_much(graph: Graph) -> None:
+    """Full chassis were "Unsatisfiable" for days before anyone did the arithmetic."""
+    running = have(graph, (want(1, ssd=4), inf), (want(1, ssd=2, constraint=HIGH), inf))
+    reason = alone(graph, want(4, ssd=4), running)
+
+    assert reason.kinds == (Kind.FLASH,)
+    assert reason.sentence == (
+        "waits for 4 GiB of flash beside each of 4 nodes; 2 nodes can have that now, "
+        "and r1 lacks 2 GiB, r0 lacks 4 GiB"
+    )
+    assert reason.numbers["flash"]["rabbits"] == [
+        {"rabbit": "r1", "free_gib": 6, "of_gib": 8, "nodes_free": 4, "nodes_with_flash": 1,
+         "lacks_gib": 2},
+        {"rabbit": "r0", "free_gib": 4, "of_gib": 8, "nodes_free": 4, "nodes_with_flash": 1,
+         "lacks_gib": 4},
+    ]  # fmt: skip
+    graph.give_back(*(each.allocation for each in running))
+    assert graph.fits(want(4, ssd=4))
+
+
+HIGH = '{"ranks":["4-7"]}'
+
+
+def test_flash_that_no_node_count_brings_is_never_there(graph: Graph) -> None:
+    reason = alone(graph, want(5, ssd=8))
+
+    assert reason.kinds == (Kind.NEVER,)
+    assert reason.sentence == (
+        "can never start: 5 nodes with 8 GiB of flash each are asked for, "
+        "and a rabbit has 8 GiB for the nodes that are wired to it."
+    )
+
+
+def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
+    running = have(graph, (want(1, ssd=2), inf), (want(1, ssd=4, constraint=HIGH), inf))
+    reason = alone(graph, want(2, shared=(Shared(1, 8),)), running)
+
+    assert reason.kinds == (Kind.FLASH,)
+    assert reason.sentence == (
+        "waits for 1 allocation of 8 GiB, on rabbits of 2 nodes; "
+        "of that, the rabbits have 6 GiB, 4 GiB free"
+    )
+    graph.give_back(running[0].allocation)
+    assert graph.fits(want(2, shared=(Shared(1, 8),)))
+
+
+def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
+    graph.set_ssds("r1", up=False, state="Disabled")
+    reason = alone(graph, want(6, ssd=1))
+
+    assert reason.kinds == (Kind.RABBITS,)
+    assert reason.sentence.endswith("; not ready: r1 (Disabled)")
+    assert reason.numbers["flash"]["rabbits"][1]["not_ready"] == "Disabled"
+    graph.set_ssds("r1", up=True)
+    assert graph.fits(want(6, ssd=1))
+
+
+def test_rabbits_that_are_down_for_one_cause_are_named_together() -> None:
+    graph = Graph(system(*[(1, 8)] * 4))
+    for number, state in enumerate(("Drained", "Offline", "Drained", "Drained")):
+        graph.set_ssds(f"r{number}", up=False, state=state)
+
+    sentence = alone(graph, want(4, ssd=1)).sentence
+    assert sentence.endswith("; not ready: r[0,2-3] (Drained), r1 (Offline)")
+
+
+def test_ssds_that_the_graph_says_are_down_are_counted() -> None:
+    r = system((2, 8))
+    ssds = [each for each in r["scheduling"]["graph"]["nodes"] if "ssd0" in str(each)]
+    for each in ssds:
+        each["metadata"]["status"] = 1
+    graph = Graph(r)
+    reason = alone(graph, want(2, ssd=4))
+
+    assert reason.kinds == (Kind.RABBITS,)
+    assert reason.sentence.endswith("; not ready: r0 (2 GiB of 8 GiB down)")
+    graph.set_ssds("r0", up=True)
+    assert graph.fits(want(2, ssd=4))
+
+
+def test_storage_of_no_job_is_blamed_only_where_no_end_of_a_job_helps(graph: Graph) -> None:
+    """External allocations are subtracted, and it is told which."""
+    graph.set_external("r0", 4)
+    reason = alone(graph, want(8, ssd=2))
+    assert reason.kinds == (Kind.EXTERNAL,)
+    assert reason.sentence.endswith("; storage of no running job has 4 GiB of 1 rabbit")
+    graph.set_external("r0", 0)
+    assert graph.fits(want(8, ssd=2))
+
+
+def test_a_map_that_promises_more_than_rabbits_have_is_told(graph: Graph) -> None:
+    graph.set_ssds("r1", up=True, capacity=5)
+    reason = alone(graph, want(8, ssd=2))
+
+    assert reason.kinds == (Kind.CAPACITY,)
+    assert reason.sentence.endswith("; r1 has 5 GiB of 8 GiB")
+    graph.set_ssds("r1", up=True, capacity=8)
+    assert graph.fits(want(8, ssd=2))
+
+
+def test_nodes_that_are_drained_offline_or_cut_off_are_each_named(graph: Graph) -> None:
+    graph.set_drained([0])
+    graph.set_offline([1])
+    graph.set_tagged("r0", ["n2"])
+    everything = want(8, untagged=True)
+    reason = alone(graph, everything)
+
+    assert reason.kinds == (Kind.DRAINED, Kind.OFFLINE, Kind.TAGGED)
+    assert reason.sentence == (
+        f"waits for 3 more of 8 nodes; drained: n0; offline: n1; tagged {tags.TAG}: n2"
+    )
+    graph.set_drained([])
+    graph.set_offline([])
+    assert not graph.fits(everything)
+    graph.set_tagged("r0", [])
+    assert graph.fits(everything)
+
+
+def test_a_drained_node_that_would_only_help_sooner_is_no_reason(graph: Graph) -> None:
+    graph.set_drained([7])
+    running = have(graph, (whole(7), NOW + 60))
+    reason = alone(graph, whole(1), running)
+
+    assert reason.kinds == (Kind.NODES,)
+    assert reason.sentence.endswith("; without this it would start at once: drained: n7")
+
+
+def test_what_is_excluded_is_told_apart_from_what_no_node_meets() -> None:
+    graph = Graph(FOUR, excluded=[3])
+    assert alone(graph, want(4)).kinds == (Kind.EXCLUDED,)
+    assert Graph(FOUR).fits(want(4))
+    stale = want(1, constraint='{"hostlist":["n9"]}')
+    assert alone(graph, stale).kinds == (Kind.CONSTRAINT,)
+    assert alone(graph, stale).sentence == (
+        "can never start: 1 node that meets hostlist:n9 is asked for, and the cluster has none."
+    )
+    assert graph.fits(replace(stale, constraint=""))
+
+
+def test_nodes_of_node_local_storage_are_waited_for_though_others_are_free(graph: Graph) -> None:
+    """Persistent storage on a chassis ties its jobs to the nodes there."""
+    wired = want(2, constraint=HIGH, exclusive=True)
+    running = have(graph, (want(3, constraint=HIGH, exclusive=True), NOW + 60))
+    reason = alone(graph, wired, running)
+
+    assert reason.kinds == (Kind.NODES,)
+    assert reason.sentence == (
+        "waits for 1 more of 2 nodes that meet ranks:4-7; of 4 that would do, 1 free and 3 taken"
+    )
+    graph.give_back(running[0].allocation)
+    assert graph.fits(wired)
+
+
+def test_chassis_are_waited_for_where_their_nodes_are_scattered(graph: Graph) -> None:
+    scattered = ('{"ranks":["0"]}', '{"ranks":["4"]}')
+    running = have(graph, *((want(1, constraint=each, exclusive=True), inf) for each in scattered))
+    reason = alone(graph, whole(4, chassis=1), running)
+
+    assert reason.kinds == (Kind.CHASSIS,)
+    assert reason.sentence == "waits for 4 nodes on each of 1 chassis"
+    graph.give_back(running[0].allocation)
+    assert graph.fits(whole(4, chassis=1))
+
+
+def test_cores_are_counted_where_nodes_do_not_matter() -> None:
+    graph = Graph(FOUR)
+    running = have(graph, (want(slots=10), NOW + 5))
+    reason = alone(graph, want(slots=12), running)
+
+    assert reason.kinds == (Kind.CORES,)
+    assert reason.sentence == "waits for 12 cores; 6 of 16 are free"
+    assert reason.numbers == {"cores": {"wanted": 12, "free": 6}}
+
+
+# Those who wait
+
+
+def test_a_job_behind_a_reservation_is_told_whose_it_is(graph: Graph) -> None:
+    running = have(graph, (whole(7), NOW + 60))
+    queue = waiting((whole(8), 10), (whole(1), 61))
+    reason = why(graph, queue, running)
+
+    assert reason.kinds == (Kind.RESERVED,)
+    assert reason.sentence == (
+        f"waits behind {f58(1)}, which waits before it: there is room, and it is reserved"
+    )
+    assert reason.numbers == {"behind": [1], "reserved_at": NOW + 60}
+    assert why(graph, queue[1:], running).kinds == (Kind.TURN,)
+
+
+def test_flash_that_is_reserved_is_told_as_nodes_are() -> None:
+    graph = Graph(system((4, 64), quantum=None))
+    running = have(graph, (want(1, ssd=50), NOW + 60))
+    queue = waiting((want(1, shared=(Shared(1, 50),)), 10), (want(1, ssd=14), inf),
+                    (want(1, ssd=15), inf))  # fmt: skip
+
+    assert why(graph, queue, running, job=2).kinds == (Kind.TURN,)
+    assert why(graph, [queue[0], queue[2]], running).kinds == (Kind.FLASH,)
+    queue[1] = replace(queue[1], request=want(1, ssd=14), duration=inf)
+    late = waiting((want(1, shared=(Shared(1, 60),)), 10), (want(1, ssd=14), inf))
+    assert why(graph, late, running).numbers == {"behind": [1], "reserved_at": NOW + 60}
+
+
+def test_without_passing_the_first_who_waits_holds_up_the_others(graph: Graph) -> None:
+    running = have(graph, (whole(7), NOW + 60))
+    queue = waiting((whole(8), 10), (whole(1), 1))
+
+    assert why(graph, queue, running).kinds == (Kind.TURN,)
+    assert why(graph, queue, running, passing=False).numbers["behind"] == [1]
+
+
+def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
+    running = have(graph, (whole(7), NOW + 60))
+    queue = waiting((whole(8), 10), (whole(7), 10), (whole(1), 1))
+
+    assert why(graph, queue, running).kinds == (Kind.TURN,)
+    assert why(graph, queue, running, depth=2).kinds == (Kind.DEPTH,)
+    assert why(graph, queue[1:], running, depth=2).kinds == (Kind.TURN,)
+
+
+def test_only_reservations_that_are_in_the_way_are_named(graph: Graph) -> None:
+    low = want(4, constraint='{"ranks":["0-3"]}', exclusive=True)
+    high = want(4, constraint=HIGH, exclusive=True)
+    running = have(graph, (want(1, constraint='{"ranks":["0"]}', exclusive=True), NOW + 60),
+                   (want(1, constraint='{"ranks":["4"]}', exclusive=True), NOW + 30))  # fmt: skip
+    queue = waiting((low, 9), (high, 9), (want(1, constraint=HIGH), 40))
+
+    assert why(graph, queue, running).numbers == {"behind": [2], "reserved_at": NOW + 30}
+
+
+def test_when_there_will_be_room_is_told_with_the_job_that_makes_it(graph: Graph) -> None:
+    running = have(graph, (whole(3), NOW + 10), (whole(4), NOW + 60))
+    found = earliest(graph, running, NOW, whole(5))
+
+    assert found is not None
+    assert (found.at, found.ends) == (NOW + 60, 101)
+    endless = have(graph, (whole(1), inf))
+    last = earliest(graph, [*running, *endless], NOW, whole(8))
+    assert last is not None
+    assert (last.at, last.ends) == (inf, None)
+
+
+def test_asking_changes_nothing(graph: Graph) -> None:
+    queue = waiting((whole(3), 10), (whole(9), 10), (whole(3), 10))
+    assert why(graph, queue, job=3).kinds == (Kind.TURN,)
+    assert graph.fits(whole(8))
+
+
+# What always holds
+
+systems = st.sampled_from(
+    [
+        system((3, 0), cores=2),
+        system((2, 4), (2, 4), cores=2, quantum=1),
+        system((2, 4), (2, 4), cores=2, quantum=None),
+        system((3, 6), (1, 3), cores=2, quantum=2),
+    ]
+)
+requests = st.builds(
+    lambda nodes, exclusive, ssd, constraint, untagged: want(
+        nodes, exclusive=exclusive, ssd=ssd, constraint=constraint, untagged=untagged
+    ),
+    st.integers(1, 4),
+    st.booleans(),
+    st.sampled_from([0, 0, 1, 2, 3]),
+    st.sampled_from(["", "", "", '{"ranks":["0-1"]}', '{"ranks":["1-3"]}']),
+    st.booleans(),
+) | st.builds(lambda slots: want(slots=slots), st.integers(1, 8))
+few = st.sets(st.integers(0, 3), max_size=2)
+rabbits = st.sampled_from(["r0", "r1"])
+obstacles = st.fixed_dictionaries(
+    {
+        Kind.DRAINED: few,
+        Kind.OFFLINE: few,
+        Kind.TAGGED: few,
+        Kind.RABBITS: st.sets(rabbits, max_size=2),
+        Kind.CAPACITY: st.dictionaries(rabbits, st.integers(0, 4), max_size=2),
+        Kind.EXTERNAL: st.dictionaries(rabbits, st.integers(0, 4), max_size=2),
+    }
+)
+
+
+class Cluster:
+    """A system with obstacles, and jobs that run; either can be undone."""
+
+    def __init__(self, r: dict[str, Any], before: Iterable[Request], kept: dict[Kind, Any]) -> None:
+        self.r, self.kept = r, kept
+        self.graph = Graph(r)
+        for rabbit in ("r0", "r1"):
+            self.graph.set_ssds(rabbit, up=True)
+        self.running: list[Running] = []
+        for number, each in enumerate(before, 100):
+            if self.graph.fits(each):
+                held = matched(self.graph, each)
+                self.graph.take(held)
+                self.running.append(Running(inf, JobId(number), held))
+        for kind in KEPT:
+            self.set(kind, kept[kind])
+
+    def set(self, kind: Kind, kept: Any) -> None:
+        self.kept = {**self.kept, kind: kept}
+        hosts = [f"n{each}" for each in self.kept[Kind.TAGGED]]
+        self.graph.set_drained(self.kept[Kind.DRAINED])
+        self.graph.set_offline(self.kept[Kind.OFFLINE])
+        self.graph.set_tagged("us", hosts)
+        for rabbit in ("r0", "r1"):
+            up = rabbit not in self.kept[Kind.RABBITS]
+            capacity = self.kept[Kind.CAPACITY].get(rabbit, 1000)
+            self.graph.set_ssds(rabbit, up=up, capacity=capacity)
+            self.graph.set_external(rabbit, self.kept[Kind.EXTERNAL].get(rabbit, 0))
+
+    def without(self, kinds: Iterable[Kind]) -> "Cluster":
+        """Return the same cluster, if some obstacles are undone."""
+        undone: dict[Kind, Any] = {kind: type(self.kept[kind])() for kind in kinds if kind in KEPT}
+        other = Cluster(self.r, (), {**self.kept, **undone})
+        if not {Kind.NODES, Kind.FLASH, Kind.CORES, Kind.CHASSIS} & {*kinds}:
+            for each in self.running:
+                other.graph.take(each.allocation)
+        return other
+
+
+@settings(deadline=None, max_examples=400)
+@given(systems, st.lists(requests, max_size=3), obstacles, requests)
+def test_a_job_starts_without_all_that_is_named_and_not_before(
+    r: dict[str, Any], before: list[Request], kept: dict[Kind, Any], request: Request
+) -> None:
+    cluster = Cluster(r, before, kept)
+    if cluster.graph.fits(request) or cluster.graph.feasible(request) is not None:
+        return
+    reason = alone(cluster.graph, request, cluster.running)
+
+    assert cluster.without(reason.kinds).graph.fits(request), reason
+    for kind in reason.kinds:
+        rest = [each for each in reason.kinds if each is not kind]
+        assert not cluster.without(rest).graph.fits(request), (kind, reason)
+
+
+durations = st.sampled_from([1.0, 3.0, 6.0, inf])
+ends = st.sampled_from([NOW + 1, NOW + 2, NOW + 5, inf])
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    systems,
+    st.lists(st.tuples(requests, ends), max_size=3),
+    st.lists(st.tuples(requests, durations), min_size=1, max_size=7),
+    st.booleans(),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
+    r: dict[str, Any],
+    before: list[tuple[Request, float]],
+    wanted: list[tuple[Request, float]],
+    passing: bool,
+    depth: int,
+    data: st.DataObject,
+) -> None:
+    graph, oracle = Graph(r), Oracle(r)
+    running = []
+    for number, (request, end) in enumerate(before, 100):
+        if graph.fits(request):
+            running += have(graph, (request, end), first=number)
+    running.sort()
+    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    if not queue:
+        return
+    job = data.draw(st.sampled_from(queue)).job
+    for _ in range(2 * len(wanted) + 2):
+        for each in decide(graph, [[*queue]], running, NOW, passing=passing, depth=depth):
+            if isinstance(each, Start):
+                queue.remove(each.waiting)
+                end = NOW + each.waiting.duration
+                running = sorted([*running, Running(end, each.waiting.job, each.allocation)])
+        mine = next((each for each in queue if each.job == job), None)
+        if mine is None:
+            return
+        reason = why(graph, queue, running, job, passing=passing, depth=depth)
+        taken = together(parts(graph, each.allocation) for each in running)
+        room = oracle.fits(mine.request, taken)
+        match reason.kind:
+            case Kind.RESERVED:
+                assert room
+                behind = reason.numbers["behind"]
+                assert behind
+                assert all(each < job for each in behind)
+                queue = [each for each in queue if each.job not in behind]
+            case Kind.DEPTH:
+                assert room
+                queue = queue[depth:]
+            case Kind.NODES | Kind.FLASH | Kind.CORES:
+                assert not room
+                graph.give_back(*(each.allocation for each in running))
+                running = []
+            case _:
+                raise AssertionError(reason)
+    raise AssertionError(f"{job} never starts")
