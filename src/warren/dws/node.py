@@ -78,6 +78,15 @@ class Copy:
     """The index directory of the source's allocation, when the source is node-local storage."""
     userid: int
     groupid: int
+    movement: str = ""
+    """The uid of the movement: what marks a file as one that it has begun."""
+    since: float = 0.0
+    """When the movement was made, for another try of it; 0 for its first one. What earlier tries
+    have finished since then is not copied again. Seconds since the epoch."""
+    verify: bool = False
+    """Whether what was written is read back from the disk, and compared with the source."""
+    rate: int = 0
+    """The most bytes a second; 0 for as many as there can be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +96,16 @@ class Progress:
     bytes: int
     total_bytes: int
     files: int
+    """Files and symbolic links."""
     total_files: int
     seconds: float
+    directories: int = 0
+    links: int = 0
+    """Symbolic links, which are among the files, too."""
+    kept_bytes: int = 0
+    """What earlier tries had copied, and this one found there."""
+    remark: str = ""
+    """What the copies do not have, though all is well otherwise."""
 
     @property
     def percent(self) -> int:
@@ -96,5 +113,11 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Bytes a second."""
-        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+        """Bytes a second, of what this try has copied itself."""
+        return (self.bytes - self.kept_bytes) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that it will take at the rate so far; None where that cannot be said."""
+        missing = self.total_bytes - self.bytes
+        return missing / self.rate if missing > 0 and self.rate > 0 else None
