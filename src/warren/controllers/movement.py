@@ -3,7 +3,9 @@
 import asyncio
 import posixpath
 import re
+from collections.abc import Iterator
 from contextlib import aclosing, suppress
+from math import ceil
 
 import structlog
 
@@ -149,7 +151,8 @@ class MovementReconciler:
         most, moved = (-1, -1), 0.0
         showing: asyncio.Task[None] | None = None
         try:
-            async with aclosing(self._machine.copy(_work(current))) as copying:  # type: ignore[type-var]
+            work = _work(current, _restarts(current))
+            async with aclosing(self._machine.copy(work)) as copying:  # type: ignore[type-var]
                 async for progress in copying:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
                     if (progress.files, progress.bytes) > most:
@@ -162,7 +165,10 @@ class MovementReconciler:
             if showing is not None:
                 showing.cancel()
                 await asyncio.wait({showing})
-        return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
+        if progress is None:
+            return {"status": "Success", "message": ""}
+        shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
+        return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
 
     def _failed(
         self, current: NnfDataMovement, restarts: int, trouble: str, *, by_copier: bool
@@ -224,13 +230,16 @@ def _restarts(current: NnfDataMovement) -> int:
     return current.status.restarts + (current.status.state == "Running")
 
 
-def _work(current: NnfDataMovement) -> Copy:
+def _work(current: NnfDataMovement, restarts: int) -> Copy:
+    made = current.metadata.creation_timestamp
     return Copy(
         source=current.spec.source.path,
         destination=current.spec.destination.path,
         index=_index(current),
         userid=current.spec.user_id,
         groupid=current.spec.group_id,
+        movement=current.metadata.uid,
+        since=parse_rfc3339(made) if restarts and made is not None else 0.0,
     )
 
 
@@ -248,11 +257,24 @@ def _shown(progress: Progress) -> dict[str, object]:
         "progress": progress.percent,
         "elapsedTime": go_duration(progress.seconds),
         "seconds": f"{progress.seconds:.3f}",
-        "files": progress.files,
+        "items": progress.files + progress.directories,
+        "directories": progress.directories,
+        "files": progress.files - progress.links,
+        "links": progress.links,
         "data": human(progress.bytes),
         "rate": f"{human(int(progress.rate))}/s",
-        "lastMessage": (
-            f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
-            f"in {progress.files} of {progress.total_files} files"
-        ),
+        "lastMessage": "; ".join(_sentences(progress)),
     }
+
+
+def _sentences(progress: Progress) -> Iterator[str]:
+    yield (
+        f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
+        f"in {progress.files} of {progress.total_files} files"
+    )
+    if progress.kept_bytes:
+        yield f"{human(progress.kept_bytes)} of it by an earlier try"
+    if progress.left is not None:
+        yield f"about {go_duration(ceil(progress.left))} left"
+    if progress.remark:
+        yield progress.remark
