@@ -1,5 +1,6 @@
 """What a node is asked to do, as values: volumes to make, places to mount, trees to copy."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -87,6 +88,14 @@ class Copy:
     """Whether what was written is read back from the disk, and compared with the source."""
     rate: int = 0
     """The most bytes a second; 0 for as many as there can be."""
+    command: Sequence[str] = ()
+    """The words of a command that copies instead of the copier, with variables (ADR 084)."""
+    hosts: str = ""
+    """What the command finds in the file that `$HOSTFILE` names."""
+    makes_directories: bool = True
+    """Whether the directories that the command copies into are made for it."""
+    tells_output: bool = False
+    """Whether the last of what the command says is told when all is well, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +115,8 @@ class Progress:
     """What earlier tries had copied, and this one found there."""
     remark: str = ""
     """What the copies do not have, though all is well otherwise."""
+    said: Mapping[str, str] | None = None
+    """What a command that is not the copier says of itself, in the words of `commandStatus`."""
 
     @property
     def percent(self) -> int:

@@ -11,6 +11,7 @@ from warren.dws import staging
 from warren.dws.node import Copy
 from warren.node import identity
 from warren.node.copying import FAILED
+from warren.node.copying.command import Command
 from warren.node.copying.copier import Copier
 from warren.node.copying.retry import Retry
 
@@ -23,7 +24,8 @@ def main(arguments: list[str]) -> int:
     described: dict[str, Any] = json.loads(arguments[0])
     copy = Copy(**described)
     os.chdir("/")  # where we came from may be no place for the user, and /proc leads there
-    identity.take(copy.userid, copy.groupid)
+    become = identity.become if copy.command else identity.take
+    become(copy.userid, copy.groupid)
     # Not before: the change of user would undo it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -40,6 +42,8 @@ def main(arguments: list[str]) -> int:
         destination_is_directory=os.path.isdir(copy.destination),
         index=copy.index,
     )
+    if copy.command:
+        return 0 if Command(copy, plan, tree=tree).run() else FAILED
     retry = Retry.of(copy.movement, copy.since)
     copier = Copier(plan, retry, tree=tree, verify=copy.verify, rate=copy.rate)
     return 0 if copier.run() else FAILED
