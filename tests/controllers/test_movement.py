@@ -161,6 +161,60 @@ def test_while_it_lasts_it_is_told_how_far_it_is_and_how_long_it_will_take() -> 
     with_rabbit(story, Telling(TOLD))
 
 
+COMMANDS = {"moved": "1", "progress": "40", "files": "7", "lastMessage": "40% done", "data": "9 B"}
+
+
+def test_a_copy_by_a_command_says_what_the_command_says() -> None:
+    said = Progress(bytes=0, total_bytes=0, files=0, total_files=0, seconds=2.0, said=COMMANDS)
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(10)
+            told = status(api)["commandStatus"]
+
+        assert told.pop("lastMessageTime")
+        assert told == {
+            "progress": 40, "files": 7, "lastMessage": "40% done", "data": "9 B",
+            "elapsedTime": "2s", "seconds": "2.000",
+        }  # fmt: skip
+
+    with_rabbit(story, Telling(said))
+
+
+def by_profile(text: str) -> dict[str, Any]:
+    return movement(annotations={labels.COPY_PROFILE: text})
+
+
+def test_a_rabbit_copies_as_the_profile_of_the_movement_says() -> None:
+    text = '{"command": "rsync -a $SRC $DEST", "slots": 2}'
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, by_profile(text))
+            await wait(2)
+
+        (copy,) = rabbit.flash.copies
+        assert copy.command == ("rsync", "-a", "$SRC", "$DEST")
+        assert copy.hosts == "localhost slots=2\n"
+
+    with_rabbit(story)
+
+
+def test_a_command_that_cannot_be_run_is_a_copy_that_fails() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, by_profile('{"command": "a | b"}'))
+            await wait(2)
+            told = status(api)
+
+        assert (told["state"], told["status"]) == ("Finished", "Failed")
+        assert told["message"].startswith("'|' is a shell's")
+        assert rabbit.asked == []
+
+    with_rabbit(story)
+
+
 @pytest.mark.parametrize(
     ("before", "again"),
     [

@@ -11,12 +11,12 @@ import structlog
 
 from warren.base.bytesize import human
 from warren.base.clock import Clock
-from warren.base.errors import Retryable
+from warren.base.errors import Retryable, UserMistake
 from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
-from warren.dws import kinds, labels
+from warren.dws import copycommands, copyprofiles, kinds, labels
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.dws.objects import NnfDataMovement, read
 from warren.dws.retries import Retries
@@ -148,15 +148,17 @@ class MovementReconciler:
     async def _copied(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
         """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
         progress = None
-        most, moved = (-1, -1), 0.0
+        most: object = None
+        moved = 0.0
         showing: asyncio.Task[None] | None = None
         try:
             work = _work(current, _restarts(current))
             async with aclosing(self._machine.copy(work)) as copying:  # type: ignore[type-var]
                 async for progress in copying:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
-                    if (progress.files, progress.bytes) > most:
-                        most = (progress.files, progress.bytes)
+                    at = _position(progress)
+                    if at != most:
+                        most = at
                         moved = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
                     if showing is None or showing.done():
@@ -231,7 +233,12 @@ def _restarts(current: NnfDataMovement) -> int:
 
 
 def _work(current: NnfDataMovement, restarts: int) -> Copy:
+    """Return what is to be copied. Raises CopyFailed for a command that cannot be run."""
     made = current.metadata.creation_timestamp
+    try:
+        means = copyprofiles.means(current.metadata)
+    except UserMistake as error:
+        raise CopyFailed(str(error)) from error
     return Copy(
         source=current.spec.source.path,
         destination=current.spec.destination.path,
@@ -240,6 +247,7 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
         groupid=current.spec.group_id,
         movement=current.metadata.uid,
         since=parse_rfc3339(made) if restarts and made is not None else 0.0,
+        **means,
     )
 
 
@@ -252,7 +260,22 @@ def _index(current: NnfDataMovement) -> str | None:
     return found[0] if found else None
 
 
+def _position(progress: Progress) -> object:
+    """Return what is the same for as long as a copy does not go on."""
+    if progress.said is not None:
+        return progress.said.get("moved")
+    return (progress.files, progress.bytes)
+
+
 def _shown(progress: Progress) -> dict[str, object]:
+    if progress.said is not None:
+        return {
+            "lastMessage": "",
+            "elapsedTime": go_duration(progress.seconds),
+            "seconds": f"{progress.seconds:.3f}",
+            **copycommands.shown(progress.said),
+            **({"lastMessage": progress.remark} if progress.remark else {}),
+        }
     return {
         "progress": progress.percent,
         "elapsedTime": go_duration(progress.seconds),
