@@ -84,21 +84,158 @@ def test_a_copy_is_begun_and_its_end_is_told() -> None:
 
         assert rabbit.asked == [("copy", "/in"), ("copied", "/in")]
         (copy,) = rabbit.flash.copies
-        assert copy == Copy(source="/in", destination="/out", index=None, userid=1001, groupid=1002)
+        assert copy == Copy(
+            source="/in",
+            destination="/out",
+            index=None,
+            userid=1001,
+            groupid=1002,
+            movement=api.find(KIND, KEY)["metadata"]["uid"],
+        )
         assert (told["state"], told["status"]) == ("Finished", "Success")
         assert told["message"] == "copied 1.00 MiB of 1.00 MiB in 1 of 1 files"
         assert told["restarts"] == 0
         began, ended = parse_rfc3339(told["startTime"]), parse_rfc3339(told["endTime"])
         assert 0.99 <= ended - began < 1.1
         assert began >= EPOCH
-        assert told["commandStatus"]["progress"] == 75
-        assert told["commandStatus"]["files"] == 0
-        assert told["commandStatus"]["data"] == "768 KiB"
-        assert told["commandStatus"]["rate"] == "1.00 MiB/s"
-        assert told["commandStatus"]["elapsedTime"] == "750ms"
-        assert told["commandStatus"]["seconds"] == "0.750"
+        done = told["commandStatus"]
+        assert done.pop("lastMessageTime") <= told["endTime"]
+        assert done == {
+            "progress": 100,
+            "items": 1,
+            "directories": 0,
+            "files": 1,
+            "links": 0,
+            "data": "1.00 MiB",
+            "rate": "1.00 MiB/s",
+            "elapsedTime": "1s",
+            "seconds": "1.000",
+            "lastMessage": told["message"],
+        }
 
     with_rabbit(story)
+
+
+class Telling(Noting):
+    """A rabbit whose copy tells one thing, and goes on for long."""
+
+    def __init__(self, told: Progress) -> None:
+        super().__init__("r0")
+        self.told = told
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        self._note("copy", copy.since)
+        yield self.told
+        await asyncio.sleep(1000)
+
+
+TOLD = Progress(
+    bytes=3 * 2**20,
+    total_bytes=9 * 2**20,
+    files=5,
+    total_files=20,
+    seconds=2.0,
+    directories=3,
+    links=1,
+    kept_bytes=2**20,
+    remark="and less",
+)
+
+
+def test_while_it_lasts_it_is_told_how_far_it_is_and_how_long_it_will_take() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(10)
+            told = status(api)["commandStatus"]
+
+        assert told["progress"] == 33
+        assert (told["files"], told["links"], told["directories"]) == (4, 1, 3)
+        assert told["items"] == 8
+        assert (told["data"], told["rate"]) == ("3.00 MiB", "1.00 MiB/s")
+        assert told["lastMessage"] == (
+            "copied 3.00 MiB of 9.00 MiB in 5 of 20 files; 1.00 MiB of it by an earlier try; "
+            "about 6s left; and less"
+        )
+
+    with_rabbit(story, Telling(TOLD))
+
+
+COMMANDS = {"moved": "1", "progress": "40", "files": "7", "lastMessage": "40% done", "data": "9 B"}
+
+
+def test_a_copy_by_a_command_says_what_the_command_says() -> None:
+    said = Progress(bytes=0, total_bytes=0, files=0, total_files=0, seconds=2.0, said=COMMANDS)
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(10)
+            told = status(api)["commandStatus"]
+
+        assert told.pop("lastMessageTime")
+        assert told == {
+            "progress": 40, "files": 7, "lastMessage": "40% done", "data": "9 B",
+            "elapsedTime": "2s", "seconds": "2.000",
+        }  # fmt: skip
+
+    with_rabbit(story, Telling(said))
+
+
+def by_profile(text: str) -> dict[str, Any]:
+    return movement(annotations={labels.COPY_PROFILE: text})
+
+
+def test_a_rabbit_copies_as_the_profile_of_the_movement_says() -> None:
+    text = '{"command": "rsync -a $SRC $DEST", "slots": 2}'
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, by_profile(text))
+            await wait(2)
+
+        (copy,) = rabbit.flash.copies
+        assert copy.command == ("rsync", "-a", "$SRC", "$DEST")
+        assert copy.hosts == "localhost slots=2\n"
+
+    with_rabbit(story)
+
+
+def test_a_command_that_cannot_be_run_is_a_copy_that_fails() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, by_profile('{"command": "a | b"}'))
+            await wait(2)
+            told = status(api)
+
+        assert (told["state"], told["status"]) == ("Finished", "Failed")
+        assert told["message"].startswith("'|' is a shell's")
+        assert rabbit.asked == []
+
+    with_rabbit(story)
+
+
+@pytest.mark.parametrize(
+    ("before", "again"),
+    [
+        (None, False),
+        ({"state": "Starting"}, False),
+        ({"state": "Running"}, True),
+        ({"state": "Starting", "restarts": 1}, True),
+    ],
+)
+def test_another_try_is_told_since_when_there_may_be_something_of_an_earlier_one(
+    before: Any, again: bool
+) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(before))
+            await wait(10)
+
+        made = parse_rfc3339(api.find(KIND, KEY)["metadata"]["creationTimestamp"])
+        assert rabbit.asked == [("copy", made if again else 0.0)]
+
+    with_rabbit(story, Telling(TOLD))
 
 
 class Hanging(Noting):

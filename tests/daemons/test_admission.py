@@ -217,6 +217,16 @@ def test_profiles_of_containers_have_rules_of_their_own() -> None:
     )
 
 
+def test_profiles_of_copies_have_rules_of_their_own() -> None:
+    kind = kinds.COPY_PROFILE
+    new = {"metadata": {"name": "p", "namespace": "nnf-system"}, "data": {"command": "a | b"}}
+    review = Review(operation=Operation.CREATE, kind=kind, key=key_of(new), new=new)
+    with pytest.raises(Denied) as denied:
+        asyncio.run(ProfileAdmission().admit(review))
+    assert denied.value.by == "vnnfdatamovementprofile.kb.io"
+    assert str(denied.value).startswith("data.command: '|' is a shell's")
+
+
 def test_the_webhooks_of_profiles_are_installed_under_the_names_of_their_refusals() -> None:
     found = {
         hook["name"]: hook["rules"][0]["resources"]
@@ -225,3 +235,4 @@ def test_the_webhooks_of_profiles_are_installed_under_the_names_of_their_refusal
     }
     assert found["vnnfstorageprofile.kb.io"] == [kinds.NNF_STORAGE_PROFILE.plural]
     assert found["vnnfcontainerprofile.kb.io"] == [kinds.CONTAINER_PROFILE.plural]
+    assert found["vnnfdatamovementprofile.kb.io"] == [kinds.COPY_PROFILE.plural]

@@ -459,7 +459,7 @@ OUR_WORDS = {"ext4", "raw"}
 SAME = ("default", "format", "minimum", "maximum", "minItems", "minLength", "maxLength", "pattern",
         "nullable", "x-kubernetes-map-type")  # fmt: skip
 
-NOT_OURS = ("NnfContainerProfile", "NnfDataMovementProfile")
+NOT_OURS = ("NnfContainerProfile",)
 
 
 @cache
@@ -544,7 +544,7 @@ def test_every_field_of_the_real_definitions_is_there_and_means_the_same() -> No
         compared += 1
 
     assert found == []
-    assert compared == 2 * 16
+    assert compared == 2 * 17
 
 
 @real
@@ -772,6 +772,8 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     containers = {("patch", "nnfportmanagers"), ("patch", "nnfportmanagers/status")}
     containers |= {(verb, "jobs") for verb in ("create", "delete", "patch")}
     containers |= {(verb, "nnfcontainerprofiles") for verb in ("create", "delete")}
+    # Nor has any copy a profile.
+    containers |= {(verb, "nnfdatamovementprofiles") for verb in ("create", "delete")}
     containers |= {("create", each) for each in ("services", "configmaps")}
     containers |= {("create", "nnfcontainerdata")}
     known = actions - single | watching(*informers._informers) | again | containers
@@ -817,6 +819,7 @@ def test_the_instance_reads_what_jobs_are_judged_by_and_writes_what_owners_share
         kinds.SERVERS,
         kinds.SYSTEM_CONFIGURATION,
         kinds.CONTAINER_PROFILE,
+        kinds.COPY_PROFILE,
         kinds.NODE,
     )
 

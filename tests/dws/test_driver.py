@@ -501,6 +501,85 @@ def test_copying_mounts_the_storage_on_its_rabbits_first(state: str, index: int)
 
 
 @pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])
+def test_copies_have_the_profile_that_is_pinned(state: str, index: int) -> None:
+    own = profile(f"wf-{index}", pinned=True)
+    seen_now = seen(workflow(*ALL, state=state), **COPYING, copies_by={f"wf-{index}": own})
+    first, *_ = made(decide(seen_now), kinds.NNF_DATA_MOVEMENT)
+
+    assert first["spec"]["profileReference"] == {
+        "kind": "NnfDataMovementProfile",
+        "name": f"wf-{index}",
+        "namespace": "default",
+    }
+    assert first["metadata"]["annotations"] == {
+        labels.COPY_PROFILE: '{"command":"rsync $SRC $DEST"}'
+    }
+
+
+def profile(name: str, namespace: str = "default", **data: Any) -> dict[str, Any]:
+    return {
+        "metadata": meta(name, namespace),
+        "data": {"command": "rsync $SRC $DEST", "statCommand": "stat", **data},
+    }
+
+
+NAMED = COPY_IN + " profile=fast"
+SHIPPED = {
+    "fast": profile("fast", "nnf-system"),
+    "usual": profile("usual", "nnf-system", default=True, command="warren-copy $SRC $DEST"),
+}
+MADE = {"breakdowns": [breakdown(0, need())]}
+
+
+@pytest.mark.parametrize(
+    ("directive", "command"),
+    [(NAMED, "rsync $SRC $DEST"), (COPY_IN, "warren-copy $SRC $DEST")],
+)
+def test_proposal_pins_the_profile_that_a_copy_names_or_the_default(
+    directive: str, command: str
+) -> None:
+    wf = workflow(JOBDW, directive)
+    writes = decide(seen(wf, **MADE, copy_profiles=SHIPPED))
+    (copy,) = made(writes, kinds.COPY_PROFILE)
+
+    assert key_of(copy) == Key("default", "wf-1")
+    assert copy["data"] == {
+        "command": command, "statCommand": "stat", "default": False, "pinned": True,
+    }  # fmt: skip
+    assert copy["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "1"
+    assert copy["metadata"]["ownerReferences"][0]["name"] == "wf"
+    assert told(writes) == ("DriverWait", "DW Directive 1: status pending")
+    pinned = {"wf-1": copy}
+    assert told(decide(seen(wf, **MADE, copy_profiles=SHIPPED, copies_by=pinned)))[0] == "Completed"
+
+
+def test_without_a_default_the_copier_makes_copies() -> None:
+    fast = {"fast": SHIPPED["fast"]}
+    writes = decide(seen(workflow(JOBDW, COPY_IN), **MADE, copy_profiles=fast))
+    assert told(writes) == ("Completed", "")
+    assert made(writes, kinds.COPY_PROFILE) == []
+
+
+def test_a_profile_of_copies_that_is_not_there_is_the_users_error() -> None:
+    writes = decide(seen(workflow(JOBDW, NAMED), **MADE, copy_profiles={}))
+    assert told(writes)[0] == "Error"
+    assert "There is no profile of copies named 'fast' here" in told(writes)[1]
+
+
+def test_a_profile_that_cannot_be_used_is_told_in_proposal() -> None:
+    bad = {"fast": profile("fast", "nnf-system", command="dcp | $SRC $DEST")}
+    writes = decide(seen(workflow(JOBDW, NAMED), **MADE, copy_profiles=bad))
+    assert told(writes)[0] == "Error"
+    assert "NnfDataMovementProfile fast cannot be used: data.command" in told(writes)[1]
+
+
+def test_a_pinned_profile_that_is_gone_is_not_replaced_by_another_way_to_copy() -> None:
+    writes = decide(seen(workflow(JOBDW, NAMED, state="DataIn"), **COPYING))
+    assert told(writes)[0] == "Error"
+    assert "the NnfDataMovementProfile wf-1 is gone" in told(writes)[1]
+
+
+@pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])
 def test_then_each_allocation_has_its_copy(state: str, index: int) -> None:
     writes = decide(seen(workflow(*ALL, state=state), **COPYING))
     assert keys(made(writes, kinds.NNF_DATA_MOVEMENT)) == [

@@ -57,13 +57,16 @@ def test_copies_that_failed_are_named_first_and_those_that_are_done_last() -> No
         copied("b", "Failed"),
         copied("c", "", "Running"),
     )
-    runs["status"]["commandStatus"] = {"progress": 40, "data": "4 MiB"}
+    runs["status"]["commandStatus"] = {
+        "progress": 40, "data": "4 MiB", "files": 7, "lastMessage": "about 3s left",
+    }  # fmt: skip
     failed["status"]["error"] = {"debugMessage": "d", "userMessage": "no space"}
     found = told(done, runs, failed)
 
     assert [each["status"] for each in found["copies"]] == ["Failed", "Running", "Success"]
     assert [each["progress"] for each in found["copies"]] == [0, 40, 100]
-    assert [each["message"] for each in found["copies"]] == ["no space", "", ""]
+    assert [each["message"] for each in found["copies"]] == ["no space", "about 3s left", ""]
+    assert [each["files"] for each in found["copies"]] == [None, 7, None]
     assert found["copies"][1]["data"] == "4 MiB"
     assert found["copied"] == {"Failed": 1, "Running": 1, "Success": 1}
 

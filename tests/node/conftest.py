@@ -4,6 +4,7 @@ import asyncio
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.copied import Copier, User, copier_at
 from tests.node.processes import alive, eventually
 from warren.node import loops, namespaces
 from warren.node.namespaces import Namespace, mount_points
@@ -114,14 +116,6 @@ def loop_devices(tmp_path: Path) -> Iterator[Path]:
     assert left == []
 
 
-@dataclass(frozen=True)
-class User:
-    """Whom copies are made for: a user without power, even where we are root."""
-
-    userid: int
-    groupid: int
-
-
 @pytest.fixture(scope="session")
 def user() -> User:
     if os.geteuid() != 0:
@@ -141,3 +135,12 @@ def public() -> Iterator[Path]:
             if not os.path.islink(os.path.join(directory, name)):
                 os.chmod(os.path.join(directory, name), 0o700)
     shutil.rmtree(place)
+
+
+@pytest.fixture
+def copy(public: Path, user: User) -> Iterator[Copier]:
+    yield Copier(public, user)
+    left = copier_at(public)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert not left

@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.node.conftest import Nodes, User, loop_devices_on
+from tests.node.conftest import Nodes, loop_devices_on
+from tests.node.copied import User
 from tests.node.processes import LIMITS, alive, eventually
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume

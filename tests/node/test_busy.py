@@ -18,7 +18,8 @@ import pytest
 
 from tests.harness import stuck
 from tests.node import rings
-from tests.node.conftest import Nodes, User
+from tests.node.conftest import Nodes
+from tests.node.copied import User
 from tests.node.processes import eventually
 from warren.base.bytesize import MIB
 from warren.base.processes import status

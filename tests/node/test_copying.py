@@ -12,9 +12,8 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,108 +23,12 @@ import pytest
 from tests.base.test_fuse import USER as SERVED
 from tests.base.test_fuse import Silent, silent  # noqa: F401 - a fixture
 from tests.harness import users
-from tests.node.conftest import User
+from tests.node.copied import OLD, Copier, User, copier_at, shape, tree
 from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.node import acl, commands, copiers, copying
 from warren.node.beneath import Place, Tree
-
-OLD = 1_500_000_000_123_456_789
-"""A moment long ago, in nanoseconds."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    status: int
-    told: list[Progress]
-    complaints: list[str]
-
-    @property
-    def last(self) -> Progress:
-        return self.told[-1]
-
-
-@dataclass(frozen=True)
-class Copier:
-    """Copies in one directory, where the user may do what it likes."""
-
-    place: Path
-    user: User
-
-    def command(self, source: str, destination: str, index: str | None = None) -> list[str]:
-        """Paths are taken from the place; their trailing slashes are kept."""
-        return copying.command(self.work(source, destination, index))
-
-    def work(self, source: str, destination: str, index: str | None = None) -> Copy:
-        return Copy(
-            source=f"{self.place}/{source}",
-            destination=f"{self.place}/{destination}",
-            index=index,
-            userid=self.user.userid,
-            groupid=self.user.groupid,
-        )
-
-    def __call__(
-        self,
-        source: str,
-        destination: str,
-        index: str | None = None,
-        before: Callable[[], object] | None = None,
-    ) -> Outcome:
-        ended = subprocess.run(
-            self.command(source, destination, index),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            preexec_fn=before,
-        )
-        told = [copying.progress(line) for line in ended.stdout.splitlines()]
-        return Outcome(ended.returncode, told, ended.stderr.splitlines())
-
-    def well(self, source: str, destination: str, index: str | None = None) -> Outcome:
-        outcome = self(source, destination, index)
-        assert outcome.status == 0, outcome.complaints
-        assert outcome.complaints == []
-        assert outcome.last.bytes == outcome.last.total_bytes
-        assert outcome.last.files == outcome.last.total_files
-        return outcome
-
-
-@pytest.fixture
-def copy(public: Path, user: User) -> Iterator[Copier]:
-    yield Copier(public, user)
-    left = copier_at(public)
-    for process in left:
-        os.kill(process, signal.SIGKILL)
-    assert not left
-
-
-def tree(root: Path) -> Path:
-    """A tree with a little of everything."""
-    (root / "deep" / "er").mkdir(parents=True)
-    (root / "empty").mkdir()
-    (root / "one").write_bytes(b"1" * 100)
-    (root / "deep" / "two").write_bytes(b"2" * 20_000)
-    (root / "deep" / "er" / "nothing").touch()
-    (root / "link").symlink_to("one")
-    (root / "deep" / "up").symlink_to("../empty")
-    (root / "dangling").symlink_to("nowhere/at/all")
-    return root
-
-
-def shape(root: Path) -> dict[str, object]:
-    """What a tree holds, by path."""
-    found: dict[str, object] = {}
-    for path in root.rglob("*"):
-        name = str(path.relative_to(root))
-        if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
-        else:
-            found[name] = "directory" if path.is_dir() else path.read_bytes()
-    return found
-
 
 # What is copied
 
@@ -714,19 +617,6 @@ def much(copy: Copier, directories: int = 60) -> int:
     return 500 * directories + 1
 
 
-def copier_at(place: Path) -> set[int]:
-    """The copiers that work below a place."""
-    found = set()
-    for process in alive():
-        try:
-            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"warren.node.copying" in words and str(place).encode() in b"".join(words):
-            found.add(process)
-    return found
-
-
 def test_closing_the_iterator_ends_the_copier(copy: Copier) -> None:
     much(copy)
 
@@ -825,6 +715,8 @@ def test_what_a_copier_could_not_copy_is_told_as_its_own_words(copy: Copier) -> 
 def at_work(copier: Copier) -> Iterator[int]:
     """A copier in the middle of its work, for the length of a block."""
     much(copier)
+    for number in range(3):  # copied by threads
+        (copier.place / "in" / f"large{number}").write_bytes(bytes(2**20))
     with subprocess.Popen(copier.command("in", "out"), stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

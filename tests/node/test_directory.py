@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.conftest import User
+from tests.node.copied import User
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node.directory import Directories
 from warren.node.linking import own_path

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.conftest import User
+from tests.node.copied import User
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import volumegroup

@@ -49,13 +49,14 @@ def of_cluster(access: Access) -> Measure:
         kinds.PERSISTENT,
         kinds.CONTAINER_PROFILE,
         kinds.NODE,
+        kinds.COPY_PROFILE,
     )
 
     async def listed() -> list[list[Object]]:
         async with connect(access) as client:
             return [(await client.list(kind)).items for kind in wanted]
 
-    rules, file_systems, profiles, storages, persistent, containers, nodes = run(listed())
+    rules, file_systems, profiles, storages, persistent, containers, nodes, copies = run(listed())
     facts = Facts(
         userid=os.getuid(),
         now=time.time(),
@@ -65,6 +66,9 @@ def of_cluster(access: Access) -> Measure:
         # Whose controllers run them on its nodes is not known.
         containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
+        copy_profiles=frozenset(
+            obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
+        ),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)

@@ -3,18 +3,20 @@
 import asyncio
 import posixpath
 import re
+from collections.abc import Iterator
 from contextlib import aclosing, suppress
+from math import ceil
 
 import structlog
 
 from warren.base.bytesize import human
 from warren.base.clock import Clock
-from warren.base.errors import Retryable
+from warren.base.errors import Retryable, UserMistake
 from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
-from warren.dws import kinds, labels
+from warren.dws import copycommands, copyprofiles, kinds, labels
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.dws.objects import NnfDataMovement, read
 from warren.dws.retries import Retries
@@ -146,14 +148,17 @@ class MovementReconciler:
     async def _copied(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
         """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
         progress = None
-        most, moved = (-1, -1), 0.0
+        most: object = None
+        moved = 0.0
         showing: asyncio.Task[None] | None = None
         try:
-            async with aclosing(self._machine.copy(_work(current))) as copying:  # type: ignore[type-var]
+            work = _work(current, _restarts(current))
+            async with aclosing(self._machine.copy(work)) as copying:  # type: ignore[type-var]
                 async for progress in copying:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
-                    if (progress.files, progress.bytes) > most:
-                        most = (progress.files, progress.bytes)
+                    at = _position(progress)
+                    if at != most:
+                        most = at
                         moved = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
                     if showing is None or showing.done():
@@ -162,7 +167,10 @@ class MovementReconciler:
             if showing is not None:
                 showing.cancel()
                 await asyncio.wait({showing})
-        return {"status": "Success", "message": _shown(progress)["lastMessage"] if progress else ""}
+        if progress is None:
+            return {"status": "Success", "message": ""}
+        shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
+        return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
 
     def _failed(
         self, current: NnfDataMovement, restarts: int, trouble: str, *, by_copier: bool
@@ -224,13 +232,22 @@ def _restarts(current: NnfDataMovement) -> int:
     return current.status.restarts + (current.status.state == "Running")
 
 
-def _work(current: NnfDataMovement) -> Copy:
+def _work(current: NnfDataMovement, restarts: int) -> Copy:
+    """Return what is to be copied. Raises CopyFailed for a command that cannot be run."""
+    made = current.metadata.creation_timestamp
+    try:
+        means = copyprofiles.means(current.metadata)
+    except UserMistake as error:
+        raise CopyFailed(str(error)) from error
     return Copy(
         source=current.spec.source.path,
         destination=current.spec.destination.path,
         index=_index(current),
         userid=current.spec.user_id,
         groupid=current.spec.group_id,
+        movement=current.metadata.uid,
+        since=parse_rfc3339(made) if restarts and made is not None else 0.0,
+        **means,
     )
 
 
@@ -243,16 +260,44 @@ def _index(current: NnfDataMovement) -> str | None:
     return found[0] if found else None
 
 
+def _position(progress: Progress) -> object:
+    """Return what is the same for as long as a copy does not go on."""
+    if progress.said is not None:
+        return progress.said.get("moved")
+    return (progress.files, progress.bytes)
+
+
 def _shown(progress: Progress) -> dict[str, object]:
+    if progress.said is not None:
+        return {
+            "lastMessage": "",
+            "elapsedTime": go_duration(progress.seconds),
+            "seconds": f"{progress.seconds:.3f}",
+            **copycommands.shown(progress.said),
+            **({"lastMessage": progress.remark} if progress.remark else {}),
+        }
     return {
         "progress": progress.percent,
         "elapsedTime": go_duration(progress.seconds),
         "seconds": f"{progress.seconds:.3f}",
-        "files": progress.files,
+        "items": progress.files + progress.directories,
+        "directories": progress.directories,
+        "files": progress.files - progress.links,
+        "links": progress.links,
         "data": human(progress.bytes),
         "rate": f"{human(int(progress.rate))}/s",
-        "lastMessage": (
-            f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
-            f"in {progress.files} of {progress.total_files} files"
-        ),
+        "lastMessage": "; ".join(_sentences(progress)),
     }
+
+
+def _sentences(progress: Progress) -> Iterator[str]:
+    yield (
+        f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
+        f"in {progress.files} of {progress.total_files} files"
+    )
+    if progress.kept_bytes:
+        yield f"{human(progress.kept_bytes)} of it by an earlier try"
+    if progress.left is not None:
+        yield f"about {go_duration(ceil(progress.left))} left"
+    if progress.remark:
+        yield progress.remark

@@ -236,6 +236,13 @@ class WorkflowController:
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             places=self._places,
+            copy_profiles={
+                obj["metadata"]["name"]: obj
+                for obj in self._informers.of(kinds.COPY_PROFILE).by(
+                    "profiles", kinds.PROFILES_NAMESPACE
+                )
+            },
+            copies_by={obj["metadata"]["name"]: obj for obj in children[kinds.COPY_PROFILE]},
             **self._for_containers(workflow, children),
             token=token,
             mount_prefix=self._mount_prefix,

@@ -243,6 +243,7 @@ def _validator(
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
+    copies = informers.of(kinds.COPY_PROFILE)
     instances = Instances(informers)
     storage, clock = settings.storage, stands_on.clock
     rabbit = settings.rabbit
@@ -267,6 +268,9 @@ def _validator(
         creator=stands_on.owner if rabbit.restricts_persistent else None,
         unsaved=rabbit.unsaved_results,
         containers=lambda: _containers(runners, applications),
+        copy_profiles=lambda: frozenset(
+            obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from warren.base.objects import Object
-from warren.dws import containerprofiles, kinds, profiles
+from warren.dws import containerprofiles, copyprofiles, kinds, profiles
 from warren.dws.profiles import ProfileMistake
 from warren.kube.admission import Denied, Operation, Review
 
@@ -14,6 +14,7 @@ _RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
     (kind.group, kind.plural): (webhook, rules)
     for kind, webhook, rules in (
         (kinds.NNF_STORAGE_PROFILE, "vnnfstorageprofile.kb.io", profiles.mistakes),
+        (kinds.COPY_PROFILE, "vnnfdatamovementprofile.kb.io", copyprofiles.mistakes),
         (kinds.CONTAINER_PROFILE, "vnnfcontainerprofile.kb.io", containerprofiles.mistakes),
     )
 }

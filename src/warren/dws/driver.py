@@ -20,6 +20,7 @@ from warren.dws import (
     children,
     containerauth,
     containerlife,
+    copyprofiles,
     kinds,
     labels,
     location,
@@ -491,7 +492,7 @@ def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     instance = snapshot.instances.get(path.storage or "") if path.lifetime != "job" else None
     if instance is not None and instance.object.spec.fs_type == "raw":
         raise Fault("data movement can not be used with raw allocations", type="User")
-    return outcome
+    return copyprofiles.pin(snapshot, index, directive) if outcome is DONE else outcome
 
 
 def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -620,6 +621,7 @@ def _move(
         snapshot.file_systems,
         snapshot.mount_path(target),
         _parts(snapshot, target),
+        copyprofiles.own(snapshot, index, directive),
     )
     missing = [
         Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)

@@ -32,6 +32,7 @@ NNF_NODE_BLOCK_STORAGE: Final = Kind(
 NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
 NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
 NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
+COPY_PROFILE: Final = Kind(*_NNF, "NnfDataMovementProfile", "nnfdatamovementprofiles")
 CONTAINER_PROFILE: Final = Kind(*_NNF, "NnfContainerProfile", "nnfcontainerprofiles")
 CONTAINER_DATA: Final = Kind(*_NNF, "NnfContainerData", "nnfcontainerdata")
 PORT_MANAGER: Final = Kind(*_NNF, "NnfPortManager", "nnfportmanagers", status=True)
@@ -73,6 +74,7 @@ ALL: Final = (
     NNF_ACCESS,
     NNF_DATA_MOVEMENT,
     NNF_STORAGE_PROFILE,
+    COPY_PROFILE,
     CONTAINER_PROFILE,
     CONTAINER_DATA,
     PORT_MANAGER,
@@ -83,7 +85,12 @@ ALL: Final = (
 FOR_WORKLOAD_MANAGERS: Final = (BREAKDOWN, SERVERS, COMPUTES)
 """What of a Workflow its workload manager reads and fills in."""
 
-DEPENDENTS: Final = (*FOR_WORKLOAD_MANAGERS, NNF_STORAGE_PROFILE, CONTAINER_PROFILE)
+DEPENDENTS: Final = (
+    *FOR_WORKLOAD_MANAGERS,
+    NNF_STORAGE_PROFILE,
+    COPY_PROFILE,
+    CONTAINER_PROFILE,
+)
 """What is a Workflow's alone, and goes with it."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -32,6 +32,9 @@ PINNED_CONTAINER_PROFILE_NAMESPACE: Final = "nnf.cray.hpe.com/pinned_container_p
 JOB_ID: Final = "nnf.cray.hpe.com/job_id"
 STANDALONE_MGT: Final = "nnf.cray.hpe.com/standalone_mgt"
 """Says of persistent storage that is an MGT alone of which pool it is."""
+COPY_PROFILE: Final = "warren.cluster/copy-profile"
+"""Annotates an NnfDataMovement with what the profile says that its copy is made by, as JSON: agents
+read nothing but what is in their own namespaces."""
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
 MADE_BY: Final = "warren.cluster/made-by"

@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
-from warren.dws import kinds, labels, staging
+from warren.dws import copyprofiles, kinds, labels, staging
 from warren.dws.faults import Fault
 from warren.dws.objects import LustreFileSystem, NnfStorage, State, Workflow
 
@@ -21,13 +21,15 @@ def children(
     file_systems: Sequence[LustreFileSystem],
     mount_path: str,
     parts: Mapping[str, Sequence[int]] | None = None,
+    profile: Object | None = None,
 ) -> list[Object]:
     """Make the movements of a copy_in or copy_out, one for each allocation of its storage.
 
-    `parts` are the numbers of those that are meant, by rabbit; None for all. Raises Fault where
-    the global file system is gone.
+    `parts` are the numbers of those that are meant, by rabbit; None for all. `profile` is the
+    directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
+    annotations, by_profile = _of_profile(profile)
     command = directive.command.text
     made: list[Object] = []
     allocations: dict[str, int] = {}
@@ -55,16 +57,31 @@ def children(
                                 labels.TEARDOWN_STATE: _STATES[command],
                             },
                             "finalizers": [labels.MOVEMENT_FINALIZER],
+                            **annotations,
                         },
                         "spec": {
                             **ends,
                             "userId": workflow.spec.user_id,
                             "groupId": workflow.spec.group_id,
                             "cancel": False,
+                            **by_profile,
                         },
                     }
                 )
     return made
+
+
+def _of_profile(profile: Object | None) -> tuple[Object, Object]:
+    """Return what a profile adds to the metadata and to the spec of a movement."""
+    if profile is None:
+        return {}, {}
+    reference = {
+        "kind": kinds.COPY_PROFILE.name,
+        "name": profile["metadata"]["name"],
+        "namespace": profile["metadata"]["namespace"],
+    }
+    annotations = {labels.COPY_PROFILE: copyprofiles.annotation(profile)}
+    return {"annotations": annotations}, {"profileReference": reference}
 
 
 def _end(

@@ -1,5 +1,6 @@
 """What a node is asked to do, as values: volumes to make, places to mount, trees to copy."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -78,6 +79,23 @@ class Copy:
     """The index directory of the source's allocation, when the source is node-local storage."""
     userid: int
     groupid: int
+    movement: str = ""
+    """The uid of the movement: what marks a file as one that it has begun."""
+    since: float = 0.0
+    """When the movement was made, for another try of it; 0 for its first one. What earlier tries
+    have finished since then is not copied again. Seconds since the epoch."""
+    verify: bool = False
+    """Whether what was written is read back from the disk, and compared with the source."""
+    rate: int = 0
+    """The most bytes a second; 0 for as many as there can be."""
+    command: Sequence[str] = ()
+    """The words of a command that copies instead of the copier, with variables (ADR 084)."""
+    hosts: str = ""
+    """What the command finds in the file that `$HOSTFILE` names."""
+    makes_directories: bool = True
+    """Whether the directories that the command copies into are made for it."""
+    tells_output: bool = False
+    """Whether the last of what the command says is told when all is well, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +105,18 @@ class Progress:
     bytes: int
     total_bytes: int
     files: int
+    """Files and symbolic links."""
     total_files: int
     seconds: float
+    directories: int = 0
+    links: int = 0
+    """Symbolic links, which are among the files, too."""
+    kept_bytes: int = 0
+    """What earlier tries had copied, and this one found there."""
+    remark: str = ""
+    """What the copies do not have, though all is well otherwise."""
+    said: Mapping[str, str] | None = None
+    """What a command that is not the copier says of itself, in the words of `commandStatus`."""
 
     @property
     def percent(self) -> int:
@@ -96,5 +124,11 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Bytes a second."""
-        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+        """Bytes a second, of what this try has copied itself."""
+        return (self.bytes - self.kept_bytes) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that it will take at the rate so far; None where that cannot be said."""
+        missing = self.total_bytes - self.bytes
+        return missing / self.rate if missing > 0 and self.rate > 0 else None

@@ -582,8 +582,10 @@ class NnfDataMovementSpec(_Struct, frozen=True):
 
 class CommandStatus(_Struct, frozen=True):
     progress: int | None = None
+    files: int | None = None
     data: str = ""
     rate: str = ""
+    last_message: str = ""
     last_message_time: str | None = None
     """When it last went on."""
 

@@ -69,8 +69,19 @@ def _copy(movement: NnfDataMovement) -> dict[str, Any]:
         "progress": 100 if successful else (progress.progress if progress else None) or 0,
         "data": progress.data if progress else "",
         "rate": progress.rate if progress else "",
-        "message": status.error.user_message if status.error else status.message,
+        "files": progress.files if progress else None,
+        "message": _message(movement),
     }
+
+
+def _message(movement: NnfDataMovement) -> str:
+    """Return what went wrong, or how far a copy is: also of one that is tried again."""
+    status, progress = movement.status, movement.status.command_status
+    if status.error:
+        return status.error.user_message
+    if status.state == "Running" and progress and progress.last_message:
+        return progress.last_message
+    return status.message
 
 
 _ORDER: Final = {"Running": 1, "Starting": 2, "Pending": 2, "Success": 3}

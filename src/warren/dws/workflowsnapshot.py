@@ -51,6 +51,10 @@ class WorkflowSnapshot:
     """The rabbit of each compute node, empty for one without; None while that is not known."""
     places: Mapping[str, int] = field(default_factory=dict)
     """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
+    copy_profiles: Mapping[str, Object] = field(default_factory=dict)
+    """The NnfDataMovementProfiles that directives choose from."""
+    copies_by: Mapping[str, Object] = field(default_factory=dict)
+    """The copies of them that directives have, by the name of the directive's objects."""
     container_profiles: Mapping[str, Object] = field(default_factory=dict)
     """Those that directives choose from."""
     pinned: Mapping[str, Object] = field(default_factory=dict)
@@ -101,6 +105,7 @@ class WorkflowSnapshot:
             file_systems=self.file_systems,
             raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
             groupid=self.workflow.spec.group_id,
+            copy_profiles=frozenset(self.copy_profiles),
             containers=bool(self.runners) and self.no_containers is None,
             no_containers=self.no_containers or NOTHING,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())

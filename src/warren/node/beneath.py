@@ -14,7 +14,7 @@ from typing import Final
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """How something is opened of which it is not sure what it is."""
 
-_MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAKING: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: Final = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a symbolic link",
@@ -124,27 +124,35 @@ def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
     return descriptor, known
 
 
-def open_to_write(name: str, above: int) -> int:
-    """Make a file in an open directory, or empty the one that is there; return its descriptor.
+def open_to_write(name: str, above: int, *, read: bool = False) -> int:
+    """Make a file in an open directory, or open the one that is there; return its descriptor.
 
-    Only a file is ever opened: a FIFO would wait for a reader, and a device do what it does.
-    Raises NotAFile and OSError.
+    What is in it stays. One that has other names is replaced: what they name is not ours to
+    change. Only a file is ever opened: a FIFO would wait for a reader, and a device do what it
+    does. `read` asks for a descriptor that can be read, too. Raises NotAFile and OSError.
     """
+    how = os.O_RDWR if read else os.O_WRONLY
     with suppress(FileExistsError):
-        return os.open(name, _MAKING, 0o600, dir_fd=above)
-    demand_file(os.stat(name, dir_fd=above, follow_symlinks=False))
+        return os.open(name, how | _MAKING, 0o600, dir_fd=above)
+    known = os.stat(name, dir_fd=above, follow_symlinks=False)
+    demand_file(known)
+    if known.st_nlink > 1:
+        return _replace(name, above, how)
     try:
-        descriptor = os.open(name, os.O_WRONLY | _CAREFUL, dir_fd=above)
+        descriptor = os.open(name, how | _CAREFUL, dir_fd=above)
     except PermissionError:
         # An earlier copy of a file that is not writable. Only its directory's owner gets past.
-        os.unlink(name, dir_fd=above)
-        return os.open(name, _MAKING, 0o600, dir_fd=above)
+        return _replace(name, above, how)
     try:
         # Once more: another may have taken its place before it was opened.
         demand_file(os.fstat(descriptor))
         os.set_blocking(descriptor, True)
-        os.ftruncate(descriptor, 0)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _replace(name: str, above: int, how: int) -> int:
+    os.unlink(name, dir_fd=above)
+    return os.open(name, how | _MAKING, 0o600, dir_fd=above)

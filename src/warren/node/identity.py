@@ -46,6 +46,25 @@ def take(userid: int, groupid: int) -> None:
     _demand(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
 
 
+def become(userid: int, groupid: int) -> None:
+    """Be a user in all, for good: for programs that are not ours, which have only one user.
+
+    What `take` says of root and of others than root holds here, too. Raises OSError.
+    """
+    changes = os.geteuid() == 0 and userid != 0 and not _alone()
+    dropped = 0
+    while _prctl(_PR_CAPBSET_DROP, dropped):
+        dropped += 1
+    if changes:
+        _take_groups(userid, groupid)
+        os.setresgid(groupid, groupid, groupid)
+        os.setresuid(userid, userid, userid)  # all capabilities go with it
+    if changes or userid != 0 or _alone():
+        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+        _keep(0)
+    _demand(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
+
+
 def file_user() -> int:
     """Return whose files this thread makes."""
     return int(_libc.setfsuid(_READ)) & 0xFFFFFFFF
@@ -56,11 +75,15 @@ def file_group() -> int:
     return int(_libc.setfsgid(_READ)) & 0xFFFFFFFF
 
 
-def _change(userid: int, groupid: int) -> None:
+def _take_groups(userid: int, groupid: int) -> None:
     try:
         os.initgroups(pwd.getpwuid(userid).pw_name, groupid)
     except KeyError:
         os.setgroups([groupid])
+
+
+def _change(userid: int, groupid: int) -> None:
+    _take_groups(userid, groupid)
     # Not root's: some files of /proc/sys look at these ids, and not at those for files.
     group, user = _other_id("gid", groupid), _other_id("uid", userid)
     os.setresgid(group, group, group)

@@ -63,6 +63,7 @@ class StorageValidator:
         creator: int | None = None,
         unsaved: Sequence[str] = tuple(Unsaved),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
+        copy_profiles: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -70,7 +71,8 @@ class StorageValidator:
         a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
         may choose that becomes of what they have written. `containers` returns the profiles of
-        containers by name, or why no rabbit runs any.
+        containers by name, or why no rabbit runs any, and `copy_profiles` the names of those of
+        copies.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -90,6 +92,7 @@ class StorageValidator:
         self._creator = creator
         self._unsaved = unsaved
         self._containers = containers
+        self._copy_profiles = copy_profiles
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
         """Return a jobspec as it will be scheduled, its flash included.
@@ -132,6 +135,7 @@ class StorageValidator:
             containers=none is None,
             no_containers=none or NOTHING,
             container_profiles=None if isinstance(contained, str) else contained,
+            copy_profiles=self._copy_profiles(),
             userid=userid,
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),

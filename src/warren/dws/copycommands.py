@@ -1,0 +1,144 @@
+"""The command of an NnfDataMovementProfile: what it may say, what is run, what its output means.
+
+There is no shell: a command is words, and each variable is replaced within its word, whatever the
+path is like that it stands for. `warren-copy` is our own copier, with its options; everything else
+is a program such as `rsync` or `mpirun ... dcp` (dws-spec section 11.4, ADR 084).
+"""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.errors import UserMistake
+from warren.directives import capacity
+from warren.directives.diagnostics import did_you_mean
+from warren.dws.node import Copy
+from warren.dws.staging import Plan
+
+OWN: Final = "warren-copy"
+
+_VARIABLES: Final = ("$HOSTFILE", "$UID", "$GID", "$SRC", "$DEST")
+_VARIABLE: Final = re.compile(r"\$\w*")
+_LIMIT: Final = re.compile(r"\s*ulimit\s+-n\s+(\d+)\s*&&\s*")
+"""What the profile of NNF begins with: all of a shell that is understood."""
+_SHELL: Final = re.compile(r"[|&;<>]+.*|.*(`|\$\().*", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """How copies are made."""
+
+    words: Sequence[str] = ()
+    """Of the command of another program."""
+    verify: bool = False
+    rate: int = 0
+
+
+def parse(text: str) -> Means:
+    """Read the command of a profile. Raises UserMistake."""
+    limit = _LIMIT.match(text)
+    rest = text[limit.end() :] if limit else text
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise UserMistake(f"{text!r} is no command: {error}.") from None
+    if not words:
+        raise UserMistake("The command is empty: name a program, $SRC and $DEST.")
+    for word in words:
+        if _SHELL.fullmatch(word):
+            raise UserMistake(f"{word!r} is a shell's, and the command is run without one.")
+        for name in _VARIABLE.findall(word):
+            if name not in _VARIABLES:
+                remedy = did_you_mean(name, _VARIABLES) or "Take " + ", ".join(_VARIABLES)
+                raise UserMistake(f"There is no variable {name!r}. {remedy}")
+    for name in ("$SRC", "$DEST"):
+        if not any(name in _VARIABLE.findall(word) for word in words):
+            raise UserMistake(f"The command does not say what becomes of {name}.")
+    if words[0] == OWN:
+        return _own(words[1:])
+    prefix = ["prlimit", f"--nofile={limit[1]}"] if limit else []
+    return Means(words=(*prefix, *words))
+
+
+def _own(words: Sequence[str]) -> Means:
+    options = [word for word in words if word not in ("$SRC", "$DEST")]
+    verify, rate = False, 0
+    for option in options:
+        name, _, value = option.partition("=")
+        if option == "--verify":
+            verify = True
+        elif name == "--rate":
+            rate = capacity.parse(value.removesuffix("/s"))
+            if rate == 0:
+                raise UserMistake(f"{option!r} is no rate: write more, such as --rate=500MiB/s.")
+        else:
+            raise UserMistake(f"{OWN} has no {option!r}: its options are --verify and --rate=SIZE.")
+    return Means(verify=verify, rate=rate)
+
+
+def hosts(slots: int, most: int) -> str:
+    """Return what is in the file of hosts: the rabbit itself."""
+    known = [f"slots={slots}"] * bool(slots) + [f"max_slots={most}"] * bool(most)
+    return " ".join(["localhost", *known]) + "\n"
+
+
+def words(copy: Copy, plan: Plan, tree: bool, hostfile: str) -> list[str]:
+    """Return the argument vector of a copy."""
+    source, destination = paths(plan, tree)
+    values = {
+        "$HOSTFILE": hostfile,
+        "$UID": str(copy.userid),
+        "$GID": str(copy.groupid),
+        "$SRC": source,
+        "$DEST": destination,
+    }
+    return [_VARIABLE.sub(lambda found: values[found[0]], word) for word in copy.command]
+
+
+def paths(plan: Plan, tree: bool) -> tuple[str, str]:
+    """Return the source and the destination of a plan, as programs like cp understand them."""
+    if plan.contents:
+        return f"{plan.source.rstrip('/')}/", posixpath.join(plan.top, *plan.below, "")
+    if tree:
+        return plan.source.rstrip("/") or "/", posixpath.join(plan.top, *plan.below[:-1], "")
+    return plan.source, posixpath.join(plan.top, *plan.below)
+
+
+# What it says
+
+_PERCENT: Final = re.compile(r"(\d{1,3})(?:\.\d+)?%")
+_TOTAL: Final = re.compile(
+    r"(?:\[[^]]*\]\s*)?(Items|Directories|Files|Links|Data|Rate|Seconds):\s*(\S.*)"
+)
+_COUNTS: Final = frozenset({"items", "directories", "files", "links"})
+
+
+def said(line: str) -> Mapping[str, str]:
+    """Return what a line of output says, in the words of `commandStatus`; all values as text.
+
+    `moved` is what stays the same while nothing moves: what stands before a percentage, since times
+    come after it.
+    """
+    found = {"lastMessage": line}
+    total = _TOTAL.fullmatch(line.strip())
+    if total is not None:
+        name, value = total[1].lower(), total[2].strip()
+        if name not in _COUNTS or value.isdecimal():
+            found[name] = value
+    percent = _PERCENT.search(line)
+    if percent is not None:
+        found["progress"] = str(min(100, int(percent[1])))
+    return {**found, "moved": line[: percent.end()] if percent is not None else line}
+
+
+def shown(texts: Mapping[str, str]) -> dict[str, object]:
+    """Return it as `commandStatus` has it."""
+    numbers = {"progress", *_COUNTS}
+    return {
+        name: int(text) if name in numbers else text
+        for name, text in texts.items()
+        if name != "moved"
+    }

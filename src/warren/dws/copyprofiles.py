@@ -1,0 +1,141 @@
+"""NnfDataMovementProfiles: how copies are made, which one a directive takes, what none may say.
+
+A directive names a profile or takes the default. Where there is no default, the copier makes its
+copies. The directive has its own copy of the profile, which is pinned, from Proposal on
+(dws-spec section 11.4).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Create, Object
+from warren.directives.diagnostics import did_you_mean, listed
+from warren.directives.parse import Directive
+from warren.dws import children, copycommands, kinds, labels
+from warren.dws.faults import Fault
+from warren.dws.objects import Meta
+from warren.dws.profiles import ProfileMistake
+from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+
+class CopyProfile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is read of the `data` of a profile."""
+
+    default: bool = False
+    pinned: bool = False
+    command: str
+    slots: int = 8
+    max_slots: int = 0
+    store_stdout: bool = False
+    create_dest_dir: bool = True
+
+
+def chosen(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
+    """Find the profile that a directive names, or the default, if there is one. Raises Fault."""
+    if name is not None:
+        if name in profiles:
+            return profiles[name]
+        remedy = did_you_mean(name, profiles) or f"Take {listed(sorted(profiles))}"
+        raise Fault(
+            f"Unable to find NnfDataMovementProfile: {name}. {remedy}",
+            type="User",
+            argument="profile",
+        )
+    defaults = [obj for obj in profiles.values() if obj["data"].get("default")]
+    if len(defaults) > 1:
+        names = ", ".join(sorted(obj["metadata"]["name"] for obj in defaults))
+        raise Fault(
+            f"{len(defaults)} NnfDataMovementProfiles are the default, and one may be: {names}"
+        )
+    return defaults[0] if defaults else None
+
+
+def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Make the directive's own copy of its profile, if it has one, which is read from then on."""
+    name = snapshot.child(index)
+    if name in snapshot.copies_by:
+        return DONE
+    source = chosen(directive.values.get("profile"), snapshot.copy_profiles)
+    if source is None:
+        return DONE
+    annotation(source)  # nothing is begun with one that cannot be used
+    made = {
+        "metadata": children.metadata(snapshot.workflow, name, index),
+        "data": {**source["data"], "default": False, "pinned": True},
+    }
+    write = Create(kind=kinds.COPY_PROFILE, object=made)
+    return Outcome(writes=[write], waiting="status pending")
+
+
+def own(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
+    """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
+    name = snapshot.child(index)
+    found = snapshot.copies_by.get(name)
+    if found is None and "profile" in directive.values:
+        raise Fault(f"the NnfDataMovementProfile {name} is gone")
+    return found
+
+
+def annotation(copy: Object) -> str:
+    """Write what the agent needs of a pinned profile. Raises Fault for one that says nothing."""
+    data = copy.get("data") or {}
+    wanted = {name: data[name] for name in _FIELDS if name in data}
+    for mistake in mistakes({**copy, "data": {**data, "default": False, "pinned": True}}):
+        name = copy["metadata"]["name"]
+        raise Fault(f"the NnfDataMovementProfile {name} cannot be used: {mistake}")
+    return msgspec.json.encode(wanted, order="sorted").decode()
+
+
+_FIELDS = ("command", "slots", "maxSlots", "storeStdout", "createDestDir")
+
+
+def means(movement: Meta) -> dict[str, Any]:
+    """Return the fields of a Copy that its movement's profile sets. Raises UserMistake."""
+    text = movement.annotations.get(labels.COPY_PROFILE)
+    if text is None:
+        return {}
+    try:
+        profile = msgspec.json.decode(text, type=CopyProfile)
+    except msgspec.DecodeError as error:
+        raise UserMistake(f"The movement's annotation {labels.COPY_PROFILE}: {error}") from None
+    found = copycommands.parse(profile.command)
+    if not found.words:
+        return {"verify": found.verify, "rate": found.rate}
+    return {
+        "command": found.words,
+        "hosts": copycommands.hosts(profile.slots, profile.max_slots),
+        "makes_directories": profile.create_dest_dir,
+        "tells_output": profile.store_stdout,
+    }
+
+
+def mistakes(new: Object, old: Object | None = None) -> Sequence[ProfileMistake]:
+    """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
+    try:
+        profile = msgspec.convert(new.get("data") or {}, CopyProfile)
+    except msgspec.ValidationError as error:
+        return [ProfileMistake("data", str(error))]
+    return list(_mistakes(profile, new, old))
+
+
+def _mistakes(profile: CopyProfile, new: Object, old: Object | None) -> Iterator[ProfileMistake]:
+    if profile.default and profile.pinned:
+        yield ProfileMistake("data.default", "a pinned profile cannot be the default")
+    before = (old or {}).get("data") or {}
+    if old is not None and bool(before.get("pinned")) is not profile.pinned:
+        yield ProfileMistake("data.pinned", "cannot be changed: make another profile")
+    elif profile.pinned and old is not None and before != new["data"]:
+        yield ProfileMistake("data", "of a pinned profile cannot be changed")
+    elif not profile.pinned and new["metadata"].get("namespace") != kinds.PROFILES_NAMESPACE:
+        where = kinds.PROFILES_NAMESPACE
+        yield ProfileMistake("metadata.namespace", f"profiles that are not pinned are in {where}")
+    for name, value in (("slots", profile.slots), ("maxSlots", profile.max_slots)):
+        if value < 0:
+            yield ProfileMistake(f"data.{name}", "is a number from 0 on")
+    try:
+        copycommands.parse(profile.command)
+    except UserMistake as error:
+        yield ProfileMistake("data.command", str(error).removesuffix("."))

@@ -1,0 +1,29 @@
+"""The copier: a child process that copies a file or a tree as its user would.
+
+`command` makes its argument vector and `progress` reads its lines; the program is `__main__`.
+Whatever fails is told on standard error and the rest is still copied; the exit status is
+`FAILED` then. It dies with the agent that runs it.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Final
+
+from warren.dws.node import Copy, NodeTrouble, Progress
+
+FAILED: Final = 3
+"""The exit status of a copier that tells what it could not copy."""
+
+
+def command(copy: Copy) -> list[str]:
+    """Return the argument vector of a copier."""
+    return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy))]
+
+
+def progress(line: str) -> Progress:
+    """Read a line of a copier. Raises NodeTrouble for anything else."""
+    try:
+        return Progress(**json.loads(line))
+    except (ValueError, TypeError):
+        raise NodeTrouble(f"the copier said {line.strip()[:80]!r}") from None

@@ -1,0 +1,124 @@
+"""A command of a profile at work, in place of the copier: as its user, and without a shell.
+
+It is given paths that say what a plan says: a directory ends in a slash as the destination, and as
+the source where its contents are meant. Its lines become progress, as far as they say something
+of that; they end in a carriage return, too.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import IO, Final
+
+from warren.dws import copycommands, staging
+from warren.dws.node import Copy, Progress
+from warren.node.copying.tally import words
+
+_INTERVAL: Final = 0.5
+_PIECE: Final = 2**16
+_LINE: Final = 1000
+"""Characters of a line that are looked at, and told."""
+_KEPT: Final = 20
+"""Lines that are told of a command that fails."""
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class Command:
+    """Runs the command of a Copy."""
+
+    def __init__(self, copy: Copy, plan: staging.Plan, *, tree: bool) -> None:
+        self._copy = copy
+        self._plan = plan
+        self._tree = tree
+        self._began = time.monotonic()
+        self._told = 0.0
+        self._said: dict[str, str] = {}
+
+    def run(self) -> bool:
+        """Copy everything; return whether the command says that all went well."""
+        try:
+            if self._copy.makes_directories:
+                self._make_directories()
+            with tempfile.NamedTemporaryFile("w", prefix="warren-hosts-") as hosts:
+                hosts.write(self._copy.hosts)
+                hosts.flush()
+                return self._run(copycommands.words(self._copy, self._plan, self._tree, hosts.name))
+        except OSError as error:
+            print(f"{error.filename or self._copy.command[0]}: {words(error)}", file=sys.stderr)
+            return False
+
+    def _make_directories(self) -> None:
+        plan = self._plan
+        os.makedirs(plan.top, exist_ok=True)
+        how = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        above, path = os.open(plan.top, how & ~os.O_NOFOLLOW), plan.top
+        try:
+            for name in plan.below if plan.contents else plan.below[:-1]:
+                path = os.path.join(path, name)
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=above)
+                below = os.open(name, how, dir_fd=above)
+                os.close(above)
+                above = below
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
+        finally:
+            os.close(above)
+
+    def _run(self, argv: list[str]) -> bool:
+        environment = {"PATH": _PATH, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        assert process.stdout is not None
+        last: list[str] = []
+        self._tell()
+        for line in _lines(process.stdout):
+            last = [*last[1 - _KEPT :], line]
+            self._said |= copycommands.said(line)
+            if time.monotonic() >= self._told + _INTERVAL:
+                self._tell()
+        code = process.wait()
+        if code == 0:
+            remark = "; ".join(last) if self._copy.tells_output else ""
+            self._tell(remark)
+            return True
+        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        print(f"{argv[0]}: {how}: {'; '.join(last)}", file=sys.stderr)
+        return False
+
+    def _tell(self, remark: str = "") -> None:
+        self._told = time.monotonic()
+        said = Progress(
+            bytes=0,
+            total_bytes=0,
+            files=0,
+            total_files=0,
+            seconds=self._told - self._began,
+            remark=remark,
+            said=dict(self._said),
+        )
+        print(json.dumps(asdict(said)), flush=True)
+
+
+def _lines(output: IO[bytes]) -> Iterator[str]:
+    """Return lines as they come, of which each may be as long as it likes."""
+    rest = b""
+    while piece := os.read(output.fileno(), _PIECE):
+        *whole, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
+        rest = rest[:_LINE]
+        for each in whole:
+            if each.strip():
+                yield each[:_LINE].decode(errors="replace").strip()
+    if rest.strip():
+        yield rest.decode(errors="replace").strip()

@@ -1,0 +1,484 @@
+"""One copy at work: a tree, or a file, from its plan to the last of its metadata.
+
+Every name is opened in its directory, and none leads through a link. What is not told to have
+failed is there, whole, and what the source was when it was read: a source that changes meanwhile
+is a failure, too.
+"""
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from warren.dws import staging
+from warren.node import identity
+from warren.node.beneath import NotAFile, Place, Tree, open_to_read, open_to_write
+from warren.node.copying import metadata
+from warren.node.copying.latency import Latency
+from warren.node.copying.linked import Linked, Names
+from warren.node.copying.metadata import Metadata
+from warren.node.copying.pace import Pace
+from warren.node.copying.retry import Retry
+from warren.node.copying.tally import Refused, Tally, words
+from warren.node.copying.transfer import SMALL, Transfer, difference
+
+_THREADS: Final = 4
+_QUEUED: Final = 128
+"""Files that may wait for a thread, so that a tree of any size fits into memory, and into the
+descriptors that a process may have: each may be in another directory."""
+
+_NO_LINK: Final = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS)
+_EITHER: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+"""Errors of which the kernel does not say on which side they are, when it copies."""
+_LESS: Final = "the extended attributes of the source are not kept there: the target has none"
+
+
+class Copier:
+    """Copies what a plan says."""
+
+    def __init__(
+        self, plan: staging.Plan, retry: Retry, *, tree: bool, verify: bool = False, rate: int = 0
+    ) -> None:
+        """`tree` says that the source is a directory; `verify` and `rate` are those of a Copy."""
+        self._plan = plan
+        self._retry = retry
+        self._tree = tree
+        self._verify = verify
+        self._tally = Tally()
+        self._linked = Linked()
+        self._latency = Latency()
+        self._transfer = Transfer(Pace(rate), self._tally.add_bytes)
+        self._places = threading.Semaphore(_QUEUED)
+
+    def run(self) -> bool:
+        """Copy everything; return whether all went well."""
+        try:
+            self._open()
+            self._count()
+            self._tally.begin()
+            with ThreadPoolExecutor(_THREADS) as pool:
+                self._copy(pool)
+            self._demand_all()
+        except (OSError, Refused) as error:
+            self._tally.fail(error)
+        self._tally.end()
+        return self._tally.failed == 0
+
+    def _open(self) -> None:
+        plan = self._plan
+        # A link that is named as the source stands for its directory: it may be a mount
+        # of a node that has no mount namespace.
+        if self._tree:
+            self._source = Tree(plan.source, os.O_RDONLY)
+        else:
+            os.lstat(plan.source)
+            above = os.path.dirname(plan.source) or "."
+            self._source = Tree(above, os.O_PATH)
+        os.makedirs(plan.top, exist_ok=True)
+        self._target = Tree(plan.top, os.O_PATH)
+
+    def _count(self) -> None:
+        """Count what there is to copy. What is in the way of that will be in the copy's way too."""
+        if not self._tree:
+            self._tally.total_files = 1
+            self._tally.total_bytes = os.lstat(self._plan.source).st_size
+            return
+        waiting = [self._source.top]
+        while waiting:
+            here = waiting.pop()
+            try:
+                descriptor = self._source.use(here)
+            except OSError:
+                continue
+            with suppress(OSError), os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Place(here, entry.name))
+                        continue
+                    self._tally.total_files += 1
+                    with suppress(OSError):
+                        self._tally.total_bytes += entry.stat(follow_symlinks=False).st_size
+            self._source.leave(here)
+
+    def _demand_all(self) -> None:
+        """Refuse to be content with fewer files than there were, or more."""
+        counted, files = self._tally.total_files, self._tally.files
+        if not self._tally.failed and files != counted:
+            said = f"has changed: {counted} files were counted, and {files} copied"
+            raise Refused(self._plan.source, said)
+
+    def _copy(self, pool: ThreadPoolExecutor) -> None:
+        there = self._target.top
+        *directories, name = (
+            self._plan.below if not self._plan.contents else (*self._plan.below, "")
+        )
+        for each in directories:
+            there = self._make_directory(there, each, 0o777)
+        if not self._tree:
+            source = os.path.basename(self._plan.source)
+            how = os.lstat(self._plan.source).st_mode
+            self._submit(pool, (self._source.top, source, there, name), how)
+            return
+        top = self._source.top.descriptor
+        copied: list[tuple[Place, Place | None, Metadata]] = []
+        found = metadata.read(top, os.stat(top))
+        if name:
+            there = self._make_directory(there, name, 0o700)
+            copied.append((self._source.top, there, found))
+        else:
+            copied.append((self._source.top, None, found))
+        self._copy_tree(pool, there, copied)
+        pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
+        for here, place, known in reversed(copied):
+            self._finish_directory(here, place, known)
+
+    def _copy_tree(
+        self,
+        pool: ThreadPoolExecutor,
+        top: Place,
+        copied: list[tuple[Place, Place | None, Metadata]],
+    ) -> None:
+        """Have the files of a tree copied; note the directories, each before what is in it."""
+        own = os.stat(self._target.use(top))
+        self._target.leave(top)
+        waiting: list[tuple[Place, Place]] = [(self._source.top, top)]
+        while waiting:
+            here, there = waiting.pop()
+            try:
+                descriptor = self._source.use(here)
+            except OSError as error:
+                self._tally.fail(error, self._source.path(here))
+                continue
+            try:
+                if here is not self._source.top:
+                    found = metadata.read(descriptor, os.stat(descriptor))
+                    copied.append((here, there, found))
+                with os.scandir(descriptor) as listing:
+                    entries = list(listing)
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        self._submit(pool, (here, entry.name, there, entry.name), _mode(entry))
+                        continue
+                    try:
+                        if os.path.samestat(entry.stat(follow_symlinks=False), own):
+                            path = self._source.path(here, entry.name)
+                            raise Refused(path, "a directory is not copied into itself")
+                        place = self._make_directory(there, entry.name, 0o700)
+                    except (OSError, Refused) as error:
+                        self._tally.fail(error, self._source.path(here, entry.name))
+                        continue
+                    waiting.append((Place(here, entry.name), place))
+            except OSError as error:
+                self._tally.fail(error, self._source.path(here))
+            finally:
+                self._source.leave(here)
+
+    # Directories
+
+    def _make_directory(self, there: Place, name: str, mode: int) -> Place:
+        """Make a directory to copy into, or let us write into the one that an earlier copy made."""
+        place = Place(there, name)
+        try:
+            above = self._target.use(there)
+            try:
+                os.mkdir(name, mode, dir_fd=above)
+            except FileExistsError:
+                known = os.stat(name, dir_fd=above, follow_symlinks=False)
+                if not stat.S_ISDIR(known.st_mode):
+                    raise
+                self._open_up(place, known)
+            finally:
+                self._target.leave(there)
+        except OSError as error:
+            raise Refused(self._target.path(place), words(error)) from None
+        return place
+
+    def _open_up(self, place: Place, known: os.stat_result) -> None:
+        if known.st_mode & 0o300 == 0o300 or known.st_uid != identity.file_user():
+            return
+        with self._directory(place) as descriptor:
+            os.chmod(descriptor, 0o700)
+
+    def _finish_directory(self, here: Place, place: Place | None, found: Metadata) -> None:
+        """Give a directory its metadata, and tell whether its source has changed meanwhile."""
+        try:
+            descriptor = self._source.use(here)
+            try:
+                changed = os.stat(descriptor).st_mtime_ns != found.known.st_mtime_ns
+            finally:
+                self._source.leave(here)
+            if changed:
+                raise Refused(self._source.path(here), "has changed while it was copied")
+        except (OSError, Refused) as error:
+            self._tally.fail(error, self._source.path(here))
+        if place is None:  # what was there already, and is not a copy
+            return
+        try:
+            with self._directory(place) as descriptor:
+                self._give(found, descriptor)
+            self._tally.add_directory()
+        except OSError as error:
+            self._tally.fail(error, self._target.path(place))
+
+    @contextmanager
+    def _directory(self, place: Place) -> Iterator[int]:
+        """Open a directory of the target for more than what is in it."""
+        above = self._target.use(place)
+        try:
+            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        finally:
+            self._target.leave(place)
+
+    def _give(self, found: Metadata, target: int) -> None:
+        if not found.put_on(target):
+            self._tally.remark(_LESS)
+
+    # Files and links
+
+    def _submit(self, pool: ThreadPoolExecutor, names: Names, how: int) -> None:
+        """Copy a small file now, and a large one beside others, or all where each takes long."""
+        aside = self._latency.is_long() or self._is_large(names)
+        if aside:
+            self._places.acquire()
+        if not self._hold(names):
+            if aside:
+                self._places.release()
+        elif aside:
+            pool.submit(self._copy_submitted, names, how)
+        else:
+            began = time.monotonic()
+            self._copy_one(names, how)
+            self._let_go(names)
+            self._latency.took(time.monotonic() - began)
+
+    def _is_large(self, names: Names) -> bool:
+        here, source, _, _ = names
+        with suppress(OSError):
+            known = os.stat(source, dir_fd=here.descriptor, follow_symlinks=False)
+            return known.st_size > SMALL
+        return False  # what is the matter with it, its copy tells
+
+    def _copy_submitted(self, names: Names, how: int) -> None:
+        try:
+            self._copy_one(names, how)
+        finally:
+            self._let_go(names)
+            self._places.release()
+
+    def _hold(self, names: Names) -> bool:
+        """Have the directories of a file opened; return whether they are."""
+        here, source, there, target = names
+        try:
+            self._source.use(here)
+            try:
+                self._target.use(there)
+            except OSError as error:
+                self._source.leave(here)
+                raise Refused(self._target.path(there, target), words(error)) from None
+        except (OSError, Refused) as error:
+            self._tally.fail(error, self._source.path(here, source))
+            return False
+        return True
+
+    def _let_go(self, names: Names) -> None:
+        here, _, there, _ = names
+        self._source.leave(here)
+        self._target.leave(there)
+
+    def _copy_one(self, names: Names, how: int) -> None:
+        here, source, there, target = names
+        try:
+            if stat.S_ISLNK(how):
+                self._copy_known(names, self._known(names), self._copy_link)
+            elif not stat.S_ISREG(how):
+                raise Refused(self._source.path(here, source), "is neither a file nor a link")
+            elif self._retry.since:
+                self._copy_known(names, self._known(names), self._copy_again)
+            else:
+                self._copy_file(names)
+        except (OSError, Refused) as error:
+            path = self._target.path(there, target)
+            if isinstance(error, OSError) and error.errno in _EITHER:
+                path = f"{self._source.path(here, source)}, or its copy {path}"
+            # Those without a name are of reading and writing, and all others mostly of writing.
+            self._tally.fail(error, path)
+
+    def _known(self, names: Names) -> os.stat_result:
+        here, source, _, _ = names
+        try:
+            return os.stat(source, dir_fd=here.descriptor, follow_symlinks=False)
+        except OSError as error:
+            raise Refused(self._source.path(here, source), words(error)) from None
+
+    def _copy_known(
+        self,
+        names: Names,
+        known: os.stat_result,
+        copy: Callable[[Names, os.stat_result], None],
+    ) -> None:
+        """Copy what has not been copied by another name of it, and count it in."""
+        is_link = stat.S_ISLNK(known.st_mode)
+        if known.st_nlink == 1:
+            copy(names, known)
+            self._tally.add_file(is_link=is_link)
+            return
+        first = self._linked.first(known, names)
+        while first is not None:
+            if first is names:
+                return  # the one that is copying it goes on with this
+            if self._link(first, names):
+                self._tally.add_bytes(known.st_size)
+                self._tally.add_file(is_link=is_link)
+                return
+            self._go_on(self._linked.failed(known, first), known)
+            first = self._linked.first(known, names)
+        try:
+            copy(names, known)
+        except BaseException:
+            self._go_on(self._linked.failed(known, names), known)
+            raise
+        self._tally.add_file(is_link=is_link)
+        self._go_on(self._linked.copied(known, names), known)
+
+    def _go_on(self, waiting: Sequence[Names], known: os.stat_result) -> None:
+        """Copy, or link, the names that have waited for another one."""
+        for names in waiting:
+            if not self._hold(names):
+                continue
+            _, _, there, target = names
+            try:
+                copy = self._copy_link if stat.S_ISLNK(known.st_mode) else self._copy_again
+                self._copy_known(names, known, copy)
+            except (OSError, Refused) as error:
+                self._tally.fail(error, self._target.path(there, target))
+            finally:
+                self._let_go(names)
+
+    def _link(self, first: Names, names: Names) -> bool:
+        """Make a name of a copy that is there; return False where it can have no more names."""
+        if not self._hold(first):
+            return False
+        _, _, from_place, from_name = first
+        _, _, there, target = names
+        try:
+            self._make_link(from_place.descriptor, from_name, there.descriptor, target)
+        except OSError as error:
+            if error.errno in _NO_LINK:
+                return False
+            raise
+        finally:
+            self._let_go(first)
+        return True
+
+    def _make_link(self, above: int, name: str, there: int, target: str) -> None:
+        how = {"src_dir_fd": above, "dst_dir_fd": there, "follow_symlinks": False}
+        try:
+            os.link(name, target, **how)  # type: ignore[arg-type]
+        except FileExistsError:
+            copied = os.stat(name, dir_fd=above, follow_symlinks=False)
+            known = os.stat(target, dir_fd=there, follow_symlinks=False)
+            if os.path.samestat(copied, known):
+                return
+            if stat.S_IFMT(copied.st_mode) != stat.S_IFMT(known.st_mode):
+                raise
+            os.unlink(target, dir_fd=there)
+            os.link(name, target, **how)  # type: ignore[arg-type]
+
+    def _copy_link(self, names: Names, known: os.stat_result) -> None:
+        here, source, there, target = names
+        try:
+            to = os.readlink(source, dir_fd=here.descriptor)
+        except OSError as error:
+            raise Refused(self._source.path(here, source), words(error)) from None
+        above = there.descriptor
+        try:
+            os.symlink(to, target, dir_fd=above)
+        except FileExistsError:
+            found = os.stat(target, dir_fd=above, follow_symlinks=False)
+            if not stat.S_ISLNK(found.st_mode):
+                raise
+            os.unlink(target, dir_fd=above)
+            os.symlink(to, target, dir_fd=above)
+        times = (known.st_atime_ns, known.st_mtime_ns)
+        with suppress(NotImplementedError):
+            os.utime(target, ns=times, dir_fd=above, follow_symlinks=False)
+        self._tally.add_bytes(len(os.fsencode(to)))
+
+    def _copy_again(self, names: Names, known: os.stat_result) -> None:
+        """Copy a file, unless an earlier try has done so."""
+        _, _, there, target = names
+        with suppress(OSError):
+            found = os.stat(target, dir_fd=there.descriptor, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and self._retry.is_finished(known, found):
+                self._tally.keep(known.st_size)
+                return
+        self._copy_file(names, counted=True)
+
+    def _copy_file(self, names: Names, *, counted: bool = False) -> None:
+        """Copy a file; one that is `counted` is looked after by its caller."""
+        here, source, _, _ = names
+        try:
+            reading, known = open_to_read(source, here.descriptor)
+        except NotAFile as found:  # it was one when it was listed
+            raise Refused(self._source.path(here, source), f"is {found} by now") from None
+        except OSError as error:
+            raise Refused(self._source.path(here, source), words(error)) from None
+        try:
+            if counted:
+                self._write_file(names, reading, known)
+            else:
+                self._copy_known(
+                    names, known, lambda names, known: self._write_file(names, reading, known)
+                )
+        finally:
+            os.close(reading)
+
+    def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
+        _, _, there, target = names
+        try:
+            writing = open_to_write(target, there.descriptor, read=self._verify)
+        except NotAFile as found:
+            said = f"there is {found} where a file is to be copied to"
+            raise Refused(self._target.path(there, target), said) from None
+        try:
+            at = self._retry.begin(known, writing)
+            self._tally.keep(at)
+            copied = self._transfer.copy(reading, writing, known, at)
+            self._demand_same(names, known, os.fstat(reading), copied)
+            if self._verify and (where := difference(reading, writing)) is not None:
+                said = f"differs from its source in byte {where} when it is read back"
+                raise Refused(self._target.path(there, target), said)
+            self._give(metadata.read(reading, known), writing)
+            if os.fstat(writing).st_size != known.st_size:
+                said = f"has not the {known.st_size} bytes that were written to it"
+                raise Refused(self._target.path(there, target), said)
+        finally:
+            os.close(writing)
+
+    def _demand_same(
+        self, names: Names, known: os.stat_result, now: os.stat_result, copied: int
+    ) -> None:
+        here, source, _, _ = names
+        if copied < known.st_size:
+            said = f"only {copied} of {known.st_size} bytes could be copied"
+        elif (now.st_size, now.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
+            said = "has changed while it was copied"
+        else:
+            return
+        raise Refused(self._source.path(here, source), said)
+
+
+def _mode(entry: "os.DirEntry[str]") -> int:
+    """Return what an entry is, which most file systems tell with its name."""
+    if entry.is_symlink():
+        return stat.S_IFLNK
+    return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0

@@ -1,0 +1,84 @@
+"""What a copy has of its source besides the data: mode, times, and extended attributes.
+
+Modes are kept but for the bits by which one user becomes another: set-user-ID goes, and of files
+the set-group-ID and sticky bits, too. Of the extended attributes there are those of the user, the
+access control lists, and, in root's own copies, `trusted.`. Not `security.`: capabilities are no
+user's to give, and the labels of one machine mean something else on another.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from warren.node import acl
+from warren.node.copying.retry import MARK
+
+_NONE: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
+_FILE: Final = 0o777
+_DIRECTORY: Final = 0o3777
+_LISTS: Final = (acl.NAME, "system.posix_acl_default")
+_NO_ATTRIBUTES: Final[Mapping[str, bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Of one file or directory."""
+
+    known: os.stat_result
+    attributes: Mapping[str, bytes]
+
+    def put_on(self, target: int) -> bool:
+        """Give it to an open file, as the last of what the file gets.
+
+        Return whether the target could have all of it. Raises OSError.
+        """
+        is_directory = stat.S_ISDIR(self.known.st_mode)
+        mode = self.known.st_mode & (_DIRECTORY if is_directory else _FILE)
+        for name in _kept(target):
+            if name not in self.attributes:
+                if name == acl.NAME:
+                    # Its mask would be the group's right when it is gone.
+                    os.chmod(target, mode & 0o700)
+                os.removexattr(target, name)
+        whole = True
+        for name, value in self.attributes.items():
+            if name != acl.NAME:
+                whole &= _set(target, name, value)
+        listed = self.attributes.get(acl.NAME)
+        os.chmod(target, mode if listed is None else mode & 0o3000 | acl.without(mode, listed))
+        if listed is not None:
+            whole &= _set(target, acl.NAME, listed)
+        os.utime(target, ns=(self.known.st_atime_ns, self.known.st_mtime_ns))
+        return whole
+
+
+def read(descriptor: int, known: os.stat_result) -> Metadata:
+    """Return what an open file has. Raises OSError."""
+    names = _kept(descriptor)
+    if not names:
+        return Metadata(known, _NO_ATTRIBUTES)
+    return Metadata(known, {name: os.getxattr(descriptor, name) for name in names if name != MARK})
+
+
+def _kept(descriptor: int) -> list[str]:
+    """Return the names of the extended attributes that copies have, too."""
+    try:
+        names = os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno in _NONE:
+            return []
+        raise
+    return [name for name in names if name.startswith(("user.", "trusted.")) or name in _LISTS]
+
+
+def _set(target: int, name: str, value: bytes) -> bool:
+    try:
+        os.setxattr(target, name, value)
+    except OSError as error:
+        if error.errno not in _NONE:
+            raise
+        return False
+    return True

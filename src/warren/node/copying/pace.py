@@ -1,0 +1,38 @@
+"""A limit to how many bytes a second are copied, by all threads together."""
+
+import threading
+import time
+from typing import Final
+
+_SLICES: Final = 8
+"""Into how many pieces the bytes of one second are cut at least."""
+_LEAST: Final = 2**16
+
+
+class Pace:
+    """`rate` bytes a second, or as many as there can be if it is 0."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def piece(self, most: int) -> int:
+        """Return how many bytes to copy at once, at most."""
+        return min(most, max(_LEAST, self._rate // _SLICES)) if self._rate else most
+
+    def delay(self, count: int, now: float) -> float:
+        """Return how long to wait after so many bytes have been copied.
+
+        Time in which nothing was copied is not made up for.
+        """
+        if not self._rate:
+            return 0.0
+        with self._lock:
+            self._next = max(self._next, now) + count / self._rate
+            return self._next - now
+
+    def keep(self, count: int) -> None:
+        """Wait as long as it takes after so many bytes have been copied."""
+        if self._rate:
+            time.sleep(self.delay(count, time.monotonic()))

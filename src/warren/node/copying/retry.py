@@ -1,0 +1,91 @@
+"""What an earlier try of the same movement has left, and what of it need not be copied again.
+
+A file gets its time of modification as the last of all: one that has its source's size and time
+is whole. The kernel's own time of change says that it was not there before the movement, and that
+the source has not been touched since. Of a large file that is not whole, a mark says who has begun
+it: what is there of it was written from its beginning on (ADR 083).
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Self
+
+from warren.node import identity
+
+MARK: Final = "user.warren.unfinished"
+
+_MARKED: Final = 2**26
+"""Smaller files are copied again from their beginning."""
+_STEP_BACK: Final = 2**25
+"""What was written last is written again."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """One try of a movement."""
+
+    mark: bytes
+    """Of the movement, and of this run of the machine: what had not reached the disk when a
+    machine went down may be missing from the middle of a file."""
+    since: float
+    """When the movement was made, or the machine was started after that; 0 for a first try."""
+    made: float
+    userid: int
+
+    @classmethod
+    def of(cls, movement: str, since: float) -> Self:
+        """Return another try of a movement that was made then, or with 0 the first."""
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        mark = f"{movement} {boot}".encode() if movement else b""
+        started = _started() if since else 0.0
+        return cls(mark, max(since, started) if since else 0.0, since, identity.file_user())
+
+    def is_finished(self, source: os.stat_result, target: os.stat_result) -> bool:
+        """Return whether a file is the whole copy that an earlier try has made of the source."""
+        return (
+            self._is_untouched(source)
+            and target.st_uid == self.userid
+            and target.st_size == source.st_size
+            and target.st_mtime_ns == source.st_mtime_ns
+            and target.st_ctime >= self.since
+        )
+
+    def _is_untouched(self, source: os.stat_result) -> bool:
+        return source.st_ctime < self.made and source.st_mtime < self.made
+
+    def begin(self, source: os.stat_result, target: int) -> int:
+        """Begin to write an open file, or go on with it; return from which byte on.
+
+        All that is there after it is gone. Raises OSError.
+        """
+        known = os.fstat(target)
+        large = self.mark and source.st_size > _MARKED
+        ours = large and known.st_size > 0 and self._is_untouched(source)
+        if ours and known.st_size <= source.st_size and _mark_of(target) == self.mark:
+            at = max(0, known.st_size - _STEP_BACK)
+        else:
+            at = 0
+        if known.st_size > at:
+            os.ftruncate(target, at)
+        if large and not at:
+            with suppress(OSError):  # then it is begun anew by the next try
+                os.setxattr(target, MARK, self.mark)
+        return at
+
+
+def _mark_of(target: int) -> bytes | None:
+    try:
+        return os.getxattr(target, MARK)
+    except OSError:
+        return None
+
+
+def _started() -> float:
+    """Return when the machine was started, in seconds since the epoch."""
+    with open("/proc/stat") as file:
+        for line in file:
+            if line.startswith("btime "):
+                return float(line.split()[1])
+    return 0.0

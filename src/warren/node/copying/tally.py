@@ -1,0 +1,116 @@
+"""How far a copier is, and what it could not do: numbers and sentences, told line by line."""
+
+import json
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Final
+
+from warren.dws.node import Progress
+
+_INTERVAL: Final = 0.5
+_TOLD: Final = 10
+"""Failures that are told in full; of the others only how many there were."""
+
+
+class Refused(Exception):
+    """Something that cannot be copied, as its user is told."""
+
+    def __init__(self, path: str, words: str) -> None:
+        super().__init__(f"{path}: {words}")
+
+
+def words(error: OSError) -> str:
+    """Return what an error says, without the name of a file."""
+    return error.strerror or str(error)
+
+
+class Tally:
+    """Counts what is done, from any thread, and tells it while `telling` is entered."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._failures: list[str] = []
+        self._bytes = self._files = self._directories = self._links = self._kept = 0
+        self._remark = ""
+        self.failed = 0
+        self.total_bytes = self.total_files = 0
+        self._done = threading.Event()
+        self._teller = threading.Thread(target=self._tell_until_done, daemon=True)
+
+    def begin(self) -> None:
+        """Tell from now on how far it is."""
+        self._teller.start()
+
+    def end(self) -> None:
+        """Tell for the last time how far it is, and what has failed."""
+        self._done.set()
+        if self._teller.is_alive():
+            self._teller.join()
+        self._tell()
+        for failure in self._failures:
+            print(failure, file=sys.stderr)
+        if self.failed > len(self._failures):
+            print(f"and {self.failed - len(self._failures)} more", file=sys.stderr)
+
+    def add_bytes(self, count: int) -> None:
+        """Count what is copied of a file."""
+        with self._lock:
+            self._bytes += count
+
+    def add_file(self, *, is_link: bool = False) -> None:
+        """Count a file that is there, or a symbolic link."""
+        with self._lock:
+            self._files += 1
+            self._links += is_link
+
+    def add_directory(self) -> None:
+        """Count a directory that is there."""
+        with self._lock:
+            self._directories += 1
+
+    def keep(self, count: int) -> None:
+        """Count bytes that an earlier try has copied."""
+        with self._lock:
+            self._bytes += count
+            self._kept += count
+
+    @property
+    def files(self) -> int:
+        """The files and symbolic links that are there."""
+        return self._files
+
+    def remark(self, said: str) -> None:
+        """Note what the copies do not have, once."""
+        self._remark = self._remark or said
+
+    def fail(self, error: OSError | Refused, path: str | None = None) -> None:
+        """Note a failure; `path` is that of errors that know no more than a name."""
+        with self._lock:
+            self.failed += 1
+            if len(self._failures) < _TOLD:
+                said = str(error)
+                if isinstance(error, OSError):
+                    said = f"{path or error.filename}: {words(error)}"
+                self._failures.append(said)
+
+    def _tell_until_done(self) -> None:
+        while not self._done.wait(_INTERVAL):
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            said = Progress(
+                bytes=self._bytes,
+                total_bytes=self.total_bytes,
+                files=self._files,
+                total_files=self.total_files,
+                seconds=time.monotonic() - self._began,
+                directories=self._directories,
+                links=self._links,
+                kept_bytes=self._kept,
+                remark=self._remark,
+            )
+        print(json.dumps(asdict(said)), flush=True)

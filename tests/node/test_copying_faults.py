@@ -1,0 +1,342 @@
+"""Copies that are cut short, tried again, or disturbed: nothing incomplete looks complete."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node.copied import OLD, Copier, Outcome, User, shape, tree
+from warren.dws.node import Progress
+from warren.node import copying
+from warren.node.copying.latency import Latency
+from warren.node.copying.pace import Pace
+from warren.node.copying.retry import MARK, Retry
+from warren.node.copying.transfer import difference
+
+MIB = 2**20
+
+
+def old(path: Path) -> None:
+    os.utime(path, ns=(OLD, OLD))
+
+
+def now() -> float:
+    """When a movement is made: after all that was written before, by the kernel's coarse clock."""
+    time.sleep(0.02)
+    return time.time()
+
+
+@contextmanager
+def in_the_middle(
+    copy: Copier, reached: Callable[[Progress], bool], **options: Any
+) -> Iterator["subprocess.Popen[str]"]:
+    """A copier from `in` to `out` that has come so far, and goes on when `ended` is called."""
+    argv = copy.command("in", "out", **options)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if reached(copying.progress(line)):
+                    break
+            os.kill(process.pid, signal.SIGSTOP)
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: "subprocess.Popen[str]") -> Outcome:
+    os.kill(process.pid, signal.SIGCONT)
+    output, complaints = process.communicate(timeout=120)
+    told = [copying.progress(line) for line in output.splitlines()]
+    assert process.returncode is not None
+    return Outcome(process.returncode, told, complaints.splitlines())
+
+
+# Once more
+
+
+def test_another_try_copies_nothing_that_is_there(copy: Copier) -> None:
+    source = tree(copy.place / "in")
+    since = now()
+    copy.well("in", "out", movement="m")
+    before = {path: path.lstat().st_ctime_ns for path in (copy.place / "out").rglob("[ot]*")}
+    assert before
+    outcome = copy.well("in", "out", movement="m", since=since)
+
+    files = [path for path in source.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert outcome.last.kept_bytes == sum(path.stat().st_size for path in files)
+    assert {path: path.lstat().st_ctime_ns for path in before} == before
+    assert shape(copy.place / "out" / "in") == shape(source)
+
+
+def test_a_first_try_copies_all(copy: Copier) -> None:
+    tree(copy.place / "in")
+    copy.well("in", "out", movement="m")
+
+    assert copy.well("in", "out", movement="n").last.kept_bytes == 0
+
+
+def test_what_looks_the_same_but_was_there_before_is_no_copy(copy: Copier) -> None:
+    for name, text in (("in", "new"), ("out", "old")):
+        (copy.place / name).write_text(text)
+        old(copy.place / name)
+    os.chown(copy.place / "out", copy.user.userid, copy.user.groupid)
+    outcome = copy.well("in", "out", movement="m", since=now())
+
+    assert outcome.last.kept_bytes == 0
+    assert (copy.place / "out").read_text() == "new"
+
+
+def test_a_source_that_was_changed_between_two_tries_is_copied_again(copy: Copier) -> None:
+    (copy.place / "in").write_text("old")
+    old(copy.place / "in")
+    since = now()
+    copy.well("in", "out", movement="m")
+    (copy.place / "in").write_text("new")
+    old(copy.place / "in")
+    copy.well("in", "out", movement="m", since=since)
+
+    assert (copy.place / "out").read_text() == "new"
+
+
+def test_a_tree_whose_copier_is_killed_is_completed_by_another_try(copy: Copier) -> None:
+    source = copy.place / "in"
+    source.mkdir()
+    for number in range(40):
+        (source / str(number)).write_bytes(os.urandom(MIB))
+    since = now()
+    half = 20 * MIB
+    with in_the_middle(copy, lambda told: told.bytes > half, rate=20 * MIB) as process:
+        process.kill()
+    outcome = copy.well("in", "out", since=since)
+
+    assert half - 8 * MIB <= outcome.last.kept_bytes < 40 * MIB
+    assert shape(copy.place / "out" / "in") == shape(source)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_large_file_is_gone_on_with_by_the_movement_that_began_it(
+    copy: Copier, same: bool
+) -> None:
+    (copy.place / "in").write_bytes(os.urandom(100 * MIB))
+    old(copy.place / "in")
+    since = now()
+    far = 70 * MIB
+    with in_the_middle(copy, lambda told: told.bytes > far, movement="m", rate=50 * MIB) as process:
+        process.kill()
+    target = copy.place / "out"
+    if MARK not in os.listxattr(target):
+        pytest.skip("files have no extended attributes here")
+    assert far < target.stat().st_size < 100 * MIB
+    outcome = copy.well("in", "out", movement="m" if same else "n", since=since)
+
+    assert (outcome.last.kept_bytes > far - 40 * MIB) is same
+    assert target.read_bytes() == (copy.place / "in").read_bytes()
+    assert MARK not in os.listxattr(target)
+    assert target.stat().st_mtime_ns == OLD
+
+
+def known(path: Path) -> os.stat_result:
+    return os.stat(path)
+
+
+def test_a_copy_is_finished_only_if_nothing_speaks_against_it(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"1")
+    since = now()
+    time.sleep(0.02)
+    target.write_bytes(b"1")
+    shutil.copystat(source, target)
+    own = os.geteuid()
+    before = known(source).st_ctime - 1
+
+    assert Retry(b"m", since, since, own).is_finished(known(source), known(target))
+    # A first try; another owner; a machine that was started since; a source that changed since.
+    assert not Retry(b"m", 0, 0, own).is_finished(known(source), known(target))
+    assert not Retry(b"m", since, since, own + 1).is_finished(known(source), known(target))
+    assert not Retry(b"m", now(), since, own).is_finished(known(source), known(target))
+    assert not Retry(b"m", before, before, own).is_finished(known(source), known(target))
+    os.utime(target)
+    assert not Retry(b"m", since, since, own).is_finished(known(source), known(target))
+    target.write_bytes(b"12")
+    shutil.copystat(source, target)
+    assert not Retry(b"m", since, since, own).is_finished(known(source), known(target))
+
+
+# A source that changes
+
+
+def throttled(copy: Copier) -> Path:
+    """Make a source of 30 files, which take their time."""
+    source = copy.place / "in"
+    source.mkdir()
+    for number in range(30):
+        (source / str(number)).write_bytes(bytes(MIB))
+    return source
+
+
+def test_a_file_that_vanishes_in_the_middle_is_told(copy: Copier) -> None:
+    source = throttled(copy)
+    with in_the_middle(copy, lambda told: told.files > 2, rate=20 * MIB) as process:
+        there = {path.name for path in (copy.place / "out" / "in").iterdir()}
+        gone = sorted(path for path in source.iterdir() if path.name not in there)[-1]
+        gone.unlink()
+        outcome = ended(process)
+
+    assert outcome.status == copying.FAILED
+    assert f"{gone}: No such file or directory" in outcome.complaints
+    assert f"{source}: has changed while it was copied" in outcome.complaints
+    assert outcome.last.files == 29
+
+
+def test_a_file_that_appears_in_the_middle_is_told(copy: Copier) -> None:
+    source = throttled(copy)
+    with in_the_middle(copy, lambda told: told.files > 2, rate=20 * MIB) as process:
+        (source / "more").touch()
+        outcome = ended(process)
+
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [f"{source}: has changed while it was copied"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda file: file.truncate(10 * MIB), "of 41943040 bytes could be copied"),
+        (lambda file: file.truncate(50 * MIB), "has changed while it was copied"),
+        (lambda file: file.write(b"x"), "has changed while it was copied"),
+    ],
+)
+def test_a_file_that_changes_in_the_middle_is_told(
+    copy: Copier, change: Callable[[object], object], told: str
+) -> None:
+    (copy.place / "in").write_bytes(b"y" * 40 * MIB)
+    old(copy.place / "in")
+    with in_the_middle(copy, lambda told: told.bytes > 5 * MIB, rate=10 * MIB) as process:
+        with (copy.place / "in").open("r+b") as file:
+            change(file)
+        outcome = ended(process)
+
+    assert outcome.status == copying.FAILED
+    (complaint,) = outcome.complaints
+    assert complaint.startswith(f"{copy.place}/in: ")
+    assert complaint.endswith(told)
+
+
+# What goes wrong below
+
+
+def test_what_was_written_is_compared_with_its_source_if_that_is_asked_for(copy: Copier) -> None:
+    (copy.place / "in").write_bytes(b"y" * 20 * MIB)
+    with in_the_middle(
+        copy, lambda told: told.bytes > 5 * MIB, verify=True, rate=10 * MIB
+    ) as process:
+        descriptor = os.open(copy.place / "out", os.O_WRONLY)
+        os.pwrite(descriptor, b"x", 12345)
+        os.close(descriptor)
+        outcome = ended(process)
+
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [
+        f"{copy.place}/out: differs from its source in byte 12345 when it is read back"
+    ]
+    assert copy.well("in", "out", verify=True).last.bytes == 20 * MIB
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "byte"),
+    [
+        ([(0, b"abc")], [(0, b"abc")], None),
+        ([(0, b"abc")], [(0, b"abd")], 2),
+        ([(0, b"abc")], [(0, b"ab")], 2),
+        ([(0, b"ab")], [(0, b"abc")], 2),
+        ([(2**30, b"a")], [(2**30, b"a")], None),
+        ([(2**30, b"a")], [(2**30, b"b")], 2**30),
+        ([(2**30, b"a")], [(2**20, b"b"), (2**30, b"a")], 2**20),
+        ([(2**20, b"b"), (2**30, b"a")], [(2**30, b"a")], 2**20),
+        ([(0, b"x" * 3 * MIB)], [(0, b"x" * (2 * MIB + 7) + b"y" + b"x" * (MIB - 8))], 2 * MIB + 7),
+    ],
+)
+def test_a_difference_is_found_wherever_it_is(
+    tmp_path: Path,
+    source: list[tuple[int, bytes]],
+    target: list[tuple[int, bytes]],
+    byte: int | None,
+) -> None:
+    for name, pieces in (("source", source), ("target", target)):
+        with (tmp_path / name).open("wb") as file:
+            for at, data in pieces:
+                file.seek(at)
+                file.write(data)
+    with (tmp_path / "source").open("rb") as one, (tmp_path / "target").open("rb") as other:
+        assert difference(one.fileno(), other.fileno()) == byte
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
+    (copy.place / "in").mkdir()
+    (copy.place / "out").mkdir()
+    for number in range(3 if large else 30):
+        (copy.place / "in" / str(number)).write_bytes(bytes(2 * MIB if large else 200_000))
+    mount = f"mount -t tmpfs -o size=4m,mode=777 none '{copy.place}/out' && exec \"$@\""
+    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if os.geteuid() != 0:
+        enter.insert(1, "--map-root-user")
+    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    outcome = copy("in", "out", enter=enter)
+
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints
+    for complaint in outcome.complaints[:10]:
+        assert complaint.startswith(f"{copy.place}/out/in/")
+        assert complaint.endswith(f": {os.strerror(errno.ENOSPC)}")
+    assert outcome.last.files < outcome.last.total_files
+
+
+def test_an_error_of_the_disk_is_told_with_both_names(public: Path) -> None:
+    copy = Copier(public, User(os.geteuid(), os.getegid()))
+    outcome = copy("../../proc/self/mem", "out")  # of which the first page cannot be read
+
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [
+        f"{public}/../../proc/self/mem, or its copy {public}/out: {os.strerror(errno.EIO)}"
+    ]
+
+
+# The pace
+
+
+def test_bytes_are_copied_at_their_pace_and_what_was_missed_is_not_made_up_for() -> None:
+    pace = Pace(100)
+
+    assert pace.delay(50, now=10) == 0.5
+    assert pace.delay(50, now=10) == 1.0
+    assert pace.delay(10, now=11) == pytest.approx(0.1)
+    assert pace.delay(100, now=20) == 1.0
+    assert Pace(0).delay(10**12, now=1) == 0
+
+
+def test_pieces_are_small_enough_for_the_pace() -> None:
+    assert Pace(0).piece(32 * MIB) == 32 * MIB
+    assert Pace(80 * MIB).piece(32 * MIB) == 10 * MIB
+    assert Pace(1).piece(32 * MIB) == 2**16
+
+
+def test_files_are_copied_side_by_side_where_each_takes_long() -> None:
+    latency = Latency(long=0.001, again=10)
+
+    latency.took(60)  # hung, and no more than that
+    assert not latency.is_long()
+    for _ in range(30):
+        latency.took(0.002)
+    assert [latency.is_long() for _ in range(12)] == [True] * 11 + [False]
