@@ -77,6 +77,9 @@ class SeamMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._inner.raw_volumes()
 
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._inner.lacks()
+
     async def make(self, volume: Volume) -> None:
         self._seam.check()
         await self._inner.make(volume)

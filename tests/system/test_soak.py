@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 
 import orjson
@@ -48,6 +48,9 @@ class Flaky:
 
     async def raw_volumes(self) -> RawVolumes:
         return await self._inner.raw_volumes()
+
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._inner.lacks()
 
     async def make(self, volume: Volume) -> None:
         self._roll()

@@ -1,6 +1,6 @@
 """The port to a node: what its agent may do there. Implemented by `warren.node`."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from warren.dws.node import Copy, Progress, RawVolumes, Volume
@@ -19,6 +19,10 @@ class Machine(Protocol):
 
     async def raw_volumes(self) -> RawVolumes:
         """Return whom a volume of the node may be given as a bare device."""
+        ...
+
+    async def lacks(self) -> Mapping[str, str]:
+        """Return the types of file systems that the node does not make, each with the reason."""
         ...
 
     async def make(self, volume: Volume) -> None:

@@ -39,20 +39,24 @@ class RabbitReconciler:
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has."""
         raw = self._nodes.get(key)
-        carried = {labels.RAW_VOLUMES: await self._machine.raw_volumes()}
+        carried: dict[str, dict[str, str]] = {
+            "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
+            "annotations": {labels.LACKS: rabbits.said_of_lacks(await self._machine.lacks())},
+        }
         if raw is None:
             node = {
-                "metadata": {"name": key.name, "namespace": key.namespace, "labels": carried},
+                "metadata": {"name": key.name, "namespace": key.namespace, **carried},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
         current = read(raw, NnfNode)
-        if current.metadata.labels.get(labels.RAW_VOLUMES) != carried[labels.RAW_VOLUMES]:
+        known = {"labels": current.metadata.labels, "annotations": current.metadata.annotations}
+        if any(not carried[name].items() <= known[name].items() for name in carried):
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
-                patch={"metadata": {"labels": carried}},
+                patch={"metadata": carried},
                 resource_version=current.metadata.resource_version,
             )
             await perform(self._client, [change])

@@ -43,7 +43,13 @@ class CopyFailed(NodeTrouble):
 
 
 MAKES: Final = ("raw", "xfs", "ext4", "gfs2")
-"""The types of file systems that agents make."""
+"""The types of file systems that agents make on flash of their own rabbit."""
+
+LUSTRE: Final = "lustre"
+"""Made of targets on several rabbits."""
+
+TYPES: Final = (*MAKES, LUSTRE)
+"""All types of file systems. Which of them a machine makes, it says itself (ADR 090)."""
 
 
 class RawVolumes(StrEnum):

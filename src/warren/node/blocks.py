@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
-from warren.node import commands, filesystems
+from warren.node import abilities, commands, filesystems
 from warren.node.busy import Patience
 from warren.node.flash import Source
 from warren.node.threads import in_thread
@@ -114,6 +114,8 @@ class Blocks:
         self._disk = disk
         self._work = work
         self._seconds = seconds
+        self._lacks: Mapping[str, str] | None = None
+        """Known once it was asked for."""
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def capacity(self, group: str) -> int:
@@ -121,6 +123,11 @@ class Blocks:
 
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._disk(group).offers_raw else RawVolumes.FOR_ROOT
+
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        if self._lacks is None:
+            self._lacks = await abilities.lacks()
+        return self._lacks
 
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}

@@ -1,10 +1,10 @@
 """The kinds of file system that are made on block devices: how, and how they are mounted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import TYPES, NodeTrouble, Volume
 from warren.node.flash import Source
 
 PROTO: Final = "{proto}"
@@ -25,6 +25,11 @@ class FileSystem:
     """As which mount(8) knows it."""
     options: str = ""
     """Of mount(8)."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What has to be installed."""
+        return tuple(dict.fromkeys(command[0] for command in self.make))
 
 
 _EXT4: Final = FileSystem(
@@ -56,8 +61,35 @@ _KINDS: Final = {
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
 }
 
-PROGRAMS: Final = sorted({command[0] for kind in _KINDS.values() for command in kind.make})
-"""What has to be installed."""
+PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.programs})
+"""What has to be installed for all kinds."""
+
+
+def lacks(
+    is_installed: Callable[[str], bool], is_in_kernel: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return the types that a machine does not make, each with the reason.
+
+    It is asked for programs, and for file systems that its kernel has, or has a module for.
+    """
+    found = {}
+    for name in TYPES:
+        kind = _KINDS.get(name)
+        if kind is None:
+            found[name] = "it is not made"
+            continue
+        missing = [program for program in kind.programs if not is_installed(program)]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            found[name] = f"{' and '.join(missing)} {verb} not installed"
+        elif kind.type and not is_in_kernel(kind.type):
+            found[name] = f"the kernel has no {kind.type}"
+    return found
+
+
+def kernel_types() -> set[str]:
+    """Return the file systems that kernels are asked for."""
+    return {kind.type for kind in _KINDS.values() if kind.type}
 
 
 def _kind(name: str) -> FileSystem:

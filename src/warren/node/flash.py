@@ -31,6 +31,10 @@ class Flash(Protocol):
         """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        """Return the types of file systems that a rabbit does not make, each with the reason."""
+        ...
+
     async def make(self, volume: Volume) -> None:
         """Reserve a volume's space and make its file system, owned by its user."""
         ...

@@ -1,7 +1,7 @@
 """A node with symbolic links for mounts, where the kernel forbids this user mount namespaces."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,9 @@ class LinkingMachine:
 
     async def raw_volumes(self) -> RawVolumes:
         return await self._directories.raw_volumes(self._name)
+
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._directories.lacks(self._name)
 
     async def make(self, volume: Volume) -> None:
         await self._directories.make(volume)

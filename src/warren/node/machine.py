@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -37,6 +37,9 @@ class NamespacedMachine:
 
     async def raw_volumes(self) -> RawVolumes:
         return await self._flash.raw_volumes(self._name)
+
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._flash.lacks(self._name)
 
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)

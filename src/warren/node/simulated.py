@@ -5,10 +5,10 @@ not there, releasing what is mounted. Its `Flash` outlives its agent.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import LUSTRE, Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 
 
@@ -26,6 +26,8 @@ class Flash:
     """The copies that came to their end."""
     offers_raw: bool = True
     """Whether users may have bare devices."""
+    lacks: Mapping[str, str] = field(default_factory=lambda: {LUSTRE: "nothing is simulated of it"})
+    """The types of file systems that are not made, each with the reason."""
 
 
 class SimulatedMachine:
@@ -42,6 +44,9 @@ class SimulatedMachine:
 
     async def raw_volumes(self) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
+
+    async def lacks(self) -> Mapping[str, str]:
+        return self._flash.lacks
 
     async def make(self, volume: Volume) -> None:
         place = (volume.group, volume.name)

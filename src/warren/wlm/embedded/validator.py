@@ -63,6 +63,7 @@ class StorageValidator:
         creator: int | None = None,
         unsaved: Sequence[str] = tuple(Unsaved),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
+        why_not_made: Callable[[str], str | None] = lambda kind: None,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -70,7 +71,8 @@ class StorageValidator:
         a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
         may choose that becomes of what they have written. `containers` returns the profiles of
-        containers by name, or why no rabbit runs any.
+        containers by name, or why no rabbit runs any, and `why_not_made` why no rabbit makes a
+        type of file systems, if that is so.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -90,6 +92,7 @@ class StorageValidator:
         self._creator = creator
         self._unsaved = unsaved
         self._containers = containers
+        self._why_not_made = why_not_made
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that must not be accepted from this user."""
@@ -132,6 +135,7 @@ class StorageValidator:
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
             raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
+            why_not_made=self._why_not_made,
             persistent=self._persistent,
             profiles=self._profiles(),
             groups=self._groups(userid) if self._by_groups(texts) else (),
