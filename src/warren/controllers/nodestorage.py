@@ -4,6 +4,7 @@ import asyncio
 
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
+from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, rabbits, reports
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import NnfNode, NnfNodeBlockStorage, NnfNodeStorage, read
@@ -95,8 +96,9 @@ class RabbitReconciler:
         # First the flash, then the record of it: an agent that dies in between leaves the
         # record behind, and the next reconcile releases once more, which is harmless.
         try:
+            commands = commands_of(current.metadata)
             for number in range(current.spec.count):
-                await self._machine.release(*volume(current, number))
+                await self._machine.release(*volume(current, number), commands)
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -160,11 +162,12 @@ class RabbitReconciler:
         self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None
     ) -> NodeTrouble | None:
         """Make the volumes, all at a time; return the gravest trouble."""
+        try:
+            volumes = [_volume(current, block, number) for number in range(current.spec.count)]
+        except NodeTrouble as trouble:
+            return trouble
         made = await asyncio.gather(
-            *(
-                self._machine.make(_volume(current, block, number))
-                for number in range(current.spec.count)
-            ),
+            *(self._machine.make(volume) for volume in volumes),
             return_exceptions=True,
         )
         troubles = []
@@ -203,4 +206,5 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         file_system=share.spec.file_system_type,
         userid=share.spec.user_id,
         groupid=share.spec.group_id,
+        commands=commands_of(share.metadata),
     )

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from warren.base.errors import Retryable
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 
 IN_USE: Final = "Minor"
 """The severity of what is waited for: nothing is wrong yet."""
@@ -72,6 +73,8 @@ class Volume:
     file_system: str
     userid: int
     groupid: int
+    commands: ProfileCommands = NO_COMMANDS
+    """What the profile has the rabbit run."""
 
 
 @dataclass(frozen=True, kw_only=True)

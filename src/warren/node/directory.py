@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
 from warren.node.flash import Source, component, no_room
 from warren.node.threads import in_thread
@@ -46,7 +47,7 @@ class Directories:
             )
         await _action(self._make, volume)
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         await _action(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:

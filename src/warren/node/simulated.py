@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 
@@ -63,7 +64,7 @@ class SimulatedMachine:
             )
         self._flash.volumes[place] = volume
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         if (group, name) in self._flash.mounts.values():
             raise NodeTrouble(f"{group}/{name} is mounted")
         self._flash.volumes.pop((group, name), None)
@@ -75,6 +76,7 @@ class SimulatedMachine:
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         if (group, name) not in self._flash.volumes:
             raise NodeTrouble(f"{group}/{name} does not exist")
@@ -82,7 +84,9 @@ class SimulatedMachine:
         if shared is not None:
             self._flash.shared[group, name] = shared
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
         self._flash.mounts.pop((self._name, path), None)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
