@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress, Volume
 from warren.dws.sharing import Sharing
 from warren.node.simulated import Flash, SimulatedMachine
@@ -32,9 +33,9 @@ class Noting(SimulatedMachine):
         self._note("make", volume.name)
         await super().make(volume)
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         self._note("release", group, name)
-        await super().release(group, name)
+        await super().release(group, name, profile)
 
     async def mount(
         self,
@@ -43,13 +44,16 @@ class Noting(SimulatedMachine):
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._note("mount", group, name, file_system, path)
-        await super().mount(group, name, file_system, path, shared)
+        await super().mount(group, name, file_system, path, shared, profile)
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
         self._note("unmount", path, userid)
-        await super().unmount(path, userid)
+        await super().unmount(path, userid, profile)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         self._note("copy", copy.source)

@@ -347,12 +347,27 @@ def test_a_share_that_has_changed_meanwhile_is_looked_at_again() -> None:
 # The rabbit's own word
 
 
+LACKS = '{"lustre":"nothing is simulated of it"}'
+
+
 def node(carried: str = "true", **told: Any) -> dict[str, Any]:
     return {
-        "metadata": meta(NODE.name, "r0", labels={labels.RAW_VOLUMES: carried, "other": "x"}),
+        "metadata": meta(
+            NODE.name,
+            "r0",
+            labels={labels.RAW_VOLUMES: carried, "other": "x"},
+            annotations={labels.LACKS: LACKS, "other": "y"},
+        ),
         "spec": {"name": "r0"},
         "status": told,
     }
+
+
+def without_word_of_lacks(**told: Any) -> dict[str, Any]:
+    """Return what the agent of a version that said nothing of it has left."""
+    found = node(**told)
+    del found["metadata"]["annotations"][labels.LACKS]
+    return found
 
 
 DRIVE = {"id": "0", "capacity": CAPACITY, "serialNumber": "r0-flash", "status": "Ready"}
@@ -377,6 +392,7 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true"}
+        assert found["metadata"]["annotations"] == {labels.LACKS: LACKS}
         assert found["spec"] == {"name": "r0", "pod": "r0", "state": "Enable"}
         own = {"id": "0", "status": "Ready", "health": "OK"}
         drive = {**own, "capacity": CAPACITY, "serialNumber": "r0-flash"}
@@ -400,6 +416,7 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
         (node(status="Offline", capacity=CAPACITY), ["status"]),
         (node("false", status="Ready", capacity=CAPACITY, drives=[DRIVE]), ["patch"]),
         (node("false", status="Ready", capacity=1), ["patch", "status"]),
+        (without_word_of_lacks(status="Ready", capacity=CAPACITY, drives=[DRIVE]), ["patch"]),
     ],
 )
 def test_it_says_anew_what_has_changed_and_nothing_else(
@@ -412,6 +429,7 @@ def test_it_says_anew_what_has_changed_and_nothing_else(
 
         assert [verb for verb, _, _ in api.written] == written
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true", "other": "x"}
+        assert found["metadata"]["annotations"] == {labels.LACKS: LACKS, "other": "y"}
         assert (found["status"]["status"], found["status"]["capacity"]) == ("Ready", CAPACITY)
 
     with_rabbit(story)

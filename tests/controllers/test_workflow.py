@@ -231,6 +231,33 @@ def test_who_may_have_bare_devices_is_what_the_rabbits_say(offered: bool) -> Non
     with_controller(story)
 
 
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        (['{"xfs":"mkfs.xfs is not installed"}'], "mkfs.xfs is not installed on r0"),
+        (['{"xfs":"mkfs.xfs is not installed"}', "{}"], None),
+        ([None], None),
+    ],
+)
+def test_what_no_rabbit_makes_is_refused_with_the_reason(
+    lacks: list[str | None], told: str | None
+) -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        for number, said in enumerate(lacks):
+            carried = {} if said is None else {labels.LACKS: said}
+            found = meta(f"r{number}", annotations=carried)
+            await api.add(kinds.STORAGE, {"metadata": found, "spec": {}, "status": {}})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state=None))
+            found = status(api)
+            assert (found["status"] == "Error") is (told is not None)
+            assert told is None or (
+                f"User error: No rabbit makes file systems of type xfs: {told}." in found["message"]
+            )
+
+    with_controller(story)
+
+
 # Teardown
 
 

@@ -264,12 +264,13 @@ def test_what_only_follows_from_another_mistake_is_not_told(directives: list[str
 
 def test_everything_is_told_at_once_in_order() -> None:
     directives = [
-        "#DW jobdw type=lustre capacity=0GiB name=foo",
+        "#DW jobdw type=gfs2 capacity=0GiB name=foo",
         "#DW copy_in source=/nope/a destination=$DW_JOB_fou/",
         "#DW create_persistent type=zfs",
     ]
-    assert [(index, place) for index, place, _ in told(*directives)] == [
-        (0, "lustre"),
+    found = told(*directives, known=facts(why_not_made={"gfs2": "too old on r0"}.get))
+    assert [(index, place) for index, place, _ in found] == [
+        (0, "gfs2"),
         (0, "0GiB"),
         (1, "/nope/a"),
         (1, "$DW_JOB_fou"),

@@ -27,6 +27,7 @@ from warren.base.objects import Change, Key, Object, key_of
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
 from warren.dws.objects import State
 from warren.instance.config import Config, Rabbit
@@ -118,11 +119,11 @@ class Watched(Bad):
 
     wrong: list[str]
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         users = [node for (node, _), place in self._flash.mounts.items() if place == (group, name)]
         if users:
             self.wrong.append(f"{group}/{name} is given back while {users} have it mounted")
-        await super().release(group, name)
+        await super().release(group, name, profile)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         users = [node for node, _ in self._flash.mounts if node.startswith("compute")]

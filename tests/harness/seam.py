@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from warren.controllers.machine import Machine
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 from warren.instance.exec.execution import Launcher
@@ -77,14 +78,17 @@ class SeamMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._inner.raw_volumes()
 
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._inner.lacks()
+
     async def make(self, volume: Volume) -> None:
         self._seam.check()
         await self._inner.make(volume)
         self._seam.done(f"{self._name}: make")
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         self._seam.check()
-        await self._inner.release(group, name)
+        await self._inner.release(group, name, profile)
         self._seam.done(f"{self._name}: release")
 
     async def mount(
@@ -94,14 +98,17 @@ class SeamMachine:
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._seam.check()
-        await self._inner.mount(group, name, file_system, path, shared)
+        await self._inner.mount(group, name, file_system, path, shared, profile)
         self._seam.done(f"{self._name}: mount")
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
         self._seam.check()
-        await self._inner.unmount(path, userid)
+        await self._inner.unmount(path, userid, profile)
         self._seam.done(f"{self._name}: unmount")
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:

@@ -116,7 +116,7 @@ def test_the_tour_shows_what_the_machine_makes_and_why_it_makes_nothing_else(
     alone = os.geteuid() == 0 and users.without_munge() is not None
     assert found_container == ("refused:" if missing or alone else "done")
     assert ("Containers cannot run here" in done.stdout) is bool(missing)
-    assert "refused: File systems of type lustre are not made by this cluster" in done.stdout
+    assert "refused: No rabbit makes file systems of type lustre: " in done.stdout
     assert "✓ no mount, no allocation and no process is left" in done.stdout
 
 

@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.node.copied import User
 from warren.base.bytesize import MIB
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import volumegroup
 from warren.node.blocks import Blocks, Found
@@ -108,6 +109,57 @@ def group(loop_devices: Path, user: User, monkeypatch: pytest.MonkeyPatch) -> It
         group.lvm("vgremove", "-q", "-y", group.name)
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
+
+
+LV_CREATE = "data.xfsStorage.blockDeviceCommands.rabbitCommands.lvCreate"
+
+
+def creating(line: str) -> ProfileCommands:
+    return ProfileCommands(file_system="xfs", lines={LV_CREATE: (line,)})
+
+
+def test_a_profile_says_how_a_logical_volume_is_made(group: Group) -> None:
+    """The line is that of NNF's example profile: as many stripes as there are devices."""
+    line = (
+        "--zero n --activate n --size $LV_SIZE --stripes $DEVICE_NUM --stripesize=32KiB "
+        "--name $LV_NAME $VG_NAME"
+    )
+    volume = replace(group.volume(size=2 * EXTENT), commands=creating(f"{line} --addtag site"))
+    for _ in range(2):
+        asyncio.run(group.disk().reserve(volume))
+
+    assert group.sizes() == {"a": 2 * EXTENT}
+    tags = group.lvm("lvs", "--noheadings", "-o", "lv_tags", f"{group.name}/a").strip().split(",")
+    assert {"site", "warren.rabbit.rabbit1"} <= {*tags}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("-Zn -an -Wn --size $LV_SIZE --name b $VG_NAME", "has made no .*/a: name it by"),
+        ("--size $LV_SIZE --name $LV_NAME $POOL_NAME", r"\$POOL_NAME has no value here"),
+        ("--thinpool lake -V $LV_SIZE --name $LV_NAME $VG_NAME", "has no thin pool lake"),
+    ],
+)
+def test_a_line_that_makes_no_such_volume_fails_for_good(group: Group, line: str, why: str) -> None:
+    with pytest.raises(NodeTrouble, match=why) as caught:
+        asyncio.run(group.disk().reserve(replace(group.volume(), commands=creating(line))))
+    assert caught.value.fatal
+    assert "a" not in group.sizes()
+
+
+@pytest.mark.parametrize(
+    ("command", "pool"),
+    [
+        (["lvcreate", "--thinpool", "vg/lake", "-V", "1g"], "lake"),
+        (["lvcreate", "--thin", "--thinpool", "lake", "vg"], "lake"),
+        (["lvcreate", "--thinpool=vg/lake"], "lake"),
+        (["lvcreate", "-L", "1g", "vg"], None),
+        (["lvcreate", "--thinpool"], ""),
+    ],
+)
+def test_a_thin_pool_is_named_by_its_option(command: list[str], pool: str | None) -> None:
+    assert volumegroup._pool(command) == pool
 
 
 # Room

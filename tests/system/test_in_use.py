@@ -8,6 +8,7 @@ from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import InUse, NodeTrouble
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
@@ -21,13 +22,13 @@ class Kept(SimulatedMachine):
     users: Mapping[str, bool]
     asked = 0
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         if self.users["there"]:
             self.asked += 1
             if self.asked < 3:
                 raise InUse(f"{group}/{name} is in use by process 7 (sh of root)")
             raise NodeTrouble(f"{group}/{name} is kept by process 7 (sh of root)")
-        await super().release(group, name)
+        await super().release(group, name, profile)
 
 
 def test_flash_that_is_kept_keeps_neither_nodes_nor_the_jobs_success() -> None:

@@ -15,6 +15,7 @@ from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds, labels
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy
 from warren.dws.objects import State
 from warren.dws.sharing import Sharing
@@ -45,11 +46,12 @@ class Watched(SimulatedMachine):
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         mounts = self._flash.mounts.items()
         others = [node for (node, _), volume in mounts if volume == (group, name)]
         assert {self._name} >= {*others}, (self._name, name, others)
-        await super().mount(group, name, file_system, path, shared)
+        await super().mount(group, name, file_system, path, shared, profile)
 
 
 def watched(world: World) -> Callable[[str, str], Machine]:

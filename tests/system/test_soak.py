@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 
 import orjson
@@ -15,6 +15,7 @@ from tests.scheduling.systems import Bits, parts, taken, together
 from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws import kinds
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.objects import NnfNodeStorage, read
 from warren.dws.sharing import Sharing
@@ -49,13 +50,16 @@ class Flaky:
     async def raw_volumes(self) -> RawVolumes:
         return await self._inner.raw_volumes()
 
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._inner.lacks()
+
     async def make(self, volume: Volume) -> None:
         self._roll()
         await self._inner.make(volume)
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         self._roll()
-        await self._inner.release(group, name)
+        await self._inner.release(group, name, profile)
 
     async def mount(
         self,
@@ -64,13 +68,16 @@ class Flaky:
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._roll()
-        await self._inner.mount(group, name, file_system, path, shared)
+        await self._inner.mount(group, name, file_system, path, shared, profile)
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
         self._roll()
-        await self._inner.unmount(path, userid)
+        await self._inner.unmount(path, userid, profile)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         self._roll()

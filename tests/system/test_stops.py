@@ -10,6 +10,7 @@ from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.sharing import Sharing
 from warren.instance.jobs.manager import Inactive
 from warren.lifecycle.states import Result
@@ -32,9 +33,10 @@ class SlowToMount(SimulatedMachine):
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         await asyncio.sleep(5)
-        await super().mount(group, name, file_system, path, shared)
+        await super().mount(group, name, file_system, path, shared, profile)
 
 
 async def live(world: World, control: Control) -> Inactive:

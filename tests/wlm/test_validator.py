@@ -31,6 +31,7 @@ def refused(directive: str, *profiles: Any, creator: int | None = None, **more: 
         nodes=lambda name: None,
         now=lambda: 0.0,
         creator=creator,
+        why_not_made={"lustre": "mkfs.lustre is not installed on r0"}.get,
         **more,
     )
     with pytest.raises(UserMistake) as mistake:
@@ -64,8 +65,8 @@ def refused(directive: str, *profiles: Any, creator: int | None = None, **more: 
         (
             JOBDW.replace("xfs", "lustre"),
             "               ^^^^^^",
-            "File systems of type lustre are not made by this cluster: its rabbits make raw, xfs, "
-            "ext4 or gfs2. Try type=xfs, of which each compute node has its own.",
+            "No rabbit makes file systems of type lustre: mkfs.lustre is not installed on r0. "
+            "Take another type, or ask an admin for this one.",
         ),
     ],
 )

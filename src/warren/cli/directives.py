@@ -57,12 +57,14 @@ def of_cluster(access: Access) -> Measure:
             return [(await client.list(kind)).items for kind in wanted]
 
     rules, file_systems, profiles, storages, persistent, containers, nodes, copies = run(listed())
+    found = [read(obj, Storage) for obj in storages]
     facts = Facts(
         userid=os.getuid(),
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw=rabbits.raw_volumes(read(obj, Storage) for obj in storages),
+        raw=rabbits.raw_volumes(found),
+        why_not_made=lambda kind: rabbits.why_not_made(kind, found),
         # Whose controllers run them on its nodes is not known.
         containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),

@@ -1,8 +1,9 @@
 """The port to a node: what its agent may do there. Implemented by `warren.node`."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 
@@ -21,11 +22,15 @@ class Machine(Protocol):
         """Return whom a volume of the node may be given as a bare device."""
         ...
 
+    async def lacks(self) -> Mapping[str, str]:
+        """Return the types of file systems that the node does not make, each with the reason."""
+        ...
+
     async def make(self, volume: Volume) -> None:
         """Reserve a volume's space and make its file system, owned by its user."""
         ...
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         """Give a volume's space back, with whatever is in it.
 
         Raises InUse for a bounded time while a process uses it, and then may kill those of
@@ -40,6 +45,7 @@ class Machine(Protocol):
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         """Mount a volume at `path`, for everything that runs on the node.
 
@@ -48,7 +54,9 @@ class Machine(Protocol):
         """
         ...
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
         """Unmount what is mounted at `path`, if anything is.
 
         What still uses it is waited for, with InUse, for a bounded time. After that it is

@@ -2,6 +2,7 @@
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
+from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, reports, sharing
 from warren.dws.node import NodeTrouble
 from warren.dws.objects import ClientMount, read
@@ -62,18 +63,19 @@ class MountReconciler:
     async def _mount(self, current: ClientMount) -> None:
         text = current.metadata.annotations.get(labels.SHARED_WITH)
         shared = None if text is None else sharing.parse(text)
+        commands = commands_of(current.metadata)
         for mount in current.spec.mounts:
             lvm = mount.device.lvm
             if lvm is None:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
             file_system = "raw" if mount.type == "none" else mount.type
-            await self._machine.mount(
-                lvm.volume_group, lvm.logical_volume, file_system, mount.mount_path, shared
-            )
+            place = (lvm.volume_group, lvm.logical_volume)
+            await self._machine.mount(*place, file_system, mount.mount_path, shared, commands)
 
     async def _unmount(self, current: ClientMount) -> None:
+        commands = commands_of(current.metadata)
         for mount in reversed(current.spec.mounts):
-            await self._machine.unmount(mount.mount_path, mount.user_id)
+            await self._machine.unmount(mount.mount_path, mount.user_id, commands)
 
     async def _report(self, current: ClientMount, trouble: NodeTrouble | None) -> None:
         state = current.spec.desired_state

@@ -4,6 +4,7 @@ import asyncio
 
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
+from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, rabbits, reports
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import NnfNode, NnfNodeBlockStorage, NnfNodeStorage, read
@@ -39,20 +40,24 @@ class RabbitReconciler:
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has."""
         raw = self._nodes.get(key)
-        carried = {labels.RAW_VOLUMES: await self._machine.raw_volumes()}
+        carried: dict[str, dict[str, str]] = {
+            "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
+            "annotations": {labels.LACKS: rabbits.said_of_lacks(await self._machine.lacks())},
+        }
         if raw is None:
             node = {
-                "metadata": {"name": key.name, "namespace": key.namespace, "labels": carried},
+                "metadata": {"name": key.name, "namespace": key.namespace, **carried},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
         current = read(raw, NnfNode)
-        if current.metadata.labels.get(labels.RAW_VOLUMES) != carried[labels.RAW_VOLUMES]:
+        known = {"labels": current.metadata.labels, "annotations": current.metadata.annotations}
+        if any(not carried[name].items() <= known[name].items() for name in carried):
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
-                patch={"metadata": {"labels": carried}},
+                patch={"metadata": carried},
                 resource_version=current.metadata.resource_version,
             )
             await perform(self._client, [change])
@@ -91,8 +96,9 @@ class RabbitReconciler:
         # First the flash, then the record of it: an agent that dies in between leaves the
         # record behind, and the next reconcile releases once more, which is harmless.
         try:
+            commands = commands_of(current.metadata)
             for number in range(current.spec.count):
-                await self._machine.release(*volume(current, number))
+                await self._machine.release(*volume(current, number), commands)
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -156,11 +162,12 @@ class RabbitReconciler:
         self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None
     ) -> NodeTrouble | None:
         """Make the volumes, all at a time; return the gravest trouble."""
+        try:
+            volumes = [_volume(current, block, number) for number in range(current.spec.count)]
+        except NodeTrouble as trouble:
+            return trouble
         made = await asyncio.gather(
-            *(
-                self._machine.make(_volume(current, block, number))
-                for number in range(current.spec.count)
-            ),
+            *(self._machine.make(volume) for volume in volumes),
             return_exceptions=True,
         )
         troubles = []
@@ -199,4 +206,5 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         file_system=share.spec.file_system_type,
         userid=share.spec.user_id,
         groupid=share.spec.group_id,
+        commands=commands_of(share.metadata),
     )

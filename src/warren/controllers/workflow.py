@@ -43,6 +43,7 @@ from warren.dws.objects import (
 )
 from warren.dws.pods import why_none
 from warren.dws.ports import NnfPortManager
+from warren.dws.rabbits import why_not_made
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
@@ -246,8 +247,16 @@ class WorkflowController:
             **self._for_containers(workflow, children),
             token=token,
             mount_prefix=self._mount_prefix,
+            why_not_made=self._why_not_made,
             now=self._clock.now(),
         )
+
+    def _why_not_made(self, kind: str) -> str | None:
+        storages = self._informers.of(kinds.STORAGE)
+        # All rabbits are looked at only for a refusal.
+        if storages.has("makes", kind):
+            return None
+        return why_not_made(kind, (read(obj, Storage) for obj in storages.values()))
 
     def _for_containers(
         self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]

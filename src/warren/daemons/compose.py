@@ -38,6 +38,7 @@ from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
 from warren.dws.placement import Policy
 from warren.dws.pods import why_none
+from warren.dws.rabbits import why_not_made
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
 from warren.instance import config
@@ -271,7 +272,15 @@ def _validator(
         copy_profiles=lambda: frozenset(
             obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
         ),
+        why_not_made=partial(_why_not_made, rabbits),
     )
+
+
+def _why_not_made(rabbits: Informer, kind: str) -> str | None:
+    """Return why no rabbit makes a type of file systems; all are looked at only if none does."""
+    if rabbits.has("makes", kind):
+        return None
+    return why_not_made(kind, (read(obj, Storage) for obj in rabbits.values()))
 
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:

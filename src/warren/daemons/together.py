@@ -13,6 +13,7 @@ from warren.dws import (
     locks,
     persistent,
     profiles,
+    rabbits,
     reports,
     systemstorage,
 )
@@ -29,6 +30,7 @@ INDEXES = {
     "profiles": profiles.choices_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
+    "makes": rabbits.makes_of,
     "rabbit": alerts.rabbits_of,
     "compute": alerts.nodes_of,
     "breakdown instance": breakdown.instance_of,

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import children, kinds, labels, locks, nodelocal, reports, tolerance
+from warren.dws import (
+    children,
+    commandlines,
+    kinds,
+    labels,
+    locks,
+    nodelocal,
+    reports,
+    tolerance,
+)
+from warren.dws.commandlines import NO_COMMANDS
 from warren.dws.faults import Fault, raise_for
 from warren.dws.locks import Holding
 from warren.dws.objects import (
@@ -344,7 +354,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     if not snapshot.access.spec.make_client_mounts:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
-    let_in = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
+    carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
     name = f"{meta.namespace}-{meta.name}"
     return {
         Key(node, name): {
@@ -356,7 +366,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
                     **_target(snapshot.storage),
                 },
-                **({"annotations": let_in} if let_in else {}),
+                **_annotations(carried, snapshot.node_storages, on_rabbits=on_rabbits),
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {
@@ -367,6 +377,21 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
         }
         for node, each in mounts.items()
     }
+
+
+def _annotations(
+    carried: Mapping[str, str], shares: Sequence[NnfNodeStorage], *, on_rabbits: bool
+) -> Object:
+    """Return the annotations of a mount: those of its access, and the commands of its profile."""
+    said = {each.metadata.annotations.get(labels.COMMANDS) for each in shares}
+    side = "rabbitCommands" if on_rabbits else "computeCommands"
+    # One profile is pinned for all of the storage.
+    commands = (
+        commandlines.parsed(max(each or "" for each in said) or None) if said else NO_COMMANDS
+    )
+    own = commands.within(f"{commandlines.FILE_SYSTEM}.{side}").without(commandlines.OF_SHARES)
+    told = {labels.COMMANDS: commandlines.written(own)} if own else {}
+    return {"annotations": {**carried, **told}} if carried or told else {}
 
 
 def _target(storage: NnfStorage | None) -> dict[str, str]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from warren.base.errors import Retryable
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 
 IN_USE: Final = "Minor"
 """The severity of what is waited for: nothing is wrong yet."""
@@ -44,7 +45,13 @@ class CopyFailed(NodeTrouble):
 
 
 MAKES: Final = ("raw", "xfs", "ext4", "gfs2")
-"""The types of file systems that agents make."""
+"""The types of file systems that agents make on flash of their own rabbit."""
+
+LUSTRE: Final = "lustre"
+"""Made of targets on several rabbits."""
+
+TYPES: Final = (*MAKES, LUSTRE)
+"""All types of file systems. Which of them a machine makes, it says itself (ADR 090)."""
 
 
 class RawVolumes(StrEnum):
@@ -67,6 +74,8 @@ class Volume:
     file_system: str
     userid: int
     groupid: int
+    commands: ProfileCommands = NO_COMMANDS
+    """What the profile has the rabbit run."""
 
 
 @dataclass(frozen=True, kw_only=True)

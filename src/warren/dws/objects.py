@@ -659,6 +659,18 @@ class FileSystemProfile(_Struct, frozen=True):
     storage_labels: tuple[str, ...] = ()
     shared_allocation: bool = False
     variable_override: Mapping[str, str] = {}
+    block_device_commands: Mapping[str, Any] = {}
+    file_system_commands: Mapping[str, Any] = {}
+    user_commands: Mapping[str, Any] = {}
+
+    @property
+    def commands(self) -> Mapping[str, Mapping[str, Any]]:
+        """Command lines, in the groups that the profile has them in."""
+        return {
+            "blockDeviceCommands": self.block_device_commands,
+            "fileSystemCommands": self.file_system_commands,
+            "userCommands": self.user_commands,
+        }
 
 
 class LustreTarget(_Struct, frozen=True):
@@ -676,10 +688,19 @@ class LustreTarget(_Struct, frozen=True):
     scale: int | None = None
     storage_labels: tuple[str, ...] = ()
     variable_override: Mapping[str, str] = {}
+    commandlines: Mapping[str, Any] = {}
+    pre_mount_commands: tuple[str, ...] = ()
+    """Of an MGT, for each file system that it is to serve."""
+
+    @property
+    def commands(self) -> Mapping[str, Any]:
+        """Command lines, in the groups that the profile has them in."""
+        return {"commandlines": self.commandlines, "preMountCommands": self.pre_mount_commands}
 
 
 class LustreClient(_Struct, frozen=True):
     variable_override: Mapping[str, str] = {}
+    commandlines: Mapping[str, Any] = {}
 
 
 class LustreProfile(_Struct, frozen=True):

@@ -14,7 +14,8 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Kind, Object
 from warren.directives import capacity
 from warren.directives.diagnostics import did_you_mean, listed
-from warren.dws import kinds, labels
+from warren.dws import commandlines, kinds, labels
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
 from warren.dws.objects import LustreProfile, Malformed, Meta, NnfStorageProfile, read
 
@@ -119,16 +120,6 @@ class ProfileMistake:
         return f"{self.path}: {self.why}"
 
 
-VARIABLES: Final = {
-    "$BACKFS", "$CLUSTER_NAME", "$COMPUTE_HOSTNAME", "$DEVICE", "$DEVICE_LIST", "$DEVICE_NUM",
-    "$DIRECTIVE_INDEX", "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID", "$LOCK_SPACE",
-    "$LV_NAME", "$LV_SIZE", "$MGS_NID", "$MOUNT_PATH", "$NEW_DEVICE", "$NUM_MDTS", "$NUM_MGTMDTS",
-    "$NUM_MGTS", "$NUM_NNFNODES", "$NUM_OSTS", "$OLD_DEVICE", "$PERCENT_VG", "$POOL_NAME",
-    "$PROTOCOL", "$TARGET_NAME", "$USERID", "$VG_NAME", "$WORKFLOW_UID", "$ZVOL_NAME",
-}  # fmt: skip
-"""What commands of a profile may name, beside a number after `$DEVICE`."""
-
-
 def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
     """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
     try:
@@ -155,6 +146,7 @@ def _contents(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
         yield from _value(f"{path}.capacityScalingFactor", factor, options.capacity_scaling_factor)
         yield from _value(f"{path}.allocationPadding", padding, options.allocation_padding, 1)
         yield from _variables(path, options.variable_override)
+        yield from _commands(path, **options.commands)
     yield from _lustre("data.lustreStorage", profile.data.lustre_storage)
 
 
@@ -179,7 +171,10 @@ def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
         else:
             yield from _value(f"{where}.capacity", size_of_target, options.capacity)
         yield from _variables(where, options.variable_override)
-    yield from _variables(f"{path}.clientOptions", lustre.client_options.variable_override)
+        yield from _commands(where, **options.commands)
+    client = lustre.client_options
+    yield from _variables(f"{path}.clientOptions", client.variable_override)
+    yield from _commands(f"{path}.clientOptions", commandlines=client.commandlines)
 
 
 OPTIONS: Final[Mapping[str, str]] = {
@@ -213,7 +208,27 @@ def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistak
             yield ProfileMistake(
                 where, f"{name!r} does not start with $: the name of a variable does"
             )
-        elif name not in VARIABLES and not re.fullmatch(r"\$DEVICE\d+", name):
-            remedy = did_you_mean(name, VARIABLES)
-            why = f"there is no variable {name!r}"
-            yield ProfileMistake(where, f"{why}. {remedy}" if remedy else why)
+        elif not commandlines.is_variable(name):
+            yield ProfileMistake(where, commandlines.unknown(name))
+
+
+def _commands(path: str, **groups: Any) -> Iterator[ProfileMistake]:
+    """Find what is wrong with command lines, by the names of the groups that they are in."""
+    try:
+        for where, line in commandlines.lines_of(groups, path):
+            for why in commandlines.mistakes(line):
+                yield ProfileMistake(where, why)
+    except UserMistake as error:
+        where, _, why = str(error).removesuffix(".").partition(": ")
+        yield ProfileMistake(where, why)
+
+
+def commands_of(
+    profile: NnfStorageProfile | None, file_system: str, variables: Mapping[str, str]
+) -> ProfileCommands:
+    """Return the commands that a profile has for a type of file systems. Raises UserMistake."""
+    options = profile.data.file_systems.get(file_system) if profile is not None else None
+    if options is None:
+        return commandlines.NO_COMMANDS
+    found = commandlines.lines_of(options.commands, f"data.{file_system}Storage")
+    return commandlines.grouped(file_system, found, {**variables, **options.variable_override})

@@ -1,11 +1,14 @@
 """The rabbits of a system: Storages, from the SystemConfiguration and what each rabbit says."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, outofservice, reports
-from warren.dws.node import RawVolumes
+from warren.dws.node import LUSTRE, TYPES, RawVolumes
 from warren.dws.objects import (
     ComputeLink,
     Drive,
@@ -48,14 +51,14 @@ def decide(
     """
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
-    if node is not None and _raw_volumes(node.metadata) != _raw_volumes(storage.metadata):
-        offered = _raw_volumes(node.metadata)
+    carried = _carried(node.metadata, storage.metadata) if node is not None else {}
+    if carried:
         # Its status comes with the next news of it, which this makes.
         return [
             Change(
                 kind=kinds.STORAGE,
                 key=storage.metadata.key,
-                patch={"metadata": {"labels": {labels.RAW_VOLUMES: offered}}},
+                patch={"metadata": carried},
                 resource_version=storage.metadata.resource_version,
             )
         ]
@@ -162,6 +165,74 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     """Return who may have raw volumes, whichever of the rabbits they are on."""
     offered = {_raw_volumes(rabbit.metadata) for rabbit in rabbits} or {RawVolumes.FOR_ROOT}
     return min(offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
+
+
+def _carried(node: Meta, storage: Meta) -> Object:
+    """Return what a Storage is to carry of what the rabbit says, where it does not do so yet."""
+    patch: dict[str, Any] = {}
+    offered, lacked = _raw_volumes(node), node.annotations.get(labels.LACKS)
+    if offered != _raw_volumes(storage):
+        patch["labels"] = {labels.RAW_VOLUMES: offered}
+    if lacked != storage.annotations.get(labels.LACKS):
+        patch["annotations"] = {labels.LACKS: lacked}
+    return patch
+
+
+def said_of_lacks(lacks: Mapping[str, str]) -> str:
+    """Write which types of file systems a rabbit does not make, and why."""
+    return json.dumps(dict(sorted(lacks.items())), separators=(",", ":"))
+
+
+_UNSAID: Final = {LUSTRE: "no agent says that it makes it"}
+"""What rabbits lack that do not say what they lack: those of NNF, and those without an agent."""
+
+
+def lacks(meta: Meta) -> Mapping[str, str]:
+    """Return which types of file systems a rabbit does not make, and why."""
+    return _read_lacks(meta.annotations.get(labels.LACKS))
+
+
+def _read_lacks(text: str | None) -> Mapping[str, str]:
+    try:
+        return msgspec.json.decode(text or "", type=dict[str, str])
+    except msgspec.DecodeError:
+        return _UNSAID
+
+
+def makes_of(obj: Object) -> tuple[str, ...]:
+    """Index Storages by the types of file systems that are made there.
+
+    Those of disabled rabbits, too: jobs wait for these.
+    """
+    if obj.get("kind") != kinds.STORAGE.name:
+        return ()
+    annotations = obj["metadata"].get("annotations") or {}
+    lacked = _read_lacks(annotations.get(labels.LACKS))
+    return tuple(kind for kind in TYPES if kind not in lacked)
+
+
+_NAMED: Final = 3
+"""How many of many rabbits a reason names."""
+
+
+def why_not_made(kind: str, storages: Iterable[Storage]) -> str | None:
+    """Return why no rabbit makes a type of file systems; None where one does, or there is none."""
+    reasons: dict[str, list[str]] = {}
+    for storage in storages:
+        reason = lacks(storage.metadata).get(kind)
+        if reason is None:
+            return None
+        reasons.setdefault(reason, []).append(storage.metadata.name)
+    if not reasons:
+        return _UNSAID.get(kind)
+    return "; ".join(f"{reason} on {_listed(names)}" for reason, names in reasons.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = sorted(names)
+    if len(names) > _NAMED:
+        most, last = most[:_NAMED], f"{len(names) - _NAMED} more"
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _raw_volumes(meta: Meta) -> RawVolumes:

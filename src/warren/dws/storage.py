@@ -8,9 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.directives import capacity
-from warren.dws import children, kinds, labels, locks, reports
+from warren.dws import children, commandlines, kinds, labels, locks, profiles, reports
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects import (
     NnfNodeBlockStorage,
@@ -69,7 +71,13 @@ def decide(
         return () if locks.is_held(storage) else _give_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
     known = {block.metadata.key for block in blocks}
-    wanted = _children(storage, profile)
+    try:
+        wanted = _children(storage, profile)
+    except UserMistake as mistake:  # the pinned profile was edited since
+        error = Fault(str(mistake).removesuffix(".")).as_status()
+        if reports.same_error(storage.status.error, error):
+            return ()
+        return [reports.status(kinds.NNF_STORAGE, meta, {"ready": False, "error": error})]
     # The flash first: a share that is seen without it waits.
     missing = [
         *(
@@ -111,7 +119,8 @@ def _children(
     meta = storage.metadata
     children: dict[Key, tuple[dict[str, Any], int]] = {}
     known = profile.data.file_systems if profile is not None else {}
-    own = known.get(storage.spec.file_system_type)
+    kind = storage.spec.file_system_type
+    own = known.get(kind)
     padding = own.allocation_padding if own is not None else "0"
     for each in storage.spec.allocation_sets:
         listed: dict[str, int] = {}
@@ -119,10 +128,18 @@ def _children(
             number = listed[node.name] = listed.get(node.name, -1) + 1
             name = f"{meta.namespace}-{meta.name}-{each.name}-{number}"
             reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": node.name}
+            variables = [
+                {"name": "$ALLOCATION_COUNT", "value": str(node.count)},
+                # The rabbit is a host, too.
+                {"name": "$HOST_COUNT", "value": str(node.count + 1)},
+                *each.command_variables,
+            ]
+            values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
             share = {
                 "metadata": {
                     "name": name,
                     "namespace": node.name,
+                    **_annotations(profiles.commands_of(profile, kind, values)),
                     "labels": {
                         **labels.inherited(meta),
                         **labels.of_owner(kinds.NNF_STORAGE, meta),
@@ -135,19 +152,19 @@ def _children(
                     "capacity": without_padding(each.capacity, padding),
                     "blockReference": reference,
                     "sharedAllocation": True,
-                    "commandVariables": [
-                        {"name": "$ALLOCATION_COUNT", "value": str(node.count)},
-                        # The rabbit is a host, too.
-                        {"name": "$HOST_COUNT", "value": str(node.count + 1)},
-                        *each.command_variables,
-                    ],
-                    "fileSystemType": storage.spec.file_system_type,
+                    "commandVariables": variables,
+                    "fileSystemType": kind,
                     "userID": storage.spec.user_id,
                     "groupID": storage.spec.group_id,
                 },
             }
             children[Key(node.name, name)] = (share, each.capacity)
     return children
+
+
+def _annotations(commands: ProfileCommands) -> Object:
+    """Return the metadata by which agents, who read no profiles, have the commands of one."""
+    return {"annotations": {labels.COMMANDS: commandlines.written(commands)}} if commands else {}
 
 
 def without_padding(size: int, padding: str) -> int:
@@ -163,7 +180,7 @@ def _block(share: Object, size: int) -> Object:
     metadata = share["metadata"]
     return {
         "metadata": {
-            **metadata,
+            **{name: value for name, value in metadata.items() if name != "annotations"},
             "finalizers": [labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER],
         },
         "spec": {

@@ -15,7 +15,7 @@ from warren.directives.parse import Argument, Directive, Token
 from warren.dws import breakdown, containerprofiles, expiry, profiles, sharing, staging
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
-from warren.dws.node import MAKES, RawVolumes
+from warren.dws.node import TYPES, RawVolumes
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile
 from warren.dws.persistent import USABLE, is_same
 from warren.dws.pods import NOTHING
@@ -76,8 +76,10 @@ class Facts:
     persistent: Mapping[str, Persistent] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None
-    makes: Sequence[str] | None = MAKES
-    """The types of file systems that its rabbits make."""
+    makes: Sequence[str] | None = TYPES
+    """The types of file systems that there are."""
+    why_not_made: Callable[[str], str | None] = lambda kind: None
+    """Tells why no rabbit makes a type of file systems; None where one does."""
     containers: bool | None = False
     """Whether it runs containers."""
     no_containers: str = NOTHING
@@ -322,6 +324,12 @@ def _kind(directive: Directive, facts: Facts) -> Iterator[Mistake]:
             "Volumes of type raw cannot be made here: a raw volume is a block device, "
             "and the rabbits' volumes are directories.",
             "Try type=xfs, or ask an admin for rabbits with block devices.",
+        )
+    elif (why := facts.why_not_made(kind.text)) is not None:
+        yield directive.mistake(
+            kind,
+            f"No rabbit makes file systems of type {kind.text}: {why}.",
+            "Take another type, or ask an admin for this one.",
         )
     elif kind.text == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(

@@ -70,6 +70,8 @@ class WorkflowSnapshot:
     """Why none of them can, if that is so."""
     new_ssh_key: Callable[[], SshKey] = SshKey
     """Makes a key pair for an MPI application."""
+    why_not_made: Callable[[str], str | None] = lambda kind: None
+    """Tells why no rabbit makes a type of file systems; None where one does."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float
@@ -104,6 +106,7 @@ class WorkflowSnapshot:
             userid=self.workflow.spec.user_id,
             file_systems=self.file_systems,
             raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
+            why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),
             containers=bool(self.runners) and self.no_containers is None,

@@ -156,6 +156,10 @@ class Informer:
         """Return the objects that an index files under `value`, in the order of their keys."""
         return [self._objects[key] for key in sorted(self._indexes[index].get(value, ()))]
 
+    def has(self, index: str, value: str) -> bool:
+        """Return whether an index files any object under `value`."""
+        return value in self._indexes[index]
+
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
         listed = False

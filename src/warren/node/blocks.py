@@ -11,10 +11,11 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
-from warren.node import commands, filesystems
+from warren.node import abilities, commands, filesystems, usercommands
 from warren.node.busy import Patience
-from warren.node.flash import Source
+from warren.node.flash import Source, component
 from warren.node.threads import in_thread
 from warren.node.usage import (
     Process,
@@ -114,6 +115,8 @@ class Blocks:
         self._disk = disk
         self._work = work
         self._seconds = seconds
+        self._lacks: Mapping[str, str] | None = None
+        """Known once it was asked for."""
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def capacity(self, group: str) -> int:
@@ -121,6 +124,11 @@ class Blocks:
 
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._disk(group).offers_raw else RawVolumes.FOR_ROOT
+
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        if self._lacks is None:
+            self._lacks = await abilities.lacks()
+        return self._lacks
 
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
@@ -138,12 +146,59 @@ class Blocks:
             found = await disk.reserve(volume)
             if found.made:
                 return  # never again: there may be data in it
-            await self._make_file_system(volume, await disk.device(volume.name))
+            device = await disk.device(volume.name)
+            values = {"$DEVICE": device}
+            await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
+            await self._make_file_system(volume, device)
+            await self._around(
+                volume.group,
+                volume.name,
+                volume.file_system,
+                device,
+                usercommands.POST_SETUP,
+                volume.commands,
+            )
             await disk.set_made(volume.name)
 
-    async def release(self, group: str, name: str) -> None:
+    async def _around(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        device: str,
+        wanted: str,
+        profile: ProfileCommands,
+    ) -> None:
+        """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
+        if not profile.has(wanted):
+            return
+        point = self._work / f"{component(group)}-{component(name)}.mount"
+        async with usercommands.mounted(point, device, file_system) as path:
+            values = {"$DEVICE": device, "$MOUNT_PATH": path}
+            await usercommands.run(profile, wanted, values, seconds=self._seconds)
+
+    async def _before_release(self, group: str, name: str, profile: ProfileCommands) -> None:
+        """Run what a profile has run before a volume goes. Nothing of that keeps the volume."""
+        disk = self._disk(group)
+        found = await disk.find(name)
+        if found is None or not found.made:
+            return
+        try:
+            device = await disk.device(name)
+            wanted = usercommands.PRE_TEARDOWN
+            await self._around(group, name, profile.file_system, device, wanted, profile)
+            values = {"$DEVICE": device}
+            await usercommands.run(profile, usercommands.PRE_DEACTIVATE, values)
+        except NodeTrouble as trouble:
+            log.warning("a command of the profile failed", volume=f"{group}/{name}", why=trouble)
+
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         disk = self._disk(group)
         what = f"{group}/{name}"
+        # Mounted for a moment by an agent that died.
+        await usercommands.unmount(self._work / f"{component(group)}-{component(name)}.mount")
+        if profile:
+            await self._before_release(group, name, profile)
         try:
             await disk.give_back(name)
         except NodeTrouble:
@@ -165,6 +220,10 @@ class Blocks:
                     raise kept from trouble
                 await self._take(disk, name, what, left)
         self._patience.over(what)
+        try:
+            await usercommands.run(profile, usercommands.POST_TEARDOWN, {})
+        except NodeTrouble as trouble:  # there is nothing left that it could keep
+            log.warning("a command of the profile failed", volume=what, why=trouble)
 
     async def _take(self, disk: Disk, name: str, what: str, left: Sequence[Process]) -> None:
         """Free a volume that is kept by other users, or by what cannot be found."""

@@ -9,12 +9,13 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
 from warren.node.flash import Source, component, no_room
 from warren.node.threads import in_thread
 
@@ -35,6 +36,9 @@ class Directories:
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.NONE
 
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        return {kind: "volumes are directories" for kind in ("raw", LUSTRE)}
+
     async def make(self, volume: Volume) -> None:
         if volume.file_system == "raw":
             raise NodeTrouble(
@@ -43,7 +47,7 @@ class Directories:
             )
         await _action(self._make, volume)
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         await _action(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:

@@ -1,11 +1,13 @@
 """The kinds of file system that are made on block devices: how, and how they are mounted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from warren.dws.node import NodeTrouble, Volume
-from warren.node.flash import Source
+from warren.base.errors import UserMistake
+from warren.dws.commandlines import ProfileCommands
+from warren.dws.node import TYPES, NodeTrouble, Volume
+from warren.node.flash import STAND_IN, Source
 
 PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the kind's `proto` text."""
@@ -25,6 +27,11 @@ class FileSystem:
     """As which mount(8) knows it."""
     options: str = ""
     """Of mount(8)."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What has to be installed."""
+        return tuple(dict.fromkeys(command[0] for command in self.make))
 
 
 _EXT4: Final = FileSystem(
@@ -56,8 +63,35 @@ _KINDS: Final = {
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
 }
 
-PROGRAMS: Final = sorted({command[0] for kind in _KINDS.values() for command in kind.make})
-"""What has to be installed."""
+PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.programs})
+"""What has to be installed for all kinds."""
+
+
+def lacks(
+    is_installed: Callable[[str], bool], is_in_kernel: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return the types that a machine does not make, each with the reason.
+
+    It is asked for programs, and for file systems that its kernel has, or has a module for.
+    """
+    found = {}
+    for name in TYPES:
+        kind = _KINDS.get(name)
+        if kind is None:
+            found[name] = "it is not made"
+            continue
+        missing = [program for program in kind.programs if not is_installed(program)]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            found[name] = f"{' and '.join(missing)} {verb} not installed"
+        elif kind.type and not is_in_kernel(kind.type):
+            found[name] = f"the kernel has no {kind.type}"
+    return found
+
+
+def kernel_types() -> set[str]:
+    """Return the file systems that kernels are asked for."""
+    return {kind.type for kind in _KINDS.values() if kind.type}
 
 
 def _kind(name: str) -> FileSystem:
@@ -77,7 +111,49 @@ def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[st
     commands = [
         [*(word.format(proto=proto, **owner) for word in command), device] for command in kind.make
     ]
+    first = commands[0]
+    # What stands in for another kind does not know its words.
+    if first[0] == f"mkfs.{volume.file_system}":
+        said = vector(volume.commands, MKFS, {"$DEVICE": device})
+        if said is not None:
+            if device not in said:
+                raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
+            # Ours are the last, and hold: whose the file system is, and that it may be made anew.
+            commands[0] = [first[0], *said, *first[1:-1]]
     return commands, kind.proto.format(**owner)
+
+
+MKFS: Final = "fileSystemCommands.rabbitCommands.mkfs"
+_MOUNT: Final = "Commands.mount"
+
+
+def vector(
+    profile: ProfileCommands, name: str, values: Mapping[str, str | Sequence[str]]
+) -> list[str] | None:
+    """Return the words of a profile's command, if it has one. Raises NodeTrouble."""
+    try:
+        return profile.vector(name, values)
+    except UserMistake as mistake:
+        raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
+
+
+def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[str]:
+    """Return the command that mounts something at a path. Raises NodeTrouble.
+
+    A profile's own has the words that it says, and after them the options without which nothing of
+    a user's is mounted: no devices, and no programs that run as others.
+    """
+    device = source.arguments[-1]
+    said = None
+    if source.type != STAND_IN:
+        values = {"$DEVICE": device, "$MOUNT_PATH": path}
+        for side in ("rabbit", "compute"):
+            said = said or vector(profile, f"fileSystemCommands.{side}{_MOUNT}", values)
+    if said is None:
+        return ["mount", *source.arguments, path]
+    if source.is_file:
+        return ["mount", *said]
+    return ["mount", "-t", source.type, *said, "-o", source.options]
 
 
 def source(file_system: str, device: str) -> Source:
@@ -85,4 +161,6 @@ def source(file_system: str, device: str) -> Source:
     kind = _kind(file_system)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
-    return Source(("-t", kind.type, "-o", kind.options, device))
+    of_type = kind.type if kind.type == file_system else STAND_IN
+    arguments = ("-t", kind.type, "-o", kind.options, device)
+    return Source(arguments, type=of_type, options=kind.options)

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
+
+STAND_IN: Final = ""
+"""The type of what is mounted in place of what the profile speaks of."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,10 @@ class Source:
     """Everything but the mount point."""
     is_file: bool = False
     """Whether the mount point is a file, and not a directory."""
+    type: str = STAND_IN
+    """As which mount(8) knows it."""
+    options: str = ""
+    """What it is mounted with, whatever a profile says."""
 
 
 class Flash(Protocol):
@@ -31,11 +39,15 @@ class Flash(Protocol):
         """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        """Return the types of file systems that a rabbit does not make, each with the reason."""
+        ...
+
     async def make(self, volume: Volume) -> None:
         """Reserve a volume's space and make its file system, owned by its user."""
         ...
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         """Free a volume's space, with whatever is in it."""
         ...
 

@@ -1,11 +1,12 @@
 """A node with symbolic links for mounts, where the kernel forbids this user mount namespaces."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 from warren.node import acl, copiers
@@ -33,11 +34,14 @@ class LinkingMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._directories.raw_volumes(self._name)
 
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._directories.lacks(self._name)
+
     async def make(self, volume: Volume) -> None:
         await self._directories.make(volume)
 
-    async def release(self, group: str, name: str) -> None:
-        await self._directories.release(group, name)
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._directories.release(group, name, profile)
 
     async def mount(
         self,
@@ -46,6 +50,7 @@ class LinkingMachine:
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         files = self._directories.place(group, name)
         if not files.is_dir():
@@ -58,7 +63,9 @@ class LinkingMachine:
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
         link = Path(own_path(self._root, self._prefix, path))
         try:
             await in_thread(prune, link, self._root)

@@ -2,15 +2,16 @@
 
 import errno
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
 import structlog
 
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
-from warren.node import acl, commands, copiers
+from warren.node import acl, commands, copiers, filesystems, usercommands
 from warren.node.busy import Patience
 from warren.node.flash import Flash, Source
 from warren.node.namespaces import Namespace
@@ -38,11 +39,14 @@ class NamespacedMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._flash.raw_volumes(self._name)
 
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._flash.lacks(self._name)
+
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
 
-    async def release(self, group: str, name: str) -> None:
-        await self._flash.release(group, name)
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._flash.release(group, name, profile)
 
     async def mount(
         self,
@@ -51,17 +55,34 @@ class NamespacedMachine:
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         source = await self._flash.source(group, name, file_system)
         enter = await self._namespace.enter()
+        values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
         if path not in self._namespace.mounts():
+            command = filesystems.mount_command(source, path, profile)
             self._make_point(source, path)
-            await commands.run([*enter, "mount", *source.arguments, path])
+            await usercommands.run(profile, usercommands.PRE_MOUNT, values, enter=enter)
+            if profile.has(usercommands.POST_MOUNT):
+                # Before the mount: an agent that dies in between runs them when it is back.
+                self._mark(path).touch(mode=0o600)
+            await commands.run([*enter, *command])
+        if profile and self._mark(path).exists():
+            await usercommands.run(profile, usercommands.POST_MOUNT, values, enter=enter)
+            self._mark(path).unlink(missing_ok=True)
         # Also of what was mounted before the agent died.
         if shared is not None and not source.is_file and os.geteuid() == 0:
             await in_thread(acl.let_in, Path(f"{self._namespace.root}{path}"), shared)
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        there = path in self._namespace.mounts()
+        if there and profile:
+            enter = await self._namespace.enter()
+            values = {"$MOUNT_PATH": path}
+            await usercommands.run(profile, usercommands.PRE_UNMOUNT, values, enter=enter)
         # More than once, should an agent have died while its mount command did not.
         while path in self._namespace.mounts():
             enter = await self._namespace.enter()
@@ -71,10 +92,21 @@ class NamespacedMachine:
                 if path in self._namespace.mounts():
                     await self._take_away(enter, path, userid)
         self._patience.over(path)
+        if there and profile:
+            enter = await self._namespace.enter()
+            await usercommands.run(profile, usercommands.POST_UNMOUNT, values, enter=enter)
         try:
+            self._mark(path).unlink(missing_ok=True)
             self._remove_point(path)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
+
+    def _mark(self, path: str) -> Path:
+        """Return what stands beside a mount while its postMount commands are to be run.
+
+        It is in the node's namespace, and goes with it as the mount does.
+        """
+        return Path(f"{self._namespace.root}{path}.mounting")
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         enter = await self._namespace.enter()

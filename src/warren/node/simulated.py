@@ -5,11 +5,13 @@ not there, releasing what is mounted. Its `Flash` outlives its agent.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import LUSTRE, Copy, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
+from warren.node.behaviour import EASY, Behaviour
 
 
 @dataclass
@@ -26,16 +28,36 @@ class Flash:
     """The copies that came to their end."""
     offers_raw: bool = True
     """Whether users may have bare devices."""
+    lacks: Mapping[str, str] = field(default_factory=lambda: {LUSTRE: "nothing is simulated of it"})
+    """The types of file systems that are not made, each with the reason."""
 
 
 class SimulatedMachine:
     """A `Machine` of a name, on some flash. Copies take `seconds` for `bytes`."""
 
-    def __init__(self, name: str, flash: Flash, *, bytes: int = 2**20, seconds: float = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        flash: Flash,
+        *,
+        bytes: int = 2**20,
+        seconds: float = 1,
+        behaviour: Behaviour = EASY,
+    ) -> None:
+        """`behaviour` says how long each request takes, and which fail."""
+        self._dice = behaviour.dice(name)
         self._name = name
         self._flash = flash
         self._bytes = bytes
         self._seconds = seconds
+
+    async def _live_through(self, action: str) -> None:
+        """Take the time that an action takes, and fail if it does."""
+        seconds, fatal = self._dice.seconds(action), self._dice.fault(action)
+        if seconds:
+            await asyncio.sleep(seconds)
+        if fatal is not None:
+            raise NodeTrouble(f"{self._name}: {action} has failed, as simulated", fatal=fatal)
 
     async def capacity(self) -> int:
         return self._flash.capacity
@@ -43,7 +65,11 @@ class SimulatedMachine:
     async def raw_volumes(self) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
 
+    async def lacks(self) -> Mapping[str, str]:
+        return self._flash.lacks
+
     async def make(self, volume: Volume) -> None:
+        await self._live_through("make")
         place = (volume.group, volume.name)
         if place in self._flash.volumes:
             return
@@ -58,7 +84,8 @@ class SimulatedMachine:
             )
         self._flash.volumes[place] = volume
 
-    async def release(self, group: str, name: str) -> None:
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._live_through("release")
         if (group, name) in self._flash.mounts.values():
             raise NodeTrouble(f"{group}/{name} is mounted")
         self._flash.volumes.pop((group, name), None)
@@ -70,17 +97,23 @@ class SimulatedMachine:
         file_system: str,
         path: str,
         shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
+        await self._live_through("mount")
         if (group, name) not in self._flash.volumes:
             raise NodeTrouble(f"{group}/{name} does not exist")
         self._flash.mounts[self._name, path] = (group, name)
         if shared is not None:
             self._flash.shared[group, name] = shared
 
-    async def unmount(self, path: str, userid: int = 0) -> None:
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        await self._live_through("unmount")
         self._flash.mounts.pop((self._name, path), None)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        await self._live_through("copy")
         steps = 4
         for step in range(1, steps + 1):
             await asyncio.sleep(self._seconds / steps)

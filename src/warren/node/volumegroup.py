@@ -8,18 +8,21 @@ the rabbit's tag is another's, and never looked at twice.
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import Found
+from warren.node.filesystems import vector
 from warren.node.flash import component, no_room
 from warren.node.threads import in_thread
 
 PREFIX: Final = "vg:"
 """Stands before the name of a volume group where a block device may be named, too."""
+
+LV_CREATE: Final = "blockDeviceCommands.rabbitCommands.lvCreate"
 
 _SECTOR: Final = 512
 _MADE: Final = "warren.made"
@@ -57,11 +60,20 @@ class VolumeGroup:
         async with self._reserving:
             known = await self._listed()
             if volume.name not in known:
-                left = await self._left(known)
+                command = await self._creation(volume)
+                pool = await self._left_in_pool(command)
+                # A thin volume takes no room of the group, but of the pool.
+                left = await self._left(known) if pool is None else min(pool, self._limit(known))
                 if volume.size > left:
                     raise no_room(self._group, left, volume.size)
-                await self._create(volume)
+                await commands.run(command)
                 known = await self._listed()
+                if volume.name not in known:
+                    raise NodeTrouble(
+                        f"{LV_CREATE} of the profile has made no {self._name}/{volume.name}: name "
+                        "it by $VG_NAME and $LV_NAME",
+                        fatal=True,
+                    )
         return known[volume.name]
 
     async def device(self, name: str) -> str:
@@ -90,15 +102,38 @@ class VolumeGroup:
         # system, which does not show what was there, or a bare device, which is zeroed first.
         await commands.run(["lvremove", "-y", "--config", "devices{issue_discards=1}", path])
 
-    async def _create(self, volume: Volume) -> None:
+    async def _creation(self, volume: Volume) -> list[str]:
+        """Return the command that makes a volume, as its profile says it."""
         size = -(-volume.size // _SECTOR) * _SECTOR  # it makes whole extents of whole sectors
-        # With its tags from the first moment on. LVM neither activates it, which it would
-        # have to for wiping it, nor does so when the machine starts.
-        await commands.run(
-            ["lvcreate", "-y", "-an", "-Zn", "-Wn", "--setautoactivation", "n",
-             "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
-             "-L", f"{size}b", "-n", component(volume.name), self._name]
-        )  # fmt: skip
+        # With its tags from the first moment on, and never activated when the machine starts.
+        own = [
+            "lvcreate", "-y", "--setautoactivation", "n",
+            "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
+        ]  # fmt: skip
+        name = component(volume.name)
+        values = {"$LV_SIZE": f"{size}b", "$LV_NAME": name, "$VG_NAME": self._name}
+        if volume.commands.has(LV_CREATE):
+            (row,) = await _report("vgs", "vg", "pv_count", self._name)
+            values["$DEVICE_NUM"] = row["pv_count"]
+        said = vector(volume.commands, LV_CREATE, values)
+        if said is not None:
+            return [*own, *said]
+        # LVM does not activate it, which it would have to for wiping it.
+        return [*own, "-an", "-Zn", "-Wn", "-L", f"{size}b", "-n", name, self._name]
+
+    async def _left_in_pool(self, command: Sequence[str]) -> int | None:
+        """Return how many bytes of the thin pool that a command names no volume has been promised.
+
+        More than there is is promised to no job.
+        """
+        pool = _pool(command)
+        if pool is None:
+            return None
+        rows = await _report("lvs", "lv", "lv_name,lv_size,pool_lv", self._name)
+        sizes = {row["lv_name"]: int(row["lv_size"]) for row in rows}
+        if pool not in sizes:
+            raise NodeTrouble(f"{self._name} has no thin pool {pool}", fatal=True)
+        return sizes[pool] - sum(int(row["lv_size"]) for row in rows if row["pool_lv"] == pool)
 
     async def _listed(self) -> dict[str, Found]:
         rows = await _report("lvs", "lv", "lv_name,lv_size,lv_tags", self._name)
@@ -112,7 +147,10 @@ class VolumeGroup:
     async def _left(self, known: Mapping[str, Found]) -> int:
         """Return how many bytes this rabbit may still take."""
         (row,) = await _report("vgs", "vg", "vg_free", self._name)
-        return min(int(row["vg_free"]), self._capacity - sum(each.size for each in known.values()))
+        return min(int(row["vg_free"]), self._limit(known))
+
+    def _limit(self, known: Mapping[str, Found]) -> int:
+        return self._capacity - sum(each.size for each in known.values())
 
     def _path(self, name: str) -> str:
         return f"{self._name}/{component(name)}"
@@ -130,6 +168,16 @@ async def _report(command: str, kind: str, fields: str, *rest: str) -> list[dict
     found: dict[str, Any] = json.loads(said)
     rows: list[dict[str, str]] = found["report"][0][kind]
     return rows
+
+
+def _pool(command: Sequence[str]) -> str | None:
+    """Return the thin pool that a command makes a volume of, if it names one."""
+    for word, after in zip(command, [*command[1:], ""], strict=True):
+        if word == "--thinpool":
+            return after.rpartition("/")[2]
+        if word.startswith("--thinpool="):
+            return word.partition("=")[2].rpartition("/")[2]
+    return None
 
 
 def _found(size: int, tags: list[str]) -> Found:

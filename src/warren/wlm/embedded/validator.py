@@ -64,6 +64,7 @@ class StorageValidator:
         unsaved: Sequence[str] = tuple(Unsaved),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
+        why_not_made: Callable[[str], str | None] = lambda kind: None,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -71,8 +72,8 @@ class StorageValidator:
         a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
         may choose that becomes of what they have written. `containers` returns the profiles of
-        containers by name, or why no rabbit runs any, and `copy_profiles` the names of those of
-        copies.
+        containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
+        copies, and `why_not_made` why no rabbit makes a type of file systems, if that is so.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -93,6 +94,7 @@ class StorageValidator:
         self._unsaved = unsaved
         self._containers = containers
         self._copy_profiles = copy_profiles
+        self._why_not_made = why_not_made
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
         """Return a jobspec as it will be scheduled, its flash included.
@@ -141,6 +143,7 @@ class StorageValidator:
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
             raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
+            why_not_made=self._why_not_made,
             persistent=self._persistent,
             profiles=self._profiles(),
             groups=self._groups(userid) if self._by_groups(texts) else (),

@@ -1,0 +1,191 @@
+"""Commands of profiles: an admin's words, made into argument vectors (dws-spec section 10).
+
+No shell reads them. Words are split as a shell splits them, and variables stand for text
+within their words, whatever is in that text; `$DEVICE_LIST` alone is a word for each device.
+What a shell would do beside that is refused, and so is a variable that is not known.
+"""
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.directives.diagnostics import did_you_mean
+
+VARIABLES: Final = {
+    "$ALLOCATION_COUNT", "$BACKFS", "$CLUSTER_NAME", "$COMPUTE_HOSTNAME", "$DEVICE", "$DEVICE_LIST",
+    "$DEVICE_NUM", "$DIRECTIVE_INDEX", "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID",
+    "$LOCK_SPACE", "$LV_NAME", "$LV_SIZE", "$MGS_NID", "$MOUNT_PATH", "$NEW_DEVICE", "$NUM_MDTS",
+    "$NUM_MGTMDTS", "$NUM_MGTS", "$NUM_NNFNODES", "$NUM_OSTS", "$OLD_DEVICE", "$PERCENT_VG",
+    "$POOL_NAME", "$PROTOCOL", "$TARGET_NAME", "$USERID", "$VG_NAME", "$WORKFLOW_UID", "$ZVOL_NAME",
+}  # fmt: skip
+"""What commands of a profile may name, beside a number after `$DEVICE`."""
+
+OF_SHARES: Final = ("$ALLOCATION_COUNT", "$HOST_COUNT")
+"""Variables whose values each rabbit has for itself."""
+
+_VARIABLE: Final = re.compile(r"\$[A-Z][A-Z0-9_]*")
+_OPERATORS: Final = frozenset("();<>|&")
+
+BLOCK: Final = "blockDeviceCommands"
+FILE_SYSTEM: Final = "fileSystemCommands"
+USER: Final = "userCommands"
+
+
+def is_variable(name: str) -> bool:
+    """Return whether there is a variable of a name, which begins with `$`."""
+    return name in VARIABLES or re.fullmatch(r"\$DEVICE\d+", name) is not None
+
+
+def unknown(name: str) -> str:
+    """Say that there is no such variable, and which one may be meant."""
+    remedy = did_you_mean(name, VARIABLES)
+    why = f"there is no variable {name!r}"
+    return f"{why}. {remedy}" if remedy else why
+
+
+def mistakes(line: str) -> Iterator[str]:
+    """Return what is wrong with a command line of a profile, whatever its variables stand for."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        yield f"{line!r} cannot be split into words: {error}"
+        return
+    operators = [each for each in _tokens(line) if each and {*each} <= _OPERATORS]
+    if operators or "`" in line:
+        yield (
+            f"{operators[0] if operators else '`'} is for a shell, and none reads {line!r}: name a "
+            "script instead"
+        )
+    for word in words:
+        for name in _VARIABLE.findall(word):
+            if not is_variable(name):
+                yield unknown(name)
+
+
+def _tokens(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return list(lexer)
+
+
+def vector(path: str, line: str, values: Mapping[str, str | Sequence[str]]) -> list[str]:
+    """Return the words of a command line, with its variables replaced.
+
+    Raises UserMistake, which names `path`, the command's place in the profile.
+    """
+    for why in mistakes(line):
+        raise UserMistake(f"{path}: {why}.")
+    found: list[str] = []
+    for word in shlex.split(line):
+        whole = values.get(word)
+        if whole is not None and not isinstance(whole, str):
+            found.extend(whole)
+            continue
+        found.append(_VARIABLE.sub(lambda match: _value(path, match[0], values), word))
+    return found
+
+
+def _value(path: str, name: str, values: Mapping[str, str | Sequence[str]]) -> str:
+    found = values.get(name)
+    if found is None:
+        known = ", ".join(sorted(values))
+        raise UserMistake(f"{path}: {name} has no value here, where there are {known}.")
+    return found if isinstance(found, str) else " ".join(found)
+
+
+def lines_of(data: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Return all command lines below a place in a profile, each with its own place.
+
+    Raises UserMistake for what is neither a line, nor a list or a group of lines.
+    """
+    for name, value in data.items():
+        where = f"{path}.{name}"
+        if isinstance(value, str):
+            yield where, value
+        elif isinstance(value, Mapping):
+            yield from lines_of(value, where)
+        elif isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+            yield from ((where, each) for each in value)
+        elif not isinstance(value, bool):  # sharedVg
+            raise UserMistake(f"{where}: a command is a text, or a list of texts.")
+
+
+class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
+    """The commands of a profile for one storage, and values of variables that are known."""
+
+    variables: Mapping[str, str] = {}
+    lines: Mapping[str, tuple[str, ...]] = {}
+    """By their places in the profile. Lines that are empty are not there."""
+    file_system: str = ""
+    """The type that they are for."""
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def within(self, group: str) -> "ProfileCommands":
+        """Return those below a group, such as `fileSystemCommands.computeCommands`."""
+        own = {path: lines for path, lines in self.lines.items() if f".{group}." in path}
+        return msgspec.structs.replace(self, variables=self.variables if own else {}, lines=own)
+
+    def without(self, names: Collection[str]) -> "ProfileCommands":
+        """Return them without the values of some variables."""
+        left = {name: value for name, value in self.variables.items() if name not in names}
+        return msgspec.structs.replace(self, variables=left)
+
+    def vectors(self, name: str, values: Mapping[str, str | Sequence[str]]) -> list[list[str]]:
+        """Return the argument vectors of a command, whose place ends so; none if it is not there.
+
+        Raises UserMistake.
+        """
+        all_values = {**self.variables, **values}
+        return [
+            vector(path, line, all_values)
+            for path, lines in self.lines.items()
+            if path.endswith(f".{name}")
+            for line in lines
+        ]
+
+    def vector(self, name: str, values: Mapping[str, str | Sequence[str]]) -> list[str] | None:
+        """Return the argument vector of a command of which there is one. Raises UserMistake."""
+        found = self.vectors(name, values)
+        return found[0] if found else None
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a command whose place ends so."""
+        return any(path.endswith(f".{name}") for path in self.lines)
+
+
+NO_COMMANDS: Final = ProfileCommands()
+
+
+def grouped(
+    file_system: str, found: Iterable[tuple[str, str]], variables: Mapping[str, str]
+) -> ProfileCommands:
+    """Return lines by their places. Where all are empty, there is nothing to be known of them."""
+    lines: dict[str, tuple[str, ...]] = {}
+    for path, line in found:
+        if line.strip():
+            lines[path] = (*lines.get(path, ()), line)
+    if not lines:
+        return NO_COMMANDS
+    return ProfileCommands(variables=variables, lines=lines, file_system=file_system)
+
+
+def written(commands: ProfileCommands) -> str:
+    """Write commands as an annotation."""
+    return msgspec.json.encode(commands).decode()
+
+
+def parsed(text: str | None) -> ProfileCommands:
+    """Read an annotation. Raises UserMistake."""
+    if text is None:
+        return NO_COMMANDS
+    try:
+        return msgspec.json.decode(text, type=ProfileCommands)
+    except msgspec.DecodeError as error:
+        raise UserMistake(f"commands that cannot be read: {error}.") from None

@@ -1,0 +1,45 @@
+"""What this machine can make file systems with: programs on PATH, and its kernel's file systems.
+
+Looked at once: what is installed later counts when the agent is started again (ADR 090).
+"""
+
+import shutil
+from pathlib import Path
+
+from warren.dws.node import NodeTrouble
+from warren.node import commands, filesystems
+
+_KNOWN = Path("/proc/filesystems")
+
+
+async def lacks() -> dict[str, str]:
+    """Return the types of file systems that this machine does not make, each with the reason."""
+    wanted = filesystems.kernel_types()
+    there = _registered(_KNOWN) & wanted
+    # A type shows there only once its module is loaded, which mount(8) sees to.
+    for name in sorted(wanted - there):
+        if await _has_module(name):
+            there.add(name)
+    return filesystems.lacks(is_installed, there.__contains__)
+
+
+def is_installed(program: str) -> bool:
+    """Return whether a program is on PATH."""
+    return shutil.which(program) is not None
+
+
+def _registered(listing: Path) -> set[str]:
+    """Return the file systems that the kernel has registered."""
+    try:
+        return {line.split()[-1] for line in listing.read_text().splitlines() if line.strip()}
+    except OSError:
+        return set()
+
+
+async def _has_module(name: str) -> bool:
+    """Return whether modprobe(8) would find a module for a file system; none is loaded."""
+    try:
+        await commands.run(["modprobe", "--dry-run", "--quiet", f"fs-{name}"])
+    except NodeTrouble:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""The commands that a profile has run around a volume and a mount: `userCommands`.
+
+They are an admin's and run as root, each within a time, and may be run again: an agent that dies
+in the middle begins anew.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from warren.base.errors import UserMistake
+from warren.dws.commandlines import ProfileCommands
+from warren.dws.node import NodeTrouble
+from warren.node import commands, filesystems
+from warren.node.threads import in_thread
+
+POST_ACTIVATE: Final = "userCommands.postActivate"
+POST_SETUP: Final = "userCommands.postSetup"
+PRE_TEARDOWN: Final = "userCommands.preTeardown"
+PRE_DEACTIVATE: Final = "userCommands.preDeactivate"
+POST_TEARDOWN: Final = "userCommands.postTeardown"
+PRE_MOUNT: Final = "userCommands.preMount"
+POST_MOUNT: Final = "userCommands.postMount"
+PRE_UNMOUNT: Final = "userCommands.preUnmount"
+POST_UNMOUNT: Final = "userCommands.postUnmount"
+
+
+async def run(
+    profile: ProfileCommands,
+    name: str,
+    values: Mapping[str, str],
+    *,
+    enter: Sequence[str] = (),
+    seconds: float = commands.SECONDS,
+) -> None:
+    """Run the commands of a name, one after the other, inside of what `enter` enters.
+
+    Raises NodeTrouble, which names the command's place in the profile.
+    """
+    try:
+        vectors = profile.vectors(name, values)
+    except UserMistake as mistake:
+        raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
+    for vector in vectors:
+        try:
+            await commands.run([*enter, *vector], seconds=seconds)
+        except NodeTrouble as trouble:
+            raise NodeTrouble(f"{name} of the profile ({vector[0]}): {trouble}") from trouble
+
+
+@asynccontextmanager
+async def mounted(point: Path, device: str, file_system: str) -> AsyncIterator[str]:
+    """Mount a device for a moment, where only root looks; return where. Raises NodeTrouble.
+
+    A bare device is where it is.
+    """
+    source = filesystems.source(file_system, device)
+    if source.is_file:
+        yield device
+        return
+    await unmount(point)
+    try:
+        await in_thread(point.mkdir, mode=0o700)
+    except OSError as error:
+        raise NodeTrouble(f"{point}: {error.strerror}") from error
+    await commands.run(["mount", *source.arguments, str(point)])
+    try:
+        yield str(point)
+    finally:
+        await asyncio.shield(unmount(point))
+
+
+async def unmount(point: Path) -> None:
+    """Unmount what an agent that died has left mounted for a moment. Raises NodeTrouble."""
+    while await in_thread(point.is_mount):
+        await commands.run(["umount", str(point)])
+    if await in_thread(point.is_dir):
+        await in_thread(point.rmdir)
